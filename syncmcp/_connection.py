@@ -1,0 +1,721 @@
+"""One connection: the table of open requests, a transport under it, and whoever waits above.
+
+This is the only place that settles a request. Answer, error, deadline, cancel, lost connection and
+close all *take* the request out of the table first; the one who got it decides what becomes of it,
+and everybody who comes later finds nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from syncmcp import _threads
+from syncmcp._answer import answer, method_not_found
+from syncmcp._delivery import Delivery
+from syncmcp._options import Options
+from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.dialect import KNOWN_NOTIFICATIONS, KNOWN_REQUESTS, Dialect
+from syncmcp._protocol.peer import Peer
+from syncmcp._threads import Deadline, TimerEntry, Workers, acquire, monotonic, timer
+from syncmcp.cancellation import CancelToken
+from syncmcp.errors import (
+    ClosedError,
+    ConnectionLost,
+    ForkedError,
+    McpError,
+    NotSupported,
+    OutcomeUnknown,
+    ProtocolError,
+    RequestCancelled,
+    RequestTimeout,
+    ServerError,
+    SessionLost,
+    fresh,
+)
+from syncmcp.handlers import HandlerContext, Handlers
+from syncmcp.transports.base import Outgoing, Transport
+
+if TYPE_CHECKING:
+    from syncmcp.client import Client
+    from syncmcp.errors import Delivery as HowFar
+
+_log = logging.getLogger("syncmcp.connection")
+
+# A request that only asks. Repeating any other one might do its work twice.
+_HARMLESS = frozenset(
+    (
+        "completion/complete",
+        "initialize",
+        "logging/setLevel",
+        "ping",
+        "prompts/get",
+        "prompts/list",
+        "resources/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/templates/list",
+        "resources/unsubscribe",
+        "server/discover",
+        "tools/list",
+    )
+)
+
+# The server is not told of their end: these are never cancelled (spec: "Cancellation").
+_NEVER_CANCELLED = frozenset(("initialize", "server/discover"))
+
+# Questions of a server that may wait for an answer at one time.
+_MAX_QUESTIONS = 64
+
+
+class Call:
+    """One request of ours, from its registration to its end."""
+
+    __slots__ = (
+        "deadline",
+        "delivery",
+        "done",
+        "feed",
+        "id",
+        "method",
+        "options",
+        "out",
+        "outcome",
+        "released",
+        "seen",
+        "slot",
+        "timer",
+        "unsubscribe",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        options: Options,
+        deadline: Deadline,
+        done: Callable[[Call], object] | None = None,
+        feed: Callable[[float, float | None, str | None], object] | None = None,
+    ) -> None:
+        self.id = -1
+        self.method = method
+        self.options = options
+        self.deadline = deadline
+        self.out: Outgoing | None = None
+        # Set, under the connection's lock, by whoever took the call.
+        self.outcome: Any = None
+        self.released = False
+        # When the server last gave a sign of life for this call.
+        self.seen: float | None = None
+        self.timer: TimerEntry | None = None
+        self.unsubscribe: Callable[[], None] | None = None
+        self.delivery: Delivery | None = None
+        self.feed = feed
+        self.done = done
+        self.slot: threading.Lock | None = None
+        if done is None:
+            # A lock that is released once is the cheapest thing a thread can wait for.
+            self.slot = threading.Lock()
+            self.slot.acquire()
+
+    def result(self) -> Any:
+        """The raw result, or the error raised; the call has ended."""
+        outcome = self.outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+class Connection:
+    """One life of one transport. Dies once, and is then replaced, never revived."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        client: Client,
+        handlers: Handlers,
+        workers: Workers,
+        *,
+        first_id: int,
+        max_in_flight: int,
+    ) -> None:
+        self.transport = transport
+        self.label = transport.label
+        # Weakly: an open client that nobody holds any more must be found by the collector.
+        self._client = weakref.ref(client)
+        self._handlers = handlers
+        self._workers = workers
+        # Guards the peer's tables, the outcomes of calls and the reason of death. Held for table
+        # updates only: no I/O, no user code and no settling of a future happens under it.
+        self._lock = threading.Lock()
+        self._peer: Peer[Call, CancelToken] = Peer(first_id, max_in_flight)
+        self._dead: McpError | None = None
+        self._emptied: threading.Event | None = None
+        self._dialect: Dialect | None = None
+        self._unsupported: Mapping[str, str] = {}
+        self._generation = _threads.generation
+        # Everything that belongs to no call in particular.
+        self._news = Delivery(workers, copy_context())
+        self.log_level: str | None = None
+        self.noise = 0
+
+    # -- life ------------------------------------------------------------------------------
+
+    def open(self, deadline: Deadline) -> None:
+        """Open the transport; the server may be spoken to from here on."""
+        self.transport.open(self, deadline)
+
+    def adopt(self, dialect: Dialect, capabilities: Mapping[str, Any]) -> None:
+        """Speak `dialect` from now on, with a server that can do `capabilities`."""
+        self._dialect = dialect
+        self._unsupported = _gates(dialect, capabilities)
+        self.transport.adopt(dialect.session_headers(), stateful=dialect.stateful)
+        if not dialect.stateful and (methods := self._handlers.request_methods()):
+            _log.warning(
+                "[%s] speaks %s, where servers send no requests: the handlers of %s wait in vain",
+                self.label,
+                dialect.revision,
+                ", ".join(methods),
+            )
+
+    def speak(self, dialect: Dialect) -> None:
+        """Use `dialect` for what comes in and for notices while nothing is agreed on yet."""
+        self._dialect = dialect
+
+    @property
+    def dead(self) -> McpError | None:
+        """Why the connection is over, if it is."""
+        return self._dead
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next request would get."""
+        return self._peer.next_id
+
+    @property
+    def dialect(self) -> Dialect:
+        """What was negotiated."""
+        if self._dialect is None:
+            raise ClosedError("the client is not open", server=self.label)
+        return self._dialect
+
+    def drain(self, deadline: Deadline) -> None:
+        """Wait, at most until `deadline`, for the calls in flight to end."""
+        with self._lock:
+            if not len(self._peer):
+                return
+            self._emptied = threading.Event()
+        self._emptied.wait(deadline.remaining())
+
+    def close(self, deadline: Deadline) -> None:
+        """End it: every call in flight fails at once, then the transport closes."""
+        self._die(ClosedError("the client was closed", server=self.label))
+        self.transport.close(deadline)
+
+    def _die(self, error: McpError) -> None:
+        with self._lock:
+            if self._dead is None:
+                self._dead = error
+            calls = self._peer.drain()
+            questions = self._peer.drain_questions()
+            if self._emptied is not None:
+                self._emptied.set()
+        for token in questions:
+            token.cancel("the connection ended")
+        for call in calls:
+            self._settle(call, self._epitaph(call, error))
+
+    def _epitaph(self, call: Call, error: McpError) -> McpError:
+        """What a call in flight is told of the connection's end; an error object of its own."""
+        delivery: HowFar = self.transport.withdraw(call.out) if call.out else "not_sent"
+        if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
+            return _lost(error, call.method, delivery)
+        return fresh(error, method=call.method, delivery=delivery)
+
+    # -- our requests ----------------------------------------------------------------------
+
+    def request(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        options: Options,
+        deadline: Deadline,
+        *,
+        dialect: Dialect | None = None,
+        feed: Callable[[float, float | None, str | None], object] | None = None,
+    ) -> Any:
+        """Send a request and block until it ends; return its raw result.
+
+        `dialect` is given while none has been agreed on; `feed` is told of progress by the reader.
+
+        Raises:
+            McpError: Whatever became of it instead.
+        """
+        call = Call(method, options, deadline, feed=feed)
+        try:
+            self.start(call, params, dialect)
+            self._wait(call)
+        except BaseException as error:
+            # Ctrl-C, mostly. The server hears of it, and the table forgets it.
+            if not isinstance(error, McpError):
+                self._abandon(call, error)
+            raise
+        return call.result()
+
+    def start(
+        self, call: Call, params: dict[str, Any] | None, dialect: Dialect | None = None
+    ) -> None:
+        """Register a request and send it; its end will be told to the call.
+
+        Raises:
+            McpError: It was not registered: nothing was sent.
+        """
+        if self._generation != _threads.generation:
+            raise ForkedError(
+                "this client belongs to the parent process; make a new one after a fork",
+                server=self.label,
+                method=call.method,
+            )
+        method = call.method
+        if dialect is None:
+            dialect = self.check(method)
+        options = call.options
+        if options.cancel is not None:
+            options.cancel.raise_if_cancelled()
+        with self._lock:
+            if self._dead is not None:
+                raise fresh(self._dead, method=method, delivery="not_sent")
+            may_send = self._peer.register(call)
+        try:
+            params = dialect.params(
+                method, params, call.id, options.meta, options.log_level or self.log_level
+            )
+            headers = dialect.headers(method, params)
+            if options.headers:
+                headers = {**options.headers, **headers}
+            body = jsonrpc.encode_request(call.id, method, params)
+        except BaseException:
+            self._take(call.id)
+            raise
+        out = call.out = Outgoing(body, method, call.id, headers, call.deadline)
+        self._watch(call)
+        if may_send and not call.released:
+            self._send(out)
+
+    def check(self, method: str) -> Dialect:
+        """Return the dialect, if a request can be made in it to this server.
+
+        Raises:
+            NotSupported: The revision or the server lacks it.
+        """
+        missing = self._unsupported.get(method)
+        if missing is not None:
+            raise NotSupported(missing, server=self.label, method=method)
+        return self.dialect
+
+    def _send(self, out: Outgoing) -> None:
+        try:
+            self.transport.send(out)
+        except McpError as error:
+            self.failed(out, error)
+
+    def _watch(self, call: Call) -> None:
+        """Have the call end when it must: by a token, or by a clock that someone else watches."""
+        cancel = call.options.cancel
+        if cancel is not None:
+            call.unsubscribe = cancel._subscribe(partial(self._cancelled, call, cancel))
+        # A thread that waits for its slot watches the clock by itself; one that is in the middle
+        # of an HTTP exchange, or not waiting at all, cannot.
+        if call.slot is None or self.transport.blocking:
+            when = self._next_look(call)
+            if when is not None:
+                call.timer = timer.at(when, partial(self._look, call))
+
+    def _next_look(self, call: Call) -> float | None:
+        """When to look next whether the call has run out of time."""
+        when = call.deadline.at
+        idle = call.options.idle_timeout
+        if idle is not None:
+            # Before the first sign of life there is nothing to be idle from: look again later.
+            silent = (call.seen if call.seen is not None else monotonic()) + idle
+            when = silent if when is None else min(when, silent)
+        return when
+
+    def _overdue(self, call: Call) -> RequestTimeout | None:
+        idle = call.options.idle_timeout
+        if call.deadline.expired:
+            seconds = call.deadline.seconds or 0.0
+            return RequestTimeout(f"no answer within {seconds:g} s", seconds=seconds)
+        if idle is not None and call.seen is not None and monotonic() >= call.seen + idle:
+            return RequestTimeout(f"nothing came for {idle:g} s", kind="idle", seconds=idle)
+        return None
+
+    def _look(self, call: Call) -> None:
+        """On the timer thread: is it time?"""
+        error = self._overdue(call)
+        if error is None:
+            when = self._next_look(call)
+            if when is not None and not call.released:
+                call.timer = timer.at(when, partial(self._look, call))
+        elif not self.give_up(call, error):
+            # Answered, but its callbacks have not come to an end: the result goes out now.
+            self._release(call)
+
+    def _wait(self, call: Call) -> None:
+        """Block until the call is released, or out of time."""
+        slot = call.slot
+        assert slot is not None
+        while True:
+            when = self._next_look(call)
+            if acquire(slot, None if when is None else when - monotonic()):
+                return
+            error = self._overdue(call)
+            if error is not None:
+                self.give_up(call, error)
+                return
+
+    def _cancelled(self, call: Call, token: CancelToken) -> None:
+        self.give_up(call, RequestCancelled("cancelled", reason=token.reason))
+
+    def _abandon(self, call: Call, error: BaseException) -> None:
+        self.give_up(call, RequestCancelled("interrupted", reason=type(error).__name__))
+
+    def give_up(self, call: Call, error: RequestTimeout | RequestCancelled) -> bool:
+        """End a call from our side: its exchange stops, and the server is told, once.
+
+        Never blocks; any thread may do it. Returns `False` if the call had ended already.
+        """
+        if self._take(call.id, error) is None:
+            return False
+        error.server = self.label
+        error.method = call.method
+        error.delivery = "not_sent"
+        if call.out is not None:
+            error.delivery = self.transport.withdraw(call.out)
+            if error.delivery != "not_sent":
+                self._announce_cancel(call, str(error.message))
+        self._settle(call, error)
+        return True
+
+    def _announce_cancel(self, call: Call, reason: str) -> None:
+        dialect = self._dialect
+        if dialect is None or call.method in _NEVER_CANCELLED:
+            return
+        if dialect.announces_cancel(own_stream=self.transport.blocking):
+            asked = call.outcome.reason if isinstance(call.outcome, RequestCancelled) else None
+            self._post("notifications/cancelled", {"requestId": call.id, "reason": asked or reason})
+
+    def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
+        """Send a notification.
+
+        Raises:
+            NotSupported: The revision has no such notification, or none at all.
+            McpError: It could not be sent.
+        """
+        dialect = self.dialect
+        known = dialect.has_notification(method)
+        if not known and (not dialect.stateful or method in KNOWN_NOTIFICATIONS):
+            raise NotSupported(
+                f"revision {dialect.revision} has no such notification from a client",
+                server=self.label,
+                method=method,
+            )
+        self.tell(method, params, deadline)
+
+    def tell(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
+        """Send a notification that needs no checking."""
+        if self._dead is not None:
+            raise fresh(self._dead, method=method, delivery="not_sent")
+        body = jsonrpc.encode_notification(method, params)
+        self.transport.send(Outgoing(body, method, None, {}, deadline))
+
+    def _post(self, method: str, params: dict[str, Any]) -> None:
+        body = jsonrpc.encode_notification(method, params)
+        self._post_frame(body, method)
+
+    def _post_frame(self, body: bytes, method: str | None = None) -> None:
+        # Nobody waits for it, and when the connection is gone nobody misses it.
+        try:
+            self.transport.post(Outgoing(body, method, None, {}, Deadline(_POST_SECONDS)))
+        except McpError as error:
+            _log.debug("[%s] could not send %s: %s", self.label, method or "an answer", error)
+
+    # -- what comes in (Receiver): on whatever thread reads ----------------------------------
+
+    def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
+        """See `Receiver`."""
+        messages = jsonrpc.decode(frame)
+        for message in messages:
+            kind = type(message)
+            if kind is jsonrpc.Result or kind is jsonrpc.Error:
+                self._answered(message, out)  # type: ignore[arg-type]
+            elif kind is jsonrpc.Notification:
+                self._notified(message, out)  # type: ignore[arg-type]
+            elif kind is jsonrpc.Request:
+                self._asked(message)  # type: ignore[arg-type]
+            else:
+                self._malformed(message, out)  # type: ignore[arg-type]
+        return out is not None and self._is_settled(out)
+
+    def _is_settled(self, out: Outgoing) -> bool:
+        if out.id is None:
+            return False
+        with self._lock:
+            return self._peer.get(out.id) is None
+
+    def _answered(self, message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None) -> None:
+        id: object = message.id
+        if id is None and out is not None and isinstance(message, jsonrpc.Error):
+            id = out.id  # an error without an id answers the request on whose stream it came
+        outcome: Any
+        if isinstance(message, jsonrpc.Result):
+            outcome = message.result
+        else:
+            outcome = ServerError.from_wire(
+                message.code, message.message, message.data, server=self.label
+            )
+        call = self._take(id, outcome)
+        if call is None:
+            _log.debug("[%s] an answer to nothing that is open, id %r", self.label, message.id)
+            if message.id is None and isinstance(message, jsonrpc.Error):
+                _log.warning("[%s] reports an error: %s", self.label, outcome)
+            return
+        if isinstance(outcome, ServerError):
+            outcome.method = call.method
+        delivery = call.delivery
+        if delivery is None:
+            self._settle(call, outcome)
+        else:
+            delivery.finish(partial(self._settle, call, outcome))
+
+    def _notified(self, message: jsonrpc.Notification, out: Outgoing | None) -> None:
+        method, params = message
+        if method == "notifications/cancelled":
+            self._withdrawn(params)
+            return
+        call = self._owner(method, params, out)
+        if call is not None:
+            call.seen = monotonic()
+        if method == "notifications/progress":
+            self._progress(params, call)
+            return
+        handlers = self._handlers
+        if method == "notifications/message" and handlers.on_log is not None:
+            self._deliver(call, self._log_message, params)
+        handler = handlers.notification(method)
+        if handler is not None:
+            self._deliver(call, handler, params)
+        if handlers.on_notification is not None:
+            self._deliver(call, handlers.on_notification, method, params)
+
+    def _owner(self, method: str, params: dict[str, Any], out: Outgoing | None) -> Call | None:
+        """The call that a notification belongs to, where that can be known."""
+        with self._lock:
+            if method == "notifications/progress":
+                return self._peer.get(params.get("progressToken"))
+            if out is not None:
+                return self._peer.get(out.id)
+            return self._peer.only()
+
+    def _progress(self, params: dict[str, Any], call: Call | None) -> None:
+        progress, total, message = (params.get(key) for key in ("progress", "total", "message"))
+        if not isinstance(progress, (int, float)):
+            _log.debug("[%s] progress without a number", self.label)
+            return
+        if call is None:
+            _log.debug("[%s] progress of nothing that is open", self.label)
+            return
+        if type(total) not in (int, float):
+            total = None
+        if type(message) is not str:
+            message = None
+        if call.feed is not None:
+            call.feed(progress, total, message)
+        for callback in (call.options.on_progress, self._handlers.on_progress):
+            if callback is not None:
+                self._deliver(call, callback, progress, total, message, is_progress=True)
+        if self._handlers.on_notification is not None:
+            self._deliver(call, self._handlers.on_notification, "notifications/progress", params)
+
+    def _deliver(
+        self,
+        call: Call | None,
+        callback: Callable[..., object],
+        *args: Any,
+        is_progress: bool = False,
+    ) -> None:
+        delivery = self._news
+        if call is not None:
+            if call.delivery is None:
+                call.delivery = Delivery(self._workers, call.options.context)
+            delivery = call.delivery
+        delivery.push(callback, *args, is_progress=is_progress)
+
+    def _log_message(self, params: dict[str, Any]) -> None:
+        from syncmcp.types import LoggingMessageNotificationParams
+
+        if self._handlers.on_log is not None:
+            self._handlers.on_log(LoggingMessageNotificationParams.model_validate(params))
+
+    def _asked(self, message: jsonrpc.Request) -> None:
+        dialect = self._dialect
+        if dialect is None or not dialect.stateful:
+            _log.warning(
+                "[%s] sent a request (%s), which its revision does not allow; not answered",
+                self.label,
+                message.method,
+            )
+            return
+        if message.method == "ping":
+            self._post_frame(jsonrpc.encode_result(message.id, {}))
+            return
+        if self._handlers.request(message.method) is None:
+            self._post_frame(method_not_found(message))
+            return
+        token = CancelToken()
+        with self._lock:
+            full = self._peer.open_questions >= _MAX_QUESTIONS
+            known = full or not self._peer.receive(message.id, token)
+        if full:
+            self._post_frame(
+                jsonrpc.encode_error(message.id, jsonrpc.INTERNAL_ERROR, "too many requests")
+            )
+        elif known:
+            _log.warning("[%s] used the id %r twice", self.label, message.id)
+        else:
+            self._workers.submit(partial(self._serve, message, token))
+
+    def _serve(self, message: jsonrpc.Request, token: CancelToken) -> None:
+        """On a pool thread: run the handler and send what it says, unless withdrawn meanwhile."""
+        client = self._client()
+        if client is None:
+            return
+        frame = answer(self._handlers, message, HandlerContext(client, token, message.method))
+        with self._lock:
+            current = self._peer.finish(message.id)
+        if current is token:
+            self._post_frame(frame)
+
+    def _withdrawn(self, params: dict[str, Any]) -> None:
+        with self._lock:
+            token = self._peer.finish(params.get("requestId"))
+        if token is None:
+            _log.debug("[%s] cancelled nothing that is open", self.label)
+            return
+        reason = params.get("reason")
+        # What hangs on the token is user code: it must not run on the thread that reads.
+        self._workers.submit(partial(token.cancel, reason if type(reason) is str else None))
+
+    def _malformed(self, message: jsonrpc.Malformed, out: Outgoing | None) -> None:
+        id: object = message.id
+        if id is None and out is not None:
+            id = out.id
+        error = ProtocolError(f"malformed answer: {message.reason}", server=self.label)
+        call = self._take(id, error)
+        if call is not None:
+            error.method = call.method
+            self._settle(call, error)
+            return
+        self.noise += 1
+        _log.log(
+            logging.WARNING if self.noise == 1 else logging.DEBUG,
+            "[%s] sent something that is no message: %s",
+            self.label,
+            message.reason,
+        )
+
+    def alive(self, out: Outgoing) -> None:
+        """See `Receiver`."""
+        with self._lock:
+            call = self._peer.get(out.id)
+        if call is not None:
+            call.seen = monotonic()
+
+    def failed(self, out: Outgoing, error: McpError) -> None:
+        """See `Receiver`."""
+        if out.id is None:
+            return
+        call = self._take(out.id, error)
+        if call is not None:
+            error.server = self.label
+            error.method = call.method
+            if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
+                error = _lost(error, call.method, error.delivery)
+            self._settle(call, error)
+        if isinstance(error, SessionLost):
+            self.lost(error)
+
+    def lost(self, error: McpError) -> None:
+        """See `Receiver`."""
+        error.server = self.label
+        self._die(error)
+
+    # -- settling ----------------------------------------------------------------------------
+
+    def _take(self, id: object, outcome: Any = None) -> Call | None:
+        with self._lock:
+            call = self._peer.take(id)
+            if call is None:
+                return None
+            # Stored under the lock: whoever finds the call gone finds its outcome here.
+            call.outcome = outcome
+            following = self._peer.next_in_line()
+            if self._emptied is not None and not len(self._peer):
+                self._emptied.set()
+        if following is not None and following.out is not None:
+            self._send(following.out)
+        return call
+
+    def _settle(self, call: Call, outcome: Any) -> None:
+        call.outcome = outcome
+        self._release(call)
+
+    def _release(self, call: Call) -> None:
+        """Let the waiter go; the first time counts."""
+        with self._lock:
+            if call.released:
+                return
+            call.released = True
+        if call.timer is not None:
+            call.timer.cancel()
+        if call.unsubscribe is not None:
+            call.unsubscribe()
+        if call.slot is not None:
+            call.slot.release()
+        elif call.done is not None:
+            call.done(call)
+
+
+# A notice or an answer that cannot be sent within this many seconds is given up.
+_POST_SECONDS = 30.0
+
+
+def _lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost:
+    lost = fresh(error, method=method, delivery=delivery)
+    if delivery == "unknown" and method not in _HARMLESS:
+        unknown = OutcomeUnknown(*lost.args, **lost.__dict__)
+        unknown.__cause__ = lost.__cause__
+        return unknown
+    return lost
+
+
+def _gates(dialect: Dialect, capabilities: Mapping[str, Any]) -> dict[str, str]:
+    """For each known request that cannot be made here, why not."""
+    gates = {}
+    for method in KNOWN_REQUESTS:
+        path = dialect.needs(method)
+        if path is None:
+            gates[method] = f"revision {dialect.revision} has no such request"
+            continue
+        value: Any = capabilities
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+            # Some servers write `true` or an empty object for the same thing.
+            if value is None or value is False:
+                gates[method] = f"the server does not declare the capability {'.'.join(path)}"
+                break
+    return gates

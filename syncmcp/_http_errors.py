@@ -1,0 +1,105 @@
+"""Failures of requests, urllib3, ssl and socket in our own words."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import requests
+import urllib3.exceptions
+from urllib3.util.ssl_match_hostname import CertificateError
+
+from syncmcp._redaction import redact
+from syncmcp.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    McpError,
+    RequestTimeout,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syncmcp._http_exchange import Exchange
+
+__all__ = ["explain"]
+
+_URL_ERRORS = (
+    requests.exceptions.InvalidURL,
+    requests.exceptions.InvalidSchema,
+    requests.exceptions.MissingSchema,
+    requests.exceptions.InvalidHeader,
+    urllib3.exceptions.LocationValueError,
+)
+_TLS_ERRORS = (ssl.SSLError, CertificateError)
+_TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError, requests.Timeout)
+
+
+def explain(error: Exception, exchange: Exchange) -> McpError:
+    """Return the error of ours that tells what `error`, raised in `exchange`, means.
+
+    Its `__cause__` is the innermost exception: the wrappers of requests and urllib3 quote URLs
+    with their secrets.
+    """
+    chain = list(_chain(error))
+    root = chain[-1]
+    found = _classify(chain, exchange)
+    found.__cause__ = root
+    return found
+
+
+def _classify(chain: list[BaseException], exchange: Exchange) -> McpError:
+    root = chain[-1]
+    if isinstance(root, McpError):
+        return root
+    if any(isinstance(one, _TIMEOUTS) for one in chain) and exchange.deadline.expired:
+        return RequestTimeout(
+            "no answer came in time",
+            seconds=exchange.deadline.seconds,
+            delivery="unknown" if exchange.sent else "not_sent",
+        )
+    text = redact(_words(root))
+    if exchange.sent:
+        if any(isinstance(one, _TLS_ERRORS) for one in chain):
+            return ConnectionLost(f"TLS failed in the middle of the exchange: {text}")
+        return ConnectionLost(f"the connection ended before the answer: {text}")
+    if any(isinstance(one, _URL_ERRORS) for one in chain) or isinstance(
+        root, (ValueError, TypeError)
+    ):
+        return UsageError(f"this cannot be sent over HTTP: {text}")
+    if any(isinstance(one, urllib3.exceptions.ProxyError) for one in chain):
+        return ConnectFailed(f"the proxy cannot be used: {text}")
+    if any(isinstance(one, _TLS_ERRORS) for one in chain):
+        return ConnectFailed(f"TLS failed (see verify= and cert=): {text}")
+    if any(isinstance(one, socket.gaierror) for one in chain):
+        return ConnectFailed(f"the host name cannot be resolved (DNS): {text}")
+    if any(isinstance(one, _TIMEOUTS) for one in chain):
+        return ConnectFailed("the connection attempt timed out")
+    if isinstance(root, ConnectionRefusedError):
+        return ConnectFailed(f"the connection was refused: {text}")
+    return ConnectFailed(f"no connection came about: {text}")
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = _inner(current)
+
+
+def _inner(error: BaseException) -> BaseException | None:
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, BaseException):
+        return reason
+    for argument in reversed(error.args):
+        if isinstance(argument, BaseException):
+            return argument
+    return error.__cause__

@@ -1,0 +1,219 @@
+"""Connections that tell the exchange on their thread which socket it uses.
+
+They also look up names and connect within the exchange's deadline: `getaddrinfo` knows none, and
+urllib3 gives each address of a host the whole timeout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import os
+import socket
+import threading
+from functools import partial
+from typing import Any
+
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.util.connection import allowed_gai_family
+from urllib3.util.wait import wait_for_write
+
+from syncmcp._http_exchange import Exchange, current, shut_down
+
+__all__ = ["Adapter", "is_socks"]
+
+# Not every system wakes a thread that waits for a connection when the socket is shut down.
+_CONNECT_SLICE = 0.25
+
+_IN_PROGRESS = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK})  # the latter on Windows
+
+
+def _resolve(host: str, port: int, exchange: Exchange) -> list[Any]:
+    def ask() -> list[Any]:
+        return list(socket.getaddrinfo(host, port, allowed_gai_family(), socket.SOCK_STREAM))
+
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host)
+        return ask()
+    # Nothing can interrupt getaddrinfo, so another thread is left behind in it.
+    found: list[Any] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            found.append(ask())
+        except (OSError, UnicodeError) as error:
+            found.append(error)
+        done.set()
+
+    try:
+        threading.Thread(target=run, name=f"syncmcp-resolve[{host}]", daemon=True).start()
+    except RuntimeError:  # the interpreter is ending and starts no thread any more
+        run()
+    if not exchange.wait(done, exchange.deadline.remaining()):
+        raise TimeoutError(f"resolving the name {host} took too long")
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    addresses: list[Any] = found[0]
+    return addresses
+
+
+def _connect(
+    host: str, port: int, exchange: Exchange, options: Any, source: tuple[str, int] | None
+) -> socket.socket:
+    addresses = _resolve(host.strip("[]"), port, exchange)
+    failure: OSError = OSError(f"no address was found for {host}")
+    for position, (family, kind, protocol, _, address) in enumerate(addresses):
+        left = exchange.deadline.remaining()
+        # One address that swallows packets must leave time for the others.
+        share = None if left is None else left / (len(addresses) - position)
+        sock = socket.socket(family, kind, protocol)
+        try:
+            for option in options or ():
+                sock.setsockopt(*option)
+            if source:
+                sock.bind(source)
+            _connect_one(sock, address, share, exchange)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            sock.settimeout(exchange.deadline.remaining())
+            return sock
+    raise failure
+
+
+def _connect_one(
+    sock: socket.socket, address: Any, seconds: float | None, exchange: Exchange
+) -> None:
+    limit = exchange.deadline.sooner(seconds)
+    sock.setblocking(False)
+    # First connect, then hold: shutting down a socket that does not connect yet has no effect.
+    code = sock.connect_ex(address)
+    exchange.hold(partial(shut_down, sock))
+    if code in _IN_PROGRESS:
+        while True:
+            left = limit.remaining()
+            if wait_for_write(sock, _CONNECT_SLICE if left is None else min(left, _CONNECT_SLICE)):
+                break
+            exchange.hold(partial(shut_down, sock))
+            if limit.expired:
+                raise TimeoutError("connecting took too long")
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+class _Connection(HTTPConnection):
+    """Tells the exchange on its thread what to shut down, and sends head and body as one."""
+
+    _outbox: list[bytes] | None = None
+
+    def _new_conn(self) -> socket.socket:
+        exchange = current()
+        if exchange is None:
+            return super()._new_conn()
+        try:
+            return _connect(
+                self._dns_host, self.port, exchange, self.socket_options, self.source_address
+            )
+        except socket.gaierror as error:
+            raise NameResolutionError(self.host, self, error) from error
+        except TimeoutError as error:
+            raise ConnectTimeoutError(self, f"connecting to {self.host} timed out") from error
+        except OSError as error:
+            raise NewConnectionError(self, str(error)) from error
+
+    def request(self, method: str, url: str, *args: Any, **kwargs: Any) -> None:
+        if self.sock is None:
+            self.connect()
+        self._outbox = []
+        try:
+            super().request(method, url, *args, **kwargs)
+            message = b"".join(self._outbox)
+        finally:
+            self._outbox = None
+        exchange = current()
+        if exchange is not None:
+            exchange.hold(partial(shut_down, self.sock), sending=True)
+        self.send(message)
+
+    def send(self, data: Any) -> None:
+        if self._outbox is None:
+            super().send(data)
+        else:
+            # One segment and one system call instead of two of each.
+            self._outbox.append(data)
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    _handle: socket.socket | None = None
+
+    def _new_conn(self) -> socket.socket:
+        sock = super()._new_conn()
+        exchange = current()
+        if exchange is not None:
+            # TLS takes the descriptor out of this socket object before it shakes hands.
+            self._handle = sock.dup()
+            exchange.hold(partial(shut_down, self._handle))
+        return sock
+
+    def connect(self) -> None:
+        try:
+            super().connect()
+            exchange = current()
+            if exchange is not None:
+                exchange.hold(partial(shut_down, self.sock))
+        finally:
+            if self._handle is not None:
+                self._handle.close()
+                self._handle = None
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+    def _put_conn(self, conn: Any) -> None:
+        exchange = current()
+        if exchange is not None:
+            exchange.let_go()
+        super()._put_conn(conn)
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
+
+    def _put_conn(self, conn: Any) -> None:
+        exchange = current()
+        if exchange is not None:
+            exchange.let_go()
+        super()._put_conn(conn)
+
+
+_POOLS = {"http": _Pool, "https": _SecurePool}
+
+
+class Adapter(HTTPAdapter):
+    """Makes connections that can be ended, directly and through HTTP proxies."""
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **kwargs)
+        if not is_socks(proxy):
+            manager.pool_classes_by_scheme = _POOLS
+        return manager
+
+
+def is_socks(proxy: str) -> bool:
+    """Whether `proxy` needs connections of another make, which cannot be ended before they respond."""
+    return proxy.lower().startswith("socks")

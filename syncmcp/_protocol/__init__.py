@@ -1,0 +1,1 @@
+"""The protocol without I/O: values in, values out. No socket, thread, lock, clock or queue."""

@@ -1,0 +1,108 @@
+"""Eras as objects: everything that differs between revisions stands behind one `Dialect`.
+
+No other module names a revision. What an era does not have is missing from its tables, and that
+absence is the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from syncmcp._protocol import dialect_2025, dialect_2026
+
+STATELESS: tuple[str, ...] = (dialect_2026.REVISION,)
+"""Revisions without a session, newest first."""
+
+STATEFUL: tuple[str, ...] = tuple(dialect_2025.TABLES)
+"""Revisions that start with `initialize`, newest first."""
+
+REVISIONS: tuple[str, ...] = STATELESS + STATEFUL
+"""Every published revision, newest first."""
+
+KNOWN_REQUESTS: frozenset[str] = frozenset(dialect_2026.REQUESTS).union(
+    *(table.requests for table in dialect_2025.TABLES.values())
+)
+"""Every request that a client can send in some revision."""
+
+KNOWN_NOTIFICATIONS: frozenset[str] = frozenset(dialect_2025.NOTIFICATIONS)
+"""Every notification that a client can send in some revision."""
+
+KNOWN_QUESTIONS: frozenset[str] = frozenset(
+    ("ping", "roots/list", "sampling/createMessage", "elicitation/create")
+).union(*(table.questions for table in dialect_2025.TABLES.values()))
+"""Every request that a server can send in some revision."""
+
+
+class Dialect(Protocol):
+    """How one revision says things."""
+
+    revision: str
+
+    stateful: bool
+    """Whether there is a handshake, a session, and a server that may send requests."""
+
+    def needs(self, method: str) -> tuple[str, ...] | None:
+        """The path of the server capability that a request needs, ``()`` for none.
+
+        `None` when the revision has no such request.
+        """
+        ...
+
+    def has_notification(self, method: str) -> bool:
+        """Whether a client of this revision may send this notification."""
+        ...
+
+    def has_question(self, method: str) -> bool:
+        """Whether a server of this revision may send this request."""
+        ...
+
+    def params(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        id: int,
+        meta: Mapping[str, Any] | None,
+        log_level: str | None,
+    ) -> dict[str, Any] | None:
+        """The parameters as they travel: with `_meta`, without what the revision lacks.
+
+        `meta` and `log_level` are what the caller wants in the `_meta` of this request.
+        """
+        ...
+
+    def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
+        """The HTTP headers of one request."""
+        ...
+
+    def session_headers(self) -> Mapping[str, str]:
+        """The HTTP headers of every message after the start."""
+        ...
+
+    def announces_cancel(self, *, own_stream: bool) -> bool:
+        """Whether a cancel is a notification; with streams of one's own, closing can be it."""
+        ...
+
+    def final_result(self, method: str, result: Any) -> dict[str, Any]:
+        """Return `result` if it is final.
+
+        Raises:
+            ProtocolError: It is no object, or of a kind that was not agreed on.
+        """
+        ...
+
+
+def dialect_for(
+    revision: str, client_info: dict[str, Any] | None, capabilities: dict[str, Any]
+) -> Dialect:
+    """Build the dialect of `revision` for a client that presents itself like this."""
+    if revision == dialect_2026.REVISION:
+        return dialect_2026.Stateless(client_info, capabilities)
+    return dialect_2025.Stateful(revision)
+
+
+def newest_shared(offered: object, ours: tuple[str, ...]) -> str | None:
+    """The newest of our revisions that `offered`, a list from the server, has too."""
+    if not isinstance(offered, (list, tuple)):
+        return None
+    return next((revision for revision in ours if revision in offered), None)

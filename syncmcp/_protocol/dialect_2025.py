@@ -1,0 +1,130 @@
+"""The stateful revisions, 2024-11-05 to 2025-11-25: a handshake, a session, two-way requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from syncmcp.errors import ProtocolError
+
+
+class Table(NamedTuple):
+    """What one revision has. A missing entry is the gate."""
+
+    requests: Mapping[str, tuple[str, ...]]
+    """Requests of the client, with the path of the server capability each one needs."""
+
+    questions: frozenset[str]
+    """Requests of the server."""
+
+    completion_context: bool
+
+
+_REQUESTS_2024: dict[str, tuple[str, ...]] = {
+    "initialize": (),
+    "ping": (),
+    "completion/complete": (),  # the capability came later: try, and see
+    "logging/setLevel": ("logging",),
+    "prompts/get": ("prompts",),
+    "prompts/list": ("prompts",),
+    "resources/list": ("resources",),
+    "resources/read": ("resources",),
+    "resources/subscribe": ("resources", "subscribe"),
+    "resources/templates/list": ("resources",),
+    "resources/unsubscribe": ("resources", "subscribe"),
+    "tools/call": ("tools",),
+    "tools/list": ("tools",),
+}
+_REQUESTS_2503 = {**_REQUESTS_2024, "completion/complete": ("completions",)}
+_REQUESTS_2511 = {
+    **_REQUESTS_2503,
+    "tasks/cancel": ("tasks", "cancel"),
+    "tasks/get": ("tasks",),
+    "tasks/list": ("tasks", "list"),
+    "tasks/result": ("tasks",),
+}
+_QUESTIONS_2024 = frozenset(("ping", "roots/list", "sampling/createMessage"))
+_QUESTIONS_2506 = _QUESTIONS_2024 | {"elicitation/create"}
+_QUESTIONS_2511 = _QUESTIONS_2506 | {"tasks/cancel", "tasks/get", "tasks/list", "tasks/result"}
+
+TABLES: dict[str, Table] = {
+    "2025-11-25": Table(_REQUESTS_2511, _QUESTIONS_2511, completion_context=True),
+    "2025-06-18": Table(_REQUESTS_2503, _QUESTIONS_2506, completion_context=True),
+    "2025-03-26": Table(_REQUESTS_2503, _QUESTIONS_2024, completion_context=False),
+    "2024-11-05": Table(_REQUESTS_2024, _QUESTIONS_2024, completion_context=False),
+}
+"""The stateful revisions, newest first."""
+
+NOTIFICATIONS = frozenset(
+    (
+        "notifications/cancelled",
+        "notifications/initialized",
+        "notifications/progress",
+        "notifications/roots/list_changed",
+        "notifications/tasks/status",
+    )
+)
+
+# Requests that are over before progress could be reported, or that come before it is agreed on.
+_WITHOUT_PROGRESS = frozenset(("initialize", "ping"))
+
+
+class Stateful:
+    """One of the stateful revisions."""
+
+    stateful = True
+
+    def __init__(self, revision: str) -> None:
+        self.revision = revision
+        self._table = TABLES[revision]
+
+    def needs(self, method: str) -> tuple[str, ...] | None:
+        """See `Dialect`."""
+        return self._table.requests.get(method)
+
+    def has_notification(self, method: str) -> bool:
+        """See `Dialect`."""
+        return method in NOTIFICATIONS
+
+    def has_question(self, method: str) -> bool:
+        """See `Dialect`."""
+        return method in self._table.questions
+
+    def params(
+        self,
+        method: str,
+        params: dict[str, Any] | None,
+        id: int,
+        meta: Mapping[str, Any] | None,
+        log_level: str | None,
+    ) -> dict[str, Any] | None:
+        """See `Dialect`. The request's id is its progress token: unique, and nothing to keep."""
+        if method in _WITHOUT_PROGRESS and not meta:
+            return params
+        params = dict(params) if params else {}
+        merged = {**params.get("_meta", {}), **(meta or {})}
+        if method not in _WITHOUT_PROGRESS:
+            # Also when nobody listens: progress is what keeps a call from being idle.
+            merged["progressToken"] = id
+        params["_meta"] = merged
+        if method == "completion/complete" and not self._table.completion_context:
+            params.pop("context", None)
+        return params
+
+    def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
+        """See `Dialect`."""
+        return {}
+
+    def session_headers(self) -> Mapping[str, str]:
+        """See `Dialect`."""
+        return {"MCP-Protocol-Version": self.revision}
+
+    def announces_cancel(self, *, own_stream: bool) -> bool:
+        """See `Dialect`. Here a broken stream is never a cancel."""
+        return True
+
+    def final_result(self, method: str, result: Any) -> dict[str, Any]:
+        """See `Dialect`."""
+        if type(result) is not dict:
+            raise ProtocolError("the result is not an object", method=method)
+        return result

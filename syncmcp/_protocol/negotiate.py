@@ -1,0 +1,266 @@
+"""Finding out which revision a server speaks: probe, verdict, handshake.
+
+`negotiate` is a generator. It yields what to do and is sent what came of it; it knows no transport
+and no clock. (Spec: 2026-07-28 versioning, "Backward Compatibility With Initialization-Based
+Versions"; 2025-11-25 lifecycle.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple, Union
+
+from syncmcp._protocol.dialect import (
+    REVISIONS,
+    STATEFUL,
+    STATELESS,
+    Dialect,
+    dialect_for,
+    newest_shared,
+)
+from syncmcp.errors import (
+    ConnectFailed,
+    HeaderMismatch,
+    HttpError,
+    McpError,
+    MissingCapability,
+    ProtocolError,
+    ServerError,
+    UnsupportedVersion,
+    UsageError,
+)
+
+MODES: tuple[str, ...] = ("auto", "legacy", *REVISIONS)
+
+# Statuses that say something about the moment or the caller, nothing about the server's era.
+_NO_VERDICT = frozenset((401, 403, 408, 425, 429))
+
+
+class Hello(NamedTuple):
+    """How a client presents itself."""
+
+    client_info: dict[str, Any] | None
+    capabilities: dict[str, Any]
+
+
+class Ask(NamedTuple):
+    """Send this request in this dialect; come back with an `Outcome`."""
+
+    dialect: Dialect
+    method: str
+    params: dict[str, Any] | None
+    probe: bool
+    """A probe has a time limit of its own, and its silence is an answer."""
+
+
+class Tell(NamedTuple):
+    """Send this notification in this dialect."""
+
+    dialect: Dialect
+    method: str
+
+
+class Restart(NamedTuple):
+    """Give up this connection and make a fresh one to the same server."""
+
+
+Effect = Union[Ask, Tell, Restart]
+
+
+class Silent(NamedTuple):
+    """No answer to a probe within its time limit."""
+
+
+class Died(NamedTuple):
+    """The server ended instead of answering, and can be started again."""
+
+    error: McpError
+
+
+Outcome = Union[dict[str, Any], McpError, Silent, Died, None]
+"""A result, an error, or one of the two special cases; nothing for `Tell` and `Restart`."""
+
+
+class Negotiated(NamedTuple):
+    """What both sides agreed on."""
+
+    dialect: Dialect
+    result: dict[str, Any]
+    """The result of `initialize` or `server/discover`, as it came."""
+
+
+class Modern(NamedTuple):
+    """The server speaks this stateless revision, and said so with this result."""
+
+    revision: str
+    result: dict[str, Any]
+
+
+class Again(NamedTuple):
+    """The server speaks this stateless revision: ask again in it."""
+
+    revision: str
+
+
+class Legacy(NamedTuple):
+    """Start with `initialize`, offering this revision."""
+
+    revision: str
+
+
+class Fail(NamedTuple):
+    """Nothing can come of this."""
+
+    error: McpError
+
+
+Verdict = Union[Modern, Again, Legacy, Fail]
+
+
+def verdict(outcome: Outcome) -> Verdict:
+    """What the outcome of a `server/discover` probe says about the server.
+
+    The fallback hangs on no particular error code: everything that no modern server would say
+    means an older one. An outage is never a verdict.
+    """
+    if isinstance(outcome, dict):
+        return _read_versions(outcome.get("supportedVersions"), outcome)
+    if isinstance(outcome, UnsupportedVersion):
+        data = outcome.data if isinstance(outcome.data, dict) else {}
+        return _read_versions(data.get("supported"), None)
+    if isinstance(outcome, (HeaderMismatch, MissingCapability)):
+        return Fail(outcome)
+    if isinstance(outcome, HttpError):
+        era = outcome.status < 300 or (400 <= outcome.status < 500)
+        if not era or outcome.status in _NO_VERDICT:
+            return Fail(outcome)
+    elif isinstance(outcome, McpError) and not isinstance(outcome, (ServerError, ProtocolError)):
+        return Fail(outcome)
+    return Legacy(STATEFUL[0])
+
+
+def _read_versions(offered: object, result: dict[str, Any] | None) -> Verdict:
+    if not isinstance(offered, list) or not all(isinstance(item, str) for item in offered):
+        return Legacy(STATEFUL[0])
+    modern = newest_shared(offered, STATELESS)
+    if modern is not None:
+        return Again(modern) if result is None else Modern(modern, result)
+    legacy = newest_shared(offered, STATEFUL)
+    if legacy is not None:
+        return Legacy(legacy)
+    return Fail(
+        ProtocolError(f"no common revision: the server speaks {offered}, we {list(REVISIONS)}")
+    )
+
+
+def negotiate(
+    mode: str, hello: Hello, known: str | None = None
+) -> Generator[Effect, Outcome, Negotiated]:
+    """Agree on a revision with a server.
+
+    Args:
+        mode: ``"auto"`` probes and falls back; ``"legacy"`` goes straight to `initialize`; a
+            revision is the only one accepted.
+        hello: How we present ourselves.
+        known: The revision this server spoke before; it spares the probe, and if the assumption
+            fails the whole way is gone.
+
+    Raises:
+        UsageError: There is no such mode.
+        McpError: Nothing could be agreed on; whatever went wrong last.
+    """
+    if mode not in MODES:
+        raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
+    if mode == "legacy":
+        return (yield from _handshake(hello, STATEFUL[0], restarts=1))
+    if mode in STATEFUL:
+        return (yield from _handshake(hello, mode, restarts=1, only=mode))
+    if mode in STATELESS:
+        return (yield from _discover(hello, mode))
+    if known in STATEFUL:
+        try:
+            return (yield from _handshake(hello, known, restarts=0))
+        except (ServerError, ProtocolError, HttpError):
+            yield Restart()
+    return (yield from _probe(hello))
+
+
+def _probe(hello: Hello) -> Generator[Effect, Outcome, Negotiated]:
+    dialect = dialect_for(STATELESS[0], hello.client_info, hello.capabilities)
+    outcome = yield Ask(dialect, "server/discover", None, probe=True)
+    found = verdict(outcome)
+    if isinstance(found, Again):
+        return (yield from _discover(hello, found.revision))
+    if isinstance(found, Modern):
+        return Negotiated(
+            dialect_for(found.revision, hello.client_info, hello.capabilities), found.result
+        )
+    if isinstance(found, Fail):
+        raise found.error
+    if isinstance(outcome, Died):
+        yield Restart()
+        return (yield from _handshake(hello, found.revision, restarts=0))
+    # Some servers do not answer the probe, and die of the message after it.
+    return (yield from _handshake(hello, found.revision, restarts=1, probed=True))
+
+
+def _discover(hello: Hello, revision: str) -> Generator[Effect, Outcome, Negotiated]:
+    """Ask in a stateless revision that is settled; there is no way back to `initialize`."""
+    dialect = dialect_for(revision, hello.client_info, hello.capabilities)
+    outcome = yield Ask(dialect, "server/discover", None, probe=False)
+    if isinstance(outcome, dict):
+        found = verdict(outcome)
+        if isinstance(found, Fail):
+            raise found.error
+        offered = outcome.get("supportedVersions")
+        if isinstance(offered, list) and revision not in offered:
+            raise ProtocolError(f"the server speaks {offered}, not {revision}")
+        return Negotiated(dialect, outcome)
+    raise _as_error(outcome)
+
+
+def _handshake(
+    hello: Hello,
+    offer: str,
+    *,
+    restarts: int,
+    only: str | None = None,
+    probed: bool = False,
+) -> Generator[Effect, Outcome, Negotiated]:
+    offered = dialect_for(offer, hello.client_info, hello.capabilities)
+    params = {
+        "protocolVersion": offer,
+        "capabilities": hello.capabilities,
+        "clientInfo": hello.client_info or {"name": "syncmcp", "version": "0"},
+    }
+    outcome = yield Ask(offered, "initialize", params, probe=False)
+    if isinstance(outcome, Died) and restarts:
+        yield Restart()
+        return (yield from _handshake(hello, offer, restarts=restarts - 1, only=only))
+    if isinstance(outcome, UnsupportedVersion) and probed:
+        # The probe was answered after we had stopped waiting, and the server took it for the
+        # start: this refusal of `initialize` proves that it is a modern one after all.
+        data = outcome.data if isinstance(outcome.data, dict) else {}
+        modern = newest_shared(data.get("supported"), STATELESS)
+        if modern is not None:
+            return (yield from _discover(hello, modern))
+    if not isinstance(outcome, dict):
+        raise _as_error(outcome)
+    chosen = outcome.get("protocolVersion")
+    accepted = STATEFUL if only is None else (only,)
+    if chosen not in accepted:
+        raise ProtocolError(
+            f"the server answered initialize with revision {chosen!r}, we speak {list(accepted)}",
+            method="initialize",
+        )
+    dialect = dialect_for(chosen, hello.client_info, hello.capabilities)
+    yield Tell(dialect, "notifications/initialized")
+    return Negotiated(dialect, outcome)
+
+
+def _as_error(outcome: Outcome) -> McpError:
+    if isinstance(outcome, Died):
+        return outcome.error
+    if isinstance(outcome, McpError):
+        return outcome
+    return ConnectFailed("the server did not answer")

@@ -1,0 +1,343 @@
+"""Drives the steps of an operation: in the caller's thread, or into a future."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from syncmcp._connection import Call, Connection
+from syncmcp._options import Options
+from syncmcp._protocol.steps import Reply, Send, Steps
+from syncmcp._threads import Deadline, Workers, timer
+from syncmcp.cancellation import CancelToken
+from syncmcp.errors import ConnectionLost, McpError, NotSupported, RequestCancelled, RequestTimeout
+from syncmcp.futures import RequestFuture
+
+if TYPE_CHECKING:
+    from syncmcp._threads import TimerEntry
+
+_log = logging.getLogger("syncmcp.runner")
+
+R = TypeVar("R")
+
+
+class Host(Protocol):
+    """What a runner needs of a client."""
+
+    def _link(self, deadline: Deadline) -> Connection:
+        """The live connection, made anew if the server has died and may be started again."""
+        ...
+
+    def _live(self) -> Connection | None:
+        """The live connection if there is one already; never blocks.
+
+        Raises:
+            ClosedError: The client is not open.
+        """
+        ...
+
+    @property
+    def _pools(self) -> Pools:
+        """The threads of the client."""
+        ...
+
+
+class Pools:
+    """The threads of one client: for callbacks, for exchanges, and one that resumes futures."""
+
+    def __init__(self, label: str, max_in_flight: int) -> None:
+        self.workers = Workers(f"syncmcp-worker[{label}]", max_in_flight + 8)
+        self.exchanges = Workers(f"syncmcp-exchange[{label}]", max_in_flight)
+        self.resumer = Resumer(f"syncmcp-resume[{label}]")
+
+    def close(self) -> None:
+        """Let the threads end once they have nothing to do. Waits for nobody."""
+        self.workers.close()
+        self.exchanges.close()
+        self.resumer.close()
+
+
+def run(
+    steps: Steps[R],
+    host: Host,
+    options: Options,
+    deadline: Deadline,
+    feed: Callable[[float, float | None, str | None], object] | None = None,
+    send: Send | None = None,
+) -> R:
+    """Drive `steps` on this thread until they return.
+
+    Args:
+        steps: The operation.
+        host: The client.
+        options: The options of the call.
+        deadline: When the whole of it must be over.
+        feed: Told of progress, on the thread that reads.
+        send: What the steps yielded first, if they were begun already.
+
+    Raises:
+        McpError: What the steps raise.
+    """
+    try:
+        if send is None:
+            send = next(steps)
+        while True:
+            try:
+                reply = _request(send, host, options, deadline, feed)
+            except McpError as error:
+                # The steps may give it another name, or go on.
+                send = steps.throw(error)
+            else:
+                send = steps.send(reply)
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+
+
+def _request(
+    send: Send,
+    host: Host,
+    options: Options,
+    deadline: Deadline,
+    feed: Callable[[float, float | None, str | None], object] | None,
+) -> Reply:
+    method, params = send
+    connection = host._link(deadline)
+    try:
+        result = connection.request(method, params, options, deadline, feed=feed)
+    except ConnectionLost as error:
+        if not _may_repeat(error, connection):
+            raise
+        connection = host._link(deadline)
+        result = connection.request(method, params, options, deadline, feed=feed)
+    return Reply(result, connection.dialect)
+
+
+def _may_repeat(error: McpError, connection: Connection) -> bool:
+    """The server was dead before anything had left: that is what a fresh one is for."""
+    return (
+        isinstance(error, ConnectionLost)
+        and error.delivery == "not_sent"
+        and connection.dead is not None
+    )
+
+
+def submit(steps: Steps[R], host: Host, options: Options, deadline: Deadline) -> RequestFuture[R]:
+    """Start `steps` and return the future of what they return. Never blocks.
+
+    Raises:
+        UsageError: The arguments are wrong, or the server lacks what is asked for.
+        ClosedError: The client is not open.
+    """
+    future: RequestFuture[R] = RequestFuture(host._pools.workers)
+    connection = host._live()
+    try:
+        send = _first(steps, connection)
+    except StopIteration as stop:
+        future._settle(stop.value, None)
+        return future
+    if connection is None or connection.transport.blocking:
+        _Exchange(steps, host, options, deadline, future).start(send)
+    else:
+        _Run(steps, host, options, deadline, future).start(send, connection)
+    return future
+
+
+def _first(steps: Steps[Any], connection: Connection | None) -> Send:
+    """Take the first step here and now: a mistake of the caller is raised to the caller."""
+    send = next(steps)
+    while connection is not None:
+        try:
+            connection.check(send.method)
+            break
+        except NotSupported as error:
+            send = steps.throw(error)
+    return send
+
+
+class _Exchange(Generic[R]):
+    """A future whose requests each need a thread while they last (HTTP), or a server to start."""
+
+    def __init__(
+        self,
+        steps: Steps[R],
+        host: Host,
+        options: Options,
+        deadline: Deadline,
+        future: RequestFuture[R],
+    ) -> None:
+        self._steps = steps
+        self._host = host
+        # A token of its own: that is how `future.cancel()` reaches the thread of the exchange.
+        self._token = CancelToken() if options.cancel is None else options.cancel.child()
+        self._options = options.with_cancel(self._token)
+        self._deadline = deadline
+        self._future = future
+        self._first: Send | None = None
+        self._expiry: TimerEntry | None = None
+
+    def start(self, send: Send) -> None:
+        self._first = send
+        self._future._withdraw = partial(self._token.cancel, "cancelled by the caller")
+        if self._deadline.at is not None:
+            # Only for the time in line; then the connection watches the clock.
+            self._expiry = timer.at(self._deadline.at, self._expire)
+        self._host._pools.exchanges.submit(self._drive)
+
+    def _expire(self) -> None:
+        seconds = self._deadline.seconds
+        self._future._settle(
+            None,
+            RequestTimeout(
+                f"not sent within {seconds:g} s: too many requests in flight",
+                seconds=seconds,
+                delivery="not_sent",
+            ),
+        )
+
+    def _drive(self) -> None:
+        """On an exchange thread."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        future = self._future
+        if future.done():
+            return
+        try:
+            result = run(
+                self._steps,
+                self._host,
+                self._options,
+                self._deadline,
+                future._report,
+                self._first,
+            )
+        except BaseException as error:
+            future._settle(None, error)
+        else:
+            future._settle(result, None)
+
+
+class _Run(Generic[R]):
+    """A future whose answers are brought by a reader thread; nothing waits in between."""
+
+    def __init__(
+        self,
+        steps: Steps[R],
+        host: Host,
+        options: Options,
+        deadline: Deadline,
+        future: RequestFuture[R],
+    ) -> None:
+        self._steps = steps
+        self._host = host
+        self._options = options
+        self._deadline = deadline
+        self._future = future
+        self._resumer = host._pools.resumer
+        self._send: Send | None = None
+        self._connection: Connection | None = None
+        self._call: Call | None = None
+        self._repeated = False
+
+    def start(self, send: Send, connection: Connection) -> None:
+        self._future._withdraw = self._withdraw
+        self._request(send, connection)
+
+    def _request(self, send: Send, connection: Connection) -> None:
+        call = Call(send.method, self._options, self._deadline, self._done, self._future._report)
+        self._send, self._connection, self._call = send, connection, call
+        try:
+            connection.start(call, send.params)
+        except McpError as error:
+            call.outcome = error
+            self._done(call)
+        if self._future.done():
+            # Cancelled while the request was on its way: `_withdraw` may have seen the one before.
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        call, connection = self._call, self._connection
+        if call is not None and connection is not None:
+            connection.give_up(call, RequestCancelled("cancelled by the caller"))
+
+    def _done(self, call: Call) -> None:
+        """On whatever thread ended the call: hand over, and let that thread go on."""
+        self._resumer.put(partial(self._resume, call))
+
+    def _resume(self, call: Call) -> None:
+        """On the resume thread."""
+        if self._future.done():
+            return
+        connection = self._connection
+        assert connection is not None
+        error = call.outcome if isinstance(call.outcome, BaseException) else None
+        if isinstance(error, McpError) and not self._repeated and _may_repeat(error, connection):
+            # Starting a server takes a while: not on the thread that resumes everybody.
+            self._repeated = True
+            self._host._pools.workers.submit(self._repeat)
+            return
+        try:
+            reply = None if error is not None else Reply(call.outcome, connection.dialect)
+            send = _advance(self._steps, reply, error)
+        except StopIteration as stop:
+            self._future._settle(stop.value, None)
+        except BaseException as failure:
+            self._future._settle(None, failure)
+        else:
+            self._request(send, connection)
+
+    def _repeat(self) -> None:
+        assert self._send is not None
+        try:
+            connection = self._host._link(self._deadline)
+        except McpError as error:
+            self._future._settle(None, error)
+        else:
+            self._request(self._send, connection)
+
+
+def _advance(steps: Steps[Any], reply: Reply | None, error: BaseException | None) -> Send:
+    if error is not None:
+        return steps.throw(error)
+    assert reply is not None
+    return steps.send(reply)
+
+
+class Resumer:
+    """One thread that continues the steps of futures. It runs no handler and no callback."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        # Guards the start of the thread.
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def put(self, job: Callable[[], object]) -> None:
+        """Run `job` on the thread. Never blocks."""
+        if self._thread is None:
+            self._start()
+        self._queue.put(job)
+
+    def close(self) -> None:
+        """End the thread after what it has to do."""
+        self._queue.put(None)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _run(self) -> None:
+        while (job := self._queue.get()) is not None:
+            try:
+                job()
+            except Exception:  # one future's fault must not stop the others
+                _log.exception("a future could not be continued")
+            del job

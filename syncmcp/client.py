@@ -1,0 +1,518 @@
+"""The client: puts the parts together, opens and closes them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Union
+
+from typing_extensions import Unpack
+
+from syncmcp import _threads
+from syncmcp._connection import Connection
+from syncmcp._opening import open_connection
+from syncmcp._options import CallOptions, Options, seconds
+from syncmcp._protocol.dialect import KNOWN_QUESTIONS
+from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
+from syncmcp._runner import Pools
+from syncmcp._threads import Deadline, reaper, timer
+from syncmcp.config import Http, Stdio
+from syncmcp.errors import (
+    ClosedError,
+    ForkedError,
+    McpError,
+    NotSupported,
+    RequestTimeout,
+    UsageError,
+    fresh,
+)
+from syncmcp.handlers import (
+    Handlers,
+    LogHandler,
+    NotificationHandler,
+    ProgressHandler,
+    RequestHandler,
+)
+from syncmcp.operations import Operations, Request
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from syncmcp.transports.base import Transport
+    from syncmcp.transports.memory import InProcessServer
+    from syncmcp.types import Implementation, ServerCapabilities
+
+__all__ = ["Client", "Server", "Target", "connect"]
+
+_log = logging.getLogger("syncmcp.client")
+
+Target = Union[str, Stdio, Http, "InProcessServer"]
+"""A URL, a command to run, or a server in this process."""
+
+
+class Server:
+    """What a server said of itself. For display; nothing in here is checked or trusted."""
+
+    def __init__(self, negotiated: Negotiated) -> None:
+        self._result = negotiated.result
+        self.revision: str = negotiated.dialect.revision
+        """The revision that is spoken."""
+
+    @property
+    def info(self) -> Implementation | None:
+        """Name and version, if the server gave them in a form that can be read."""
+        from pydantic import ValidationError
+
+        from syncmcp.types import Implementation
+
+        meta = self._result.get("_meta")
+        stated = self._result.get("serverInfo")
+        if isinstance(meta, dict):
+            stated = meta.get("io.modelcontextprotocol/serverInfo", stated)
+        try:
+            return None if stated is None else Implementation.model_validate(stated)
+        except ValidationError:
+            return None
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What the server says it can do."""
+        from pydantic import ValidationError
+
+        from syncmcp.types import ServerCapabilities
+
+        try:
+            return ServerCapabilities.model_validate(self._result.get("capabilities") or {})
+        except ValidationError:
+            return ServerCapabilities()
+
+    @property
+    def instructions(self) -> str | None:
+        """How the server wants to be used, in words for a model."""
+        stated = self._result.get("instructions")
+        return stated if isinstance(stated, str) else None
+
+    def __repr__(self) -> str:
+        info = self.info
+        return f"<Server {info.name if info else '?'} {self.revision}>"
+
+
+class Client(Operations):
+    """A client of one server.
+
+    Opens on `with` or `open()`, and may be opened again after `close()`. Any thread may call it,
+    any thread may close it, in any order. A client that is pickled becomes its unopened self,
+    which opens at its first call.
+
+    Args:
+        target: A URL (a plain `str` always is one), `Stdio`, `Http`, or a server in this process.
+        mode: ``"auto"`` finds out what the server speaks; ``"legacy"`` goes straight to
+            `initialize`; one of the five revisions insists on it.
+        timeout: The longest a call may take in all, in seconds; `None` for no limit.
+        idle_timeout: The longest silence after a call's first sign of life, in seconds.
+        open_timeout: The longest that opening may take, in seconds.
+        probe_timeout: How long, in seconds, an unanswered probe for the newest revision is waited
+            for before the server is taken for an older one.
+        close_timeout: The longest that closing may take, in seconds.
+        on_log: Told what the server logs; see `LogHandler`.
+        on_progress: Told every call's progress; see `ProgressHandler`.
+        on_notification: Told every notification as ``(method, params)``, on a pool thread.
+        client_info: How the client presents itself; by default as syncmcp.
+        max_in_flight: How many requests may be under way at one time; more wait in line.
+        max_pages: How many pages of a list are fetched at most.
+        lazy: Open at the first call instead of by `open()`.
+
+    Raises:
+        UsageError: An option makes no sense.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        mode: str = "auto",
+        timeout: float | None = 300.0,
+        idle_timeout: float | None = 60.0,
+        open_timeout: float | None = 30.0,
+        probe_timeout: float = 10.0,
+        close_timeout: float = 5.0,
+        on_log: LogHandler | None = None,
+        on_progress: ProgressHandler | None = None,
+        on_notification: Callable[[str, dict[str, Any]], object] | None = None,
+        client_info: Implementation | None = None,
+        max_in_flight: int = 256,
+        max_pages: int = 1000,
+        lazy: bool = False,
+    ) -> None:
+        if mode not in MODES:
+            raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
+        if max_in_flight < 1 or max_pages < 1:
+            raise UsageError("max_in_flight and max_pages are at least 1")
+        self._target = Http(target) if isinstance(target, str) else target
+        if not isinstance(self._target, (Stdio, Http)) and not hasattr(self._target, "connect"):
+            raise UsageError(f"{target!r} is no URL, Stdio, Http or server")
+        self._mode = mode
+        self._timeout = seconds(timeout, "timeout")
+        self._idle_timeout = seconds(idle_timeout, "idle_timeout")
+        self._open_timeout = seconds(open_timeout, "open_timeout")
+        self._probe_timeout = seconds(probe_timeout, "probe_timeout") or 0.0
+        self._close_timeout = seconds(close_timeout, "close_timeout")
+        self._client_info = client_info
+        self._max_in_flight = max_in_flight
+        self._page_limit = max_pages
+        self._lazy = lazy
+        self._handlers = Handlers(on_log, on_progress, on_notification)
+        self.request = Request(self)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._generation = _threads.generation
+        # Guards the fields below it; held for changes of them only, never while something opens.
+        self._state = threading.Condition(threading.Lock())
+        self._wanted = False
+        self._opening = False
+        self._closers = 0
+        self._connection: Connection | None = None
+        self._pools_now: Pools | None = None
+        self._negotiated: Negotiated | None = None
+        self._known: str | None = None
+        self._next_id = 1
+        self._deaths = 0
+        self._log_level: str | None = None
+        self._finalizer: weakref.finalize[..., Client] | None = None
+
+    # -- life --------------------------------------------------------------------------------
+
+    def open(self) -> Self:
+        """Connect to the server; does nothing if the client is open.
+
+        Raises:
+            ConnectFailed: The server cannot be reached or started.
+            RequestTimeout: It took longer than `open_timeout`.
+            ProtocolError: There is no revision that both sides speak.
+            McpError: What else can go wrong with the first requests.
+        """
+        self._check_process()
+        with self._state:
+            self._wanted = True
+        self._link(Deadline(self._open_timeout))
+        return self
+
+    def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
+        """End the connection; does nothing if the client is not open.
+
+        Calls in flight fail at once with `ClosedError`. May be called from any thread, from
+        handlers and callbacks, in ``atexit`` functions.
+
+        Args:
+            timeout: The longest it may take, in seconds; `close_timeout` by default.
+            drain: Wait for the calls in flight to end by themselves first.
+        """
+        if self._generation != _threads.generation:
+            return  # the connection belongs to the parent process, which goes on using it
+        limit = self._close_timeout if timeout is None else seconds(timeout, "timeout")
+        deadline = Deadline(limit)
+        with self._state:
+            self._wanted = False
+            connection, self._connection = self._connection, None
+            pools, self._pools_now = self._pools_now, None
+            self._negotiated = None
+            self._state.notify_all()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        if connection is not None:
+            if drain:
+                connection.drain(deadline)
+            self._next_id = connection.next_id
+            connection.close(deadline)
+        if pools is not None:
+            pools.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "open" if self._connection is not None else "closed"
+        return f"<Client {self._label} {state}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (self._target, {**self._settings(), "lazy": True})
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "mode": self._mode,
+            "timeout": self._timeout,
+            "idle_timeout": self._idle_timeout,
+            "open_timeout": self._open_timeout,
+            "probe_timeout": self._probe_timeout,
+            "close_timeout": self._close_timeout,
+            "on_log": self._handlers.on_log,
+            "on_progress": self._handlers.on_progress,
+            "on_notification": self._handlers.on_notification,
+            "client_info": self._client_info,
+            "max_in_flight": self._max_in_flight,
+            "max_pages": self._page_limit,
+        }
+
+    @property
+    def _label(self) -> str:
+        target = self._target
+        return target.label if isinstance(target, (Stdio, Http)) else target.name
+
+    # -- what the server is --------------------------------------------------------------------
+
+    @property
+    def server(self) -> Server:
+        """What the server said of itself, and the revision that is spoken.
+
+        Raises:
+            ClosedError: The client is not open.
+        """
+        negotiated = self._negotiated
+        if negotiated is None:
+            raise self._not_open()
+        return Server(negotiated)
+
+    # -- custom methods and notifications --------------------------------------------------------
+
+    def notify(
+        self, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> None:
+        """Send a notification (until 2025-11-25).
+
+        Raises:
+            NotSupported: The revision has no such notification from a client.
+        """
+        resolved = self._resolve(options)
+        deadline = Deadline(resolved.timeout)
+        connection = self._link(deadline)
+        connection.notify(method, None if params is None else dict(params), deadline)
+
+    def report_progress(
+        self,
+        token: str | int,
+        progress: float,
+        total: float | None = None,
+        message: str | None = None,
+    ) -> None:
+        """Tell the server how far a request of its own has come (until 2025-11-25).
+
+        Args:
+            token: The ``progressToken`` from the `_meta` of the server's request.
+            progress: Must grow with each report.
+            total: What `progress` will be at the end, if known.
+            message: What is being done.
+        """
+        params: dict[str, Any] = {"progressToken": token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        self.notify("notifications/progress", params)
+
+    def on_request(self, method: str, handler: RequestHandler | None) -> None:
+        """Answer a request of the server's that the library does not know (until 2025-11-25).
+
+        Args:
+            method: The method.
+            handler: See `RequestHandler`; `None` takes the handler away.
+
+        Raises:
+            UsageError: The library answers this method by itself, or the handler is a coroutine
+                function.
+            NotSupported: The client is open, and servers of its revision send no requests.
+        """
+        if method in KNOWN_QUESTIONS:
+            raise UsageError(f"{method} is no custom method")
+        connection = self._connection
+        if handler is not None and connection is not None and not connection.dialect.stateful:
+            raise NotSupported(
+                f"in revision {connection.dialect.revision} servers send no requests",
+                server=self._label,
+                method=method,
+            )
+        self._handlers.set_request(method, handler)
+
+    def on_notification(self, method: str, handler: NotificationHandler | None) -> None:
+        """Be told of one kind of notification.
+
+        Args:
+            method: The method, ``"notifications/tools/list_changed"`` for example.
+            handler: See `NotificationHandler`; `None` takes the handler away.
+        """
+        self._handlers.set_notification(method, handler)
+
+    # -- for the runner --------------------------------------------------------------------------
+
+    def _resolve(self, given: CallOptions) -> Options:
+        settings: Any = {"timeout": self._timeout, "idle_timeout": self._idle_timeout, **given}
+        return Options(**settings)
+
+    def _remember_log_level(self, level: str) -> None:
+        self._log_level = level
+        if self._connection is not None:
+            self._connection.log_level = level
+
+    @property
+    def _pools(self) -> Pools:
+        pools = self._pools_now
+        if pools is None:
+            with self._state:
+                pools = self._pools_now
+                if pools is None:
+                    pools = self._pools_now = Pools(self._label, self._max_in_flight)
+        return pools
+
+    def _live(self) -> Connection | None:
+        connection = self._connection
+        if connection is not None and connection.dead is None:
+            return connection
+        self._check_process()
+        if not self._wanted and not self._lazy:
+            raise self._not_open()
+        return None
+
+    def _link(self, deadline: Deadline) -> Connection:
+        connection = self._connection
+        if connection is not None and connection.dead is None:
+            return connection
+        self._check_process()
+        with self._state:
+            while self._opening:
+                if not self._state.wait(deadline.remaining()):
+                    raise RequestTimeout(
+                        "the connection was not open in time",
+                        kind="open",
+                        seconds=deadline.seconds,
+                        server=self._label,
+                        delivery="not_sent",
+                    )
+            connection = self._connection
+            if connection is not None:
+                if connection.dead is None:
+                    return connection
+                self._may_restart(connection.dead)
+            elif not self._wanted and not self._lazy:
+                raise self._not_open()
+            self._wanted = True
+            self._opening = True
+        try:
+            return self._open(connection, deadline.sooner(self._open_timeout))
+        finally:
+            with self._state:
+                self._opening = False
+                self._state.notify_all()
+
+    def _may_restart(self, reason: McpError) -> None:
+        if isinstance(self._target, Stdio) and self._target.restart == "never":
+            raise fresh(reason, delivery="not_sent")
+
+    def _open(self, dead: Connection | None, deadline: Deadline) -> Connection:
+        """Open a connection, in the place of a dead one if there is one. One thread at a time."""
+        if dead is not None:
+            self._next_id = dead.next_id
+            dead.close(deadline.sooner(self._close_timeout))
+            self._pause(deadline)
+        # At interpreter exit, when they are needed, no thread can be started any more.
+        timer.start()
+        reaper.start()
+        connection, negotiated = open_connection(
+            self._connect, self._mode, self._hello(), self._known, deadline, self._probe_timeout
+        )
+        connection.log_level = self._log_level
+        with self._state:
+            if not self._wanted:  # closed by another thread meanwhile
+                refused = True
+            else:
+                refused = False
+                self._connection = connection
+                self._negotiated = negotiated
+                self._known = negotiated.dialect.revision
+        if refused:
+            connection.close(deadline.sooner(self._close_timeout))
+            raise self._not_open()
+        self._finalizer = weakref.finalize(self, _abandoned, connection, self._pools, self._label)
+        self._finalizer.atexit = False
+        return connection
+
+    def _pause(self, deadline: Deadline) -> None:
+        """Before a server is started again: the more often it died, the longer."""
+        pause = 0.0 if self._deaths == 0 else min(0.1 * 2**self._deaths, 10.0)
+        self._deaths += 1
+        with self._state:
+            end = Deadline(pause)
+            while self._wanted and not end.expired and not deadline.expired:
+                self._state.wait(min(filter(None, (end.remaining(), deadline.remaining() or 9e9))))
+
+    def _connect(self) -> Connection:
+        connection = Connection(
+            self._transport(),
+            self,
+            self._handlers,
+            self._pools.workers,
+            first_id=self._next_id,
+            max_in_flight=self._max_in_flight,
+        )
+        return connection
+
+    def _transport(self) -> Transport:
+        target = self._target
+        if isinstance(target, Stdio):
+            from syncmcp.transports.stdio import StdioTransport
+
+            return StdioTransport(target)
+        if isinstance(target, Http):
+            from syncmcp.transports.http import HttpTransport
+
+            return HttpTransport(target, max_in_flight=self._max_in_flight)
+        from syncmcp.transports.memory import MemoryTransport
+
+        return MemoryTransport(target)
+
+    def _hello(self) -> Hello:
+        if self._client_info is not None:
+            return Hello(self._client_info.to_wire(), {})
+        from syncmcp import __version__
+
+        return Hello({"name": "syncmcp", "version": __version__}, {})
+
+    def _check_process(self) -> None:
+        if self._generation != _threads.generation:
+            raise ForkedError(
+                "this client belongs to the parent process; make a new one after a fork",
+                server=self._label,
+            )
+
+    def _not_open(self) -> ClosedError:
+        return ClosedError("the client is not open", server=self._label)
+
+
+def connect(target: Target, **options: Any) -> Client:
+    """Make a client and open it; see `Client` for the options."""
+    return Client(target, **options).open()
+
+
+def _abandoned(connection: Connection, pools: Pools, label: str) -> None:
+    """A client was collected while it was open (on whatever thread, holding whatever lock)."""
+
+    def close() -> None:
+        connection.close(Deadline(_ABANDONED_SECONDS))
+        pools.close()
+
+    reaper.put(close)
+    warnings.warn(f"a client of {label} was never closed", ResourceWarning, stacklevel=2)
+
+
+# What a client that nobody closed gets for its end, in seconds.
+_ABANDONED_SECONDS = 5.0
+
+
+def _unpickle(target: Target, settings: dict[str, Any]) -> Client:
+    return Client(target, **settings)

@@ -1,0 +1,378 @@
+"""Every exception of the library.
+
+::
+
+    McpError
+    ├── UsageError (ValueError)              the caller's mistake; nothing was sent
+    │   └── NotSupported                     the server or its revision lacks what was asked for
+    ├── ClosedError                          the client is not open
+    │   └── ForkedError                      ... because it belongs to the parent process
+    ├── TransportError                       the wire failed; `delivery` says how far a request came
+    │   ├── ConnectFailed                    no connection came about
+    │   ├── ConnectionLost                   a connection ended under a request
+    │   │   ├── OutcomeUnknown               ... and repeating the request might do its work twice
+    │   │   └── SessionLost                  ... because the server forgot the session
+    │   └── HttpError                        an HTTP status that answers no request
+    │       └── AuthError                    401 or 403
+    ├── LimitExceeded                        a bound of ours was passed by the peer
+    ├── RequestTimeout (TimeoutError)        a deadline of ours passed
+    ├── RequestCancelled (CancelledError)    the caller withdrew the request
+    ├── ProtocolError                        the peer broke the protocol
+    │   └── InvalidOutput                    a result that does not fit what it should be
+    ├── ServerError                          the server answered with a JSON-RPC error
+    │   └── ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError,
+    │       ResourceNotFound, HeaderMismatch, MissingCapability, UnsupportedVersion,
+    │       UrlElicitationRequired           one class for each code the specification defines
+    ├── ToolError                            a tool ran and reported failure
+    └── Refused                              raised by a handler to answer with an error of its own
+
+The caller's mistake, the peer's mistake and the wire's failure never share a class, and a local
+condition never borrows a JSON-RPC code. All can be pickled and keep their facts.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from syncmcp.types import CallToolResult
+
+__all__ = [
+    "AuthError",
+    "ClosedError",
+    "ConnectFailed",
+    "ConnectionLost",
+    "Delivery",
+    "ForkedError",
+    "HeaderMismatch",
+    "HttpError",
+    "InternalError",
+    "InvalidOutput",
+    "InvalidParams",
+    "InvalidRequest",
+    "LimitExceeded",
+    "McpError",
+    "MethodNotFound",
+    "MissingCapability",
+    "NotSupported",
+    "OutcomeUnknown",
+    "ParseError",
+    "ProtocolError",
+    "Refused",
+    "RequestCancelled",
+    "RequestTimeout",
+    "ResourceNotFound",
+    "ServerError",
+    "SessionLost",
+    "ToolError",
+    "TransportError",
+    "UnsupportedVersion",
+    "UrlElicitationRequired",
+    "UsageError",
+]
+
+Delivery = Literal["not_sent", "refused", "unknown"]
+"""How far a request came: never written, turned away by the server, or nobody can tell."""
+
+_DELIVERY_TEXT: dict[str, str] = {
+    "not_sent": "the request was not sent",
+    "refused": "the server refused the request",
+    "unknown": "the outcome is unknown",
+}
+
+E = TypeVar("E", bound="McpError")
+
+if sys.version_info >= (3, 11):
+    _TimeoutBase = TimeoutError
+else:  # two classes there, and people catch either
+
+    class _TimeoutBase(concurrent.futures.TimeoutError, TimeoutError):
+        pass
+
+
+class McpError(Exception):
+    """Base of everything this library raises on purpose.
+
+    Attributes:
+        server: The command or URL concerned, with secrets removed, or `None`.
+        method: The JSON-RPC method concerned, or `None`.
+    """
+
+    server: str | None = None
+    method: str | None = None
+
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        super().__init__(message)
+        self.__dict__.update(facts)
+
+    @property
+    def message(self) -> str:
+        """The bare message, without the facts that `str()` adds."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        where = " ".join(
+            part for part in (self.method or "", f"[{self.server}]" if self.server else "") if part
+        )
+        text = f"{where}: {self.message}" if where else self.message
+        details = self._details()
+        return f"{text} ({'; '.join(details)})" if details else text
+
+    def _details(self) -> list[str]:
+        return []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+def _rebuild(cls: type[E], args: tuple[Any, ...], facts: Mapping[str, Any]) -> E:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+def fresh(error: E, **facts: Any) -> E:
+    """Return a copy of `error` for one waiter, with `facts` changed.
+
+    One exception object raised in several threads would collect all their tracebacks; so each
+    waiter gets its own, with the same cause.
+    """
+    copy = _rebuild(type(error), error.args, {**error.__dict__, **facts})
+    copy.__cause__ = error.__cause__
+    return copy
+
+
+class UsageError(McpError, ValueError):
+    """The caller asked for something that cannot be; nothing was sent."""
+
+
+class NotSupported(UsageError):
+    """The connected server, or the revision it speaks, has no such feature; nothing was sent."""
+
+
+class ClosedError(McpError):
+    """The client was never opened, or was closed before or during the call."""
+
+    delivery: Delivery = "not_sent"
+
+    def _details(self) -> list[str]:
+        return [_DELIVERY_TEXT[self.delivery]]
+
+
+class ForkedError(ClosedError):
+    """The client was opened in a parent process; make a new one in this process."""
+
+
+class TransportError(McpError):
+    """The connection failed.
+
+    Attributes:
+        delivery: Whether the request concerned was not sent, refused, or its outcome is unknown.
+        exit_code: For a child process that ended, its exit status (negative: the signal).
+        stderr_tail: For a child process, the last lines it wrote to stderr, secrets removed.
+    """
+
+    delivery: Delivery = "not_sent"
+    exit_code: int | None = None
+    stderr_tail: str = ""
+
+    def _details(self) -> list[str]:
+        details = []
+        if self.exit_code is not None:
+            details.append(f"exit code {self.exit_code}")
+        details.append(_DELIVERY_TEXT[self.delivery])
+        if self.stderr_tail:
+            details.append(f"stderr ended with: {self.stderr_tail}")
+        return details
+
+
+class ConnectFailed(TransportError):
+    """No connection came about: command not found, server exited, refused, DNS, TLS."""
+
+
+class ConnectionLost(TransportError):
+    """The connection ended while the request was in flight, or while nobody was looking."""
+
+    delivery: Delivery = "unknown"
+
+
+class OutcomeUnknown(ConnectionLost):
+    """The connection ended after a request that changes things was sent; it may have been done."""
+
+
+class SessionLost(ConnectionLost):
+    """The server no longer knows this session; the request was not processed."""
+
+    delivery: Delivery = "refused"
+
+
+class HttpError(TransportError):
+    """The server answered with an HTTP status (or body) that is no answer to the request.
+
+    Attributes:
+        status: The HTTP status code.
+        body: The beginning of the response body, secrets removed.
+    """
+
+    status: int = 0
+    body: str = ""
+    delivery: Delivery = "refused"
+
+    def _details(self) -> list[str]:
+        details = [f"HTTP {self.status}"] if self.status else []
+        if self.body:
+            details.append(f"body began with: {self.body}")
+        return details + super()._details()
+
+
+class AuthError(HttpError):
+    """The server wants other credentials (401), or none of ours will do (403)."""
+
+
+class LimitExceeded(McpError):
+    """The peer sent more than one of our bounds allows; the message names the option."""
+
+    delivery: Delivery = "unknown"
+
+
+class RequestTimeout(McpError, _TimeoutBase):
+    """A deadline of ours passed before the answer came. The server was told, once.
+
+    Attributes:
+        kind: ``"total"`` (the call's `timeout`), ``"idle"`` (its `idle_timeout`) or ``"open"``.
+        seconds: The limit that passed.
+        delivery: ``"not_sent"`` if nothing of the request was written, else ``"unknown"``.
+    """
+
+    kind: Literal["total", "idle", "open"] = "total"
+    seconds: float | None = None
+    delivery: Delivery = "unknown"
+
+    def _details(self) -> list[str]:
+        return [_DELIVERY_TEXT[self.delivery]]
+
+
+class RequestCancelled(McpError, concurrent.futures.CancelledError):
+    """The caller withdrew the request. The server was told, once.
+
+    Attributes:
+        reason: What the caller gave as its reason, or `None`.
+        delivery: ``"not_sent"`` if nothing of the request was written, else ``"unknown"``.
+    """
+
+    reason: str | None = None
+    delivery: Delivery = "unknown"
+
+    def _details(self) -> list[str]:
+        details = [_DELIVERY_TEXT[self.delivery]]
+        if self.reason:
+            details.insert(0, self.reason)
+        return details
+
+
+class ProtocolError(McpError):
+    """The peer sent something that the protocol does not allow here."""
+
+
+class InvalidOutput(ProtocolError):
+    """A result is not what it should be: its model, or the caller's, does not accept it."""
+
+
+class ServerError(McpError):
+    """The server answered with a JSON-RPC error.
+
+    Attributes:
+        code: The JSON-RPC error code.
+        data: Whatever the server attached, or `None`.
+    """
+
+    code: int = 0
+    data: Any = None
+    codes: ClassVar[dict[int, type[ServerError]]] = {}
+
+    def __init_subclass__(cls, *, code: int | None = None) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
+            ServerError.codes[code] = cls
+
+    @classmethod
+    def from_wire(cls, code: int, message: str, data: Any = None, **facts: Any) -> ServerError:
+        """Build the class that belongs to `code`; codes nobody defined stay a `ServerError`."""
+        return cls.codes.get(code, ServerError)(message, code=code, data=data, **facts)
+
+    def _details(self) -> list[str]:
+        return [f"error {self.code}"]
+
+
+class ParseError(ServerError, code=-32700):
+    """The server could not parse what we sent."""
+
+
+class InvalidRequest(ServerError, code=-32600):
+    """The server does not take this for a request."""
+
+
+class MethodNotFound(ServerError, code=-32601):
+    """The server has no such method."""
+
+
+class InvalidParams(ServerError, code=-32602):
+    """The server does not accept the parameters (unknown tool, missing argument, bad cursor)."""
+
+
+class InternalError(ServerError, code=-32603):
+    """The server failed inside."""
+
+
+class ResourceNotFound(ServerError, code=-32002):
+    """The server has no such resource."""
+
+
+class HeaderMismatch(ServerError, code=-32020):
+    """The HTTP headers and the body of a request do not agree (2026-07-28)."""
+
+
+class MissingCapability(ServerError, code=-32021):
+    """The request needs a capability that this client did not declare (2026-07-28)."""
+
+
+class UnsupportedVersion(ServerError, code=-32022):
+    """The server does not speak the revision of the request (2026-07-28)."""
+
+
+class UrlElicitationRequired(ServerError, code=-32042):
+    """The request needs something done in a browser first (2025-11-25)."""
+
+
+class ToolError(McpError):
+    """A tool ran and reported failure (`isError`).
+
+    Attributes:
+        result: The whole `CallToolResult`, content and all.
+    """
+
+    result: CallToolResult
+
+    def __init__(self, result: CallToolResult) -> None:
+        super().__init__(result.text or "the tool reported an error", result=result)
+
+
+class Refused(McpError):
+    """Raise it in a handler to answer a server's request with this JSON-RPC error.
+
+    Attributes:
+        code: The JSON-RPC error code that the server gets.
+        data: What goes with it; left out when `None`.
+    """
+
+    code: int
+    data: Any = None
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message, code=code, data=data)

@@ -1,0 +1,164 @@
+"""Futures for requests in flight."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from syncmcp._delivery import BACKLOG
+from syncmcp._threads import Deadline, Lane, Workers
+
+__all__ = ["Progress", "RequestFuture"]
+
+R = TypeVar("R")
+
+
+class Progress(NamedTuple):
+    """How far a call has come (spec: "Progress")."""
+
+    progress: float
+    """Grows with each report; without a `total` it says nothing but that."""
+
+    total: float | None
+    """What `progress` will be at the end, if the server knows."""
+
+    message: str | None
+    """What the server is doing, for people."""
+
+
+class RequestFuture(concurrent.futures.Future[R]):
+    """The result of a request that is under way: a real `concurrent.futures.Future`.
+
+    Works with `concurrent.futures.wait`, `as_completed` and `asyncio.wrap_future`.
+    `result(timeout)` only waits; it is the call's own `timeout` that ends the call. Functions
+    given to `add_done_callback` run on a thread of the client's pool, one after another in the
+    order they were added; they may block and may call the client.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__()
+        self._lane = Lane(workers)
+        # Guards what follows: who settles the future, and the making of the feed.
+        self._once = threading.Lock()
+        self._claimed = False
+        self._withdraw: Callable[[], object] | None = None
+        self._feed: _Feed | None = None
+
+    def cancel(self) -> bool:
+        """Withdraw the request; the server is told, once.
+
+        Returns:
+            Whether the request is cancelled. `False` if its result was there first.
+        """
+        if not self._claim():
+            return self.cancelled()
+        super().cancel()
+        # Without this, `concurrent.futures.wait` would wait for a cancelled future for ever.
+        self.set_running_or_notify_cancel()
+        self._close_feed()
+        if self._withdraw is not None:
+            self._withdraw()
+        return True
+
+    def progress(self, timeout: float | None = None) -> Iterator[Progress]:
+        """Iterate over the call's progress until the call ends.
+
+        Starts with what has come already (the newest 256). Ends when the future is done, however
+        it ended.
+
+        Args:
+            timeout: The longest time, in seconds, to wait for the next report.
+
+        Raises:
+            TimeoutError: No report came in time; the call itself goes on.
+        """
+        feed = self._open_feed()
+        while True:
+            item = feed.next(timeout)
+            if item is None:
+                return
+            yield item
+
+    def add_done_callback(self, fn: Callable[[concurrent.futures.Future[R]], object]) -> None:
+        """Call `fn(future)` on a pool thread when the future is done; see the class."""
+        context = contextvars.copy_context()
+
+        def deliver(_: object) -> None:
+            self._lane.push(lambda: context.run(fn, self))
+
+        super().add_done_callback(deliver)
+
+    # -- for the one who drives the request ------------------------------------------------
+
+    def _claim(self) -> bool:
+        """Get the right to settle the future; only one caller ever gets it."""
+        with self._once:
+            if self._claimed:
+                return False
+            self._claimed = True
+            return True
+
+    def _settle(self, result: R | None, error: BaseException | None) -> None:
+        if not self._claim():
+            return
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(result)  # type: ignore[arg-type]  # None only where R allows it
+        self._close_feed()
+
+    def _report(self, progress: float, total: float | None, message: str | None) -> None:
+        self._open_feed().put(Progress(progress, total, message))
+
+    def _open_feed(self) -> _Feed:
+        with self._once:
+            if self._feed is None:
+                self._feed = _Feed(closed=self._claimed)
+            return self._feed
+
+    def _close_feed(self) -> None:
+        with self._once:
+            feed = self._feed
+        if feed is not None:
+            feed.close()
+
+
+class _Feed:
+    """Progress on its way to whoever iterates over it."""
+
+    def __init__(self, *, closed: bool) -> None:
+        self._changed = threading.Condition()
+        self._items: deque[Progress] = deque(maxlen=BACKLOG)
+        self._closed = closed
+
+    def put(self, item: Progress) -> None:
+        with self._changed:
+            self._items.append(item)
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def next(self, timeout: float | None) -> Progress | None:
+        deadline = Deadline(timeout)
+        with self._changed:
+            while not self._items:
+                if self._closed:
+                    return None
+                if deadline.expired:
+                    raise TimeoutError(f"no progress within {timeout:g} s")
+                self._changed.wait(deadline.remaining())
+            return self._items.popleft()
+
+
+def settled(error: BaseException, workers: Workers) -> RequestFuture[Any]:
+    """A future that has failed already."""
+    future: RequestFuture[Any] = RequestFuture(workers)
+    future._settle(None, error)
+    return future

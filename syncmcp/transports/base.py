@@ -1,0 +1,131 @@
+"""What a connection and its transport promise each other.
+
+A transport moves frames (one JSON-RPC message each, as bytes). It knows nothing of ids, waiters,
+handlers or models. It is opened once, used from any thread, closed once; a new connection gets a
+new transport.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from syncmcp._threads import Deadline
+    from syncmcp.errors import Delivery, McpError
+
+
+class Outgoing:
+    """One frame on its way out.
+
+    Attributes:
+        body: The encoded message, without a line end.
+        method: The method of a request or notification; `None` for a response.
+        id: The id of a request, else `None`.
+        headers: What the dialect and the call want as HTTP headers; ignored elsewhere.
+        deadline: When the call gives up; a transport ends by itself no later than this.
+        state: The transport's own note about this frame; nobody else touches it.
+    """
+
+    __slots__ = ("body", "deadline", "headers", "id", "method", "state")
+
+    def __init__(
+        self,
+        body: bytes,
+        method: str | None,
+        id: int | None,
+        headers: Mapping[str, str],
+        deadline: Deadline,
+    ) -> None:
+        self.body = body
+        self.method = method
+        self.id = id
+        self.headers = headers
+        self.deadline = deadline
+        self.state: Any = None
+
+
+class Receiver(Protocol):
+    """The connection, as its transport sees it. Every method may be called on any thread.
+
+    None of them blocks, runs user code or raises.
+    """
+
+    def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
+        """Take one frame in.
+
+        Args:
+            frame: The bytes of one message (or, in one old revision, of a batch).
+            out: The request on whose own stream the frame came, if there is such a stream.
+
+        Returns:
+            Whether `out` is settled, so that nothing more needs to be read for it.
+        """
+        ...
+
+    def alive(self, out: Outgoing) -> None:
+        """Something came on the stream of `out` (a comment, say): it is not idle."""
+        ...
+
+    def failed(self, out: Outgoing, error: McpError) -> None:
+        """The exchange of the request `out` ended without an answer."""
+        ...
+
+    def lost(self, error: McpError) -> None:
+        """The connection is over; nothing will come any more."""
+        ...
+
+
+class Transport(Protocol):
+    """Moves frames to and from one server."""
+
+    label: str
+    """What errors and thread names call the server: its command or URL, secrets removed."""
+
+    blocking: bool
+    """Whether `send` of a request returns only after the exchange is over.
+
+    `True` for HTTP, where an exchange needs a thread and had best use the caller's; `False` where
+    `send` only writes and a reader thread brings the answer.
+    """
+
+    def open(self, receiver: Receiver, deadline: Deadline) -> None:
+        """Get ready to send.
+
+        Raises:
+            ConnectFailed: The server cannot be reached or started.
+            RequestTimeout: `deadline` passed first.
+        """
+        ...
+
+    def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
+        """Learn what was negotiated: headers for every message, and whether there is a session."""
+        ...
+
+    def send(self, out: Outgoing) -> None:
+        """Send a request, notification or response.
+
+        A failure of a request's exchange is told to `Receiver.failed`, not raised. Ends by
+        `out.deadline`, or as soon as `withdraw` is called.
+
+        Raises:
+            TransportError: The frame could not be sent, and the connection was not open.
+        """
+        ...
+
+    def post(self, out: Outgoing) -> None:
+        """Send a notification or response without ever blocking, from any thread."""
+        ...
+
+    def withdraw(self, out: Outgoing) -> Delivery:
+        """Nobody waits for the request `out` any more: stop its exchange.
+
+        Never blocks. Returns ``"not_sent"`` if nothing of the frame has left, and then nothing of
+        it ever will; ``"unknown"`` otherwise.
+        """
+        ...
+
+    def close(self, deadline: Deadline) -> None:
+        """End it and free everything by `deadline`; harmless when closed before."""
+        ...

@@ -1,0 +1,125 @@
+"""A server in the same process, for tests: frames go from queue to queue."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Protocol
+
+from syncmcp.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from syncmcp._threads import Deadline
+    from syncmcp.errors import Delivery
+    from syncmcp.transports.base import Outgoing, Receiver
+
+_log = logging.getLogger("syncmcp.memory")
+
+
+class ServerSession(Protocol):
+    """One connection of an in-process server."""
+
+    def receive(self, frame: bytes) -> None:
+        """Take one frame from the client."""
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class InProcessServer(Protocol):
+    """A server that can be connected to without leaving the process."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        ...
+
+    def connect(self, deliver: Callable[[bytes], None]) -> ServerSession:
+        """Start a session whose frames for the client are given to `deliver`."""
+        ...
+
+
+class MemoryTransport:
+    """Talks to an `InProcessServer`. Each direction has a thread, as a pipe would."""
+
+    blocking = False
+
+    def __init__(self, server: InProcessServer) -> None:
+        self._server = server
+        self.label = server.name
+        self._session: ServerSession | None = None
+        self._inbox: SimpleQueue[bytes | None] = SimpleQueue()
+        self._outbox: SimpleQueue[Outgoing | None] = SimpleQueue()
+        # Guards the fate of frames: withdrawn before the writer came to them, or begun.
+        self._lock = threading.Lock()
+        self._closed = False
+        self._threads: list[threading.Thread] = []
+
+    def open(self, receiver: Receiver, deadline: Deadline) -> None:
+        """See `Transport`."""
+        self._session = self._server.connect(self._inbox.put)
+        for role, target in (("read", self._read), ("write", self._write)):
+            thread = threading.Thread(
+                target=target,
+                args=(receiver,),
+                name=f"syncmcp-{role}[{self.label}]",
+                daemon=True,
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
+        """See `Transport`. Nothing depends on it here."""
+
+    def send(self, out: Outgoing) -> None:
+        """See `Transport`."""
+        if self._closed:
+            raise ConnectionLost("the connection was closed", delivery="not_sent")
+        self._outbox.put(out)
+
+    def post(self, out: Outgoing) -> None:
+        """See `Transport`."""
+        self.send(out)
+
+    def withdraw(self, out: Outgoing) -> Delivery:
+        """See `Transport`."""
+        with self._lock:
+            if out.state is None:
+                out.state = "withdrawn"
+            return "not_sent" if out.state == "withdrawn" else "unknown"
+
+    def close(self, deadline: Deadline) -> None:
+        """See `Transport`."""
+        self._closed = True
+        self._outbox.put(None)
+        self._inbox.put(None)
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(deadline.remaining())
+
+    def _read(self, receiver: Receiver) -> None:
+        while (frame := self._inbox.get()) is not None:
+            receiver.receive(frame)
+
+    def _write(self, receiver: Receiver) -> None:
+        session = self._session
+        while (out := self._outbox.get()) is not None and session is not None:
+            with self._lock:
+                if out.state == "withdrawn":
+                    continue
+                out.state = "sent"
+            try:
+                session.receive(out.body)
+            except Exception as error:
+                _log.exception("[%s] the in-process server failed", self.label)
+                lost = ConnectionLost(f"the in-process server failed: {error!r}")
+                lost.__cause__ = error
+                receiver.lost(lost)
+                return
