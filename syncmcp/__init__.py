@@ -15,7 +15,7 @@ import logging
 from syncmcp import errors
 from syncmcp._options import CallOptions
 from syncmcp.cancellation import CancelToken
-from syncmcp.client import Client, Server, connect
+from syncmcp.client import Client, ConnectedServer, connect
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     AuthError,
@@ -56,6 +56,7 @@ __all__ = [
     "Client",
     "ClosedError",
     "ConnectFailed",
+    "ConnectedServer",
     "ConnectionLost",
     "ForkedError",
     "HandlerContext",
@@ -75,7 +76,6 @@ __all__ = [
     "RequestFuture",
     "RequestTimeout",
     "ResourceNotFound",
-    "Server",
     "ServerError",
     "SessionLost",
     "Stdio",

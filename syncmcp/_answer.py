@@ -18,10 +18,10 @@ def answer(handlers: Handlers, request: jsonrpc.Request, context: HandlerContext
     if handler is None:
         return method_not_found(request)
     try:
-        result = handler(request.params, context)
-        return jsonrpc.encode_result(request.id, _as_result(result))
-    except Refused as refusal:
-        return jsonrpc.encode_error(request.id, refusal.code, refusal.message, refusal.data)
+        try:
+            return jsonrpc.encode_result(request.id, _as_result(handler(request.params, context)))
+        except Refused as refusal:
+            return jsonrpc.encode_error(request.id, refusal.code, refusal.message, refusal.data)
     except BaseException:  # sys.exit() in a handler too: the server waits for an answer
         # The text stays here: it may tell a server things that are none of its business.
         _log.exception("the handler of %s failed", request.method)

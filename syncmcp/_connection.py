@@ -286,6 +286,14 @@ class Connection:
         options = call.options
         if options.cancel is not None:
             options.cancel.raise_if_cancelled()
+        if call.deadline.expired:
+            raise RequestTimeout(
+                "no time is left to send it",
+                seconds=call.deadline.seconds,
+                server=self.label,
+                method=method,
+                delivery="not_sent",
+            )
         with self._lock:
             if self._dead is not None:
                 raise fresh(self._dead, method=method, delivery="not_sent")

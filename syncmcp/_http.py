@@ -21,7 +21,7 @@ from syncmcp.errors import HttpError, LimitExceeded
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from syncmcp._http_exchange import Exchange
     from syncmcp.config import Http
@@ -39,9 +39,9 @@ _DRAIN_BYTES = 64 * 1024
 
 
 class _Session(requests.Session):
-    def resolve_redirects(self, *_: Any, **__: Any) -> Iterator[Any]:
+    def resolve_redirects(self, *_: Any, **__: Any) -> Generator[requests.Response, None, None]:
         # `requests` would read the body of a redirect without a limit to learn what comes next.
-        return iter(())
+        yield from ()
 
 
 class HttpSession:

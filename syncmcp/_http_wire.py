@@ -178,7 +178,7 @@ class _SecureConnection(_Connection, HTTPSConnection):
 
 
 class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
+    ConnectionCls: Any = _Connection
 
     def _put_conn(self, conn: Any) -> None:
         exchange = current()
@@ -188,7 +188,7 @@ class _Pool(HTTPConnectionPool):
 
 
 class _SecurePool(HTTPSConnectionPool):
-    ConnectionCls = _SecureConnection
+    ConnectionCls: Any = _SecureConnection
 
     def _put_conn(self, conn: Any) -> None:
         exchange = current()
@@ -197,7 +197,7 @@ class _SecurePool(HTTPSConnectionPool):
         super()._put_conn(conn)
 
 
-_POOLS = {"http": _Pool, "https": _SecurePool}
+_POOLS: dict[str, Any] = {"http": _Pool, "https": _SecurePool}
 
 
 class Adapter(HTTPAdapter):
@@ -215,5 +215,5 @@ class Adapter(HTTPAdapter):
 
 
 def is_socks(proxy: str) -> bool:
-    """Whether `proxy` needs connections of another make, which cannot be ended before they respond."""
+    """Whether `proxy` needs connections of another make, which tell no exchange their socket."""
     return proxy.lower().startswith("socks")

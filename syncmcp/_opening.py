@@ -95,10 +95,10 @@ def _ask(connection: Connection, ask: Ask, deadline: Deadline, probe_timeout: fl
         result = connection.request(
             ask.method, ask.params, Options(None, None), limit, dialect=ask.dialect
         )
-    except RequestTimeout as error:
+    except RequestTimeout:
         if ask.probe and not deadline.expired:
             return Silent()
-        raise error
+        raise
     except ConnectionLost as error:
         # The transport itself is over: a child process that ended. It can be started again.
         return Died(error) if connection.dead is not None else error

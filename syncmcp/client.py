@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import os
+import atexit
+import inspect
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Union
 
-from typing_extensions import Unpack
+from typing_extensions import ParamSpec, Unpack
 
 from syncmcp import _threads
 from syncmcp._connection import Connection
@@ -19,12 +19,11 @@ from syncmcp._options import CallOptions, Options, seconds
 from syncmcp._protocol.dialect import KNOWN_QUESTIONS
 from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
 from syncmcp._runner import Pools
-from syncmcp._threads import Deadline, reaper, timer
+from syncmcp._threads import Deadline, monotonic, reaper, timer
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     ClosedError,
     ForkedError,
-    McpError,
     NotSupported,
     RequestTimeout,
     UsageError,
@@ -46,15 +45,13 @@ if TYPE_CHECKING:
     from syncmcp.transports.memory import InProcessServer
     from syncmcp.types import Implementation, ServerCapabilities
 
-__all__ = ["Client", "Server", "Target", "connect"]
-
-_log = logging.getLogger("syncmcp.client")
+__all__ = ["Client", "ConnectedServer", "Target", "connect"]
 
 Target = Union[str, Stdio, Http, "InProcessServer"]
 """A URL, a command to run, or a server in this process."""
 
 
-class Server:
+class ConnectedServer:
     """What a server said of itself. For display; nothing in here is checked or trusted."""
 
     def __init__(self, negotiated: Negotiated) -> None:
@@ -98,7 +95,7 @@ class Server:
 
     def __repr__(self) -> str:
         info = self.info
-        return f"<Server {info.name if info else '?'} {self.revision}>"
+        return f"<ConnectedServer {info.name if info else '?'} {self.revision}>"
 
 
 class Client(Operations):
@@ -164,26 +161,22 @@ class Client(Operations):
         self._client_info = client_info
         self._max_in_flight = max_in_flight
         self._page_limit = max_pages
-        self._lazy = lazy
         self._handlers = Handlers(on_log, on_progress, on_notification)
-        self.request = Request(self)
-        self._reset()
-
-    def _reset(self) -> None:
         self._generation = _threads.generation
-        # Guards the fields below it; held for changes of them only, never while something opens.
+        # Guards everything below it; held for changes only, never while something opens or closes.
         self._state = threading.Condition(threading.Lock())
-        self._wanted = False
-        self._opening = False
-        self._closers = 0
+        self._wanted = lazy
+        self._opening: Connection | None = None
+        self._busy = False
         self._connection: Connection | None = None
-        self._pools_now: Pools | None = None
         self._negotiated: Negotiated | None = None
+        self._pools_now: Pools | None = None
+        self._finalizer: weakref.finalize[..., Client] | None = None
+        # The revision that the server spoke last, and the id after the last one used.
         self._known: str | None = None
         self._next_id = 1
-        self._deaths = 0
+        self._restarts = _Backoff()
         self._log_level: str | None = None
-        self._finalizer: weakref.finalize[..., Client] | None = None
 
     # -- life --------------------------------------------------------------------------------
 
@@ -218,16 +211,19 @@ class Client(Operations):
         deadline = Deadline(limit)
         with self._state:
             self._wanted = False
-            connection, self._connection = self._connection, None
+            connections = [self._opening, self._connection]
             pools, self._pools_now = self._pools_now, None
-            self._negotiated = None
+            self._connection = self._negotiated = None
+            finalizer, self._finalizer = self._finalizer, None
             self._state.notify_all()
-        if self._finalizer is not None:
-            self._finalizer.detach()
-        if connection is not None:
+        if finalizer is not None:
+            finalizer.detach()
+        for connection in connections:
+            if connection is None:
+                continue
             if drain:
                 connection.drain(deadline)
-            self._next_id = connection.next_id
+            self._next_id = max(self._next_id, connection.next_id)
             connection.close(deadline)
         if pools is not None:
             pools.close()
@@ -269,7 +265,7 @@ class Client(Operations):
     # -- what the server is --------------------------------------------------------------------
 
     @property
-    def server(self) -> Server:
+    def server(self) -> ConnectedServer:
         """What the server said of itself, and the revision that is spoken.
 
         Raises:
@@ -278,7 +274,12 @@ class Client(Operations):
         negotiated = self._negotiated
         if negotiated is None:
             raise self._not_open()
-        return Server(negotiated)
+        return ConnectedServer(negotiated)
+
+    @property
+    def request(self) -> Request:
+        """Send a request of any method; see `Request.__call__`."""
+        return Request(self)
 
     # -- custom methods and notifications --------------------------------------------------------
 
@@ -375,7 +376,7 @@ class Client(Operations):
         if connection is not None and connection.dead is None:
             return connection
         self._check_process()
-        if not self._wanted and not self._lazy:
+        if not self._wanted:
             raise self._not_open()
         return None
 
@@ -385,7 +386,7 @@ class Client(Operations):
             return connection
         self._check_process()
         with self._state:
-            while self._opening:
+            while self._wanted and self._busy:
                 if not self._state.wait(deadline.remaining()):
                     raise RequestTimeout(
                         "the connection was not open in time",
@@ -394,32 +395,35 @@ class Client(Operations):
                         server=self._label,
                         delivery="not_sent",
                     )
-            connection = self._connection
-            if connection is not None:
-                if connection.dead is None:
-                    return connection
-                self._may_restart(connection.dead)
-            elif not self._wanted and not self._lazy:
+            if not self._wanted:
                 raise self._not_open()
-            self._wanted = True
-            self._opening = True
+            dead = self._connection
+            if dead is not None and dead.dead is None:
+                return dead
+            self._busy = True
         try:
-            return self._open(connection, deadline.sooner(self._open_timeout))
+            if dead is not None:
+                self._bury(dead, deadline)
+            return self._open(deadline.sooner(self._open_timeout))
         finally:
             with self._state:
-                self._opening = False
+                self._busy = False
+                self._opening = None
                 self._state.notify_all()
 
-    def _may_restart(self, reason: McpError) -> None:
+    def _bury(self, dead: Connection, deadline: Deadline) -> None:
+        """Clear away a connection that died, and wait a little before the next one."""
         if isinstance(self._target, Stdio) and self._target.restart == "never":
-            raise fresh(reason, delivery="not_sent")
+            raise fresh(dead.dead or self._not_open(), delivery="not_sent")
+        self._next_id = dead.next_id
+        dead.close(deadline.sooner(self._close_timeout))
+        pause = deadline.sooner(self._restarts.next())
+        with self._state:
+            while self._wanted and not pause.expired:
+                self._state.wait(pause.remaining())
 
-    def _open(self, dead: Connection | None, deadline: Deadline) -> Connection:
-        """Open a connection, in the place of a dead one if there is one. One thread at a time."""
-        if dead is not None:
-            self._next_id = dead.next_id
-            dead.close(deadline.sooner(self._close_timeout))
-            self._pause(deadline)
+    def _open(self, deadline: Deadline) -> Connection:
+        """Open a connection. One thread at a time."""
         # At interpreter exit, when they are needed, no thread can be started any more.
         timer.start()
         reaper.start()
@@ -428,28 +432,23 @@ class Client(Operations):
         )
         connection.log_level = self._log_level
         with self._state:
-            if not self._wanted:  # closed by another thread meanwhile
-                refused = True
-            else:
-                refused = False
+            wanted = self._wanted  # or closed by another thread meanwhile
+            if wanted:
                 self._connection = connection
                 self._negotiated = negotiated
                 self._known = negotiated.dialect.revision
-        if refused:
+                if self._finalizer is not None:
+                    self._finalizer.detach()
+                self._finalizer = weakref.finalize(
+                    self, _abandoned, connection, self._pools_now, self._label
+                )
+                self._finalizer.atexit = False
+        if not wanted:
             connection.close(deadline.sooner(self._close_timeout))
             raise self._not_open()
-        self._finalizer = weakref.finalize(self, _abandoned, connection, self._pools, self._label)
-        self._finalizer.atexit = False
+        self._restarts.opened()
+        _open_connections.add(connection)
         return connection
-
-    def _pause(self, deadline: Deadline) -> None:
-        """Before a server is started again: the more often it died, the longer."""
-        pause = 0.0 if self._deaths == 0 else min(0.1 * 2**self._deaths, 10.0)
-        self._deaths += 1
-        with self._state:
-            end = Deadline(pause)
-            while self._wanted and not end.expired and not deadline.expired:
-                self._state.wait(min(filter(None, (end.remaining(), deadline.remaining() or 9e9))))
 
     def _connect(self) -> Connection:
         connection = Connection(
@@ -460,6 +459,10 @@ class Client(Operations):
             first_id=self._next_id,
             max_in_flight=self._max_in_flight,
         )
+        with self._state:
+            self._opening = connection  # where `close` finds it
+            if not self._wanted:
+                raise self._not_open()
         return connection
 
     def _transport(self) -> Transport:
@@ -494,17 +497,68 @@ class Client(Operations):
         return ClosedError("the client is not open", server=self._label)
 
 
-def connect(target: Target, **options: Any) -> Client:
-    """Make a client and open it; see `Client` for the options."""
-    return Client(target, **options).open()
+P = ParamSpec("P")
 
 
-def _abandoned(connection: Connection, pools: Pools, label: str) -> None:
+def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
+    def connect(*args: P.args, **kwargs: P.kwargs) -> Client:
+        """Make a client and open it; takes what `Client` takes."""
+        return make(*args, **kwargs).open()
+
+    connect.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
+    return connect
+
+
+connect = _opened(Client)
+
+
+class _Backoff:
+    """How long to wait before a server that died is started again."""
+
+    def __init__(self) -> None:
+        self._deaths = 0
+        self._since = 0.0
+
+    def opened(self) -> None:
+        """The server is there."""
+        self._since = monotonic()
+
+    def next(self) -> float:
+        """Seconds to wait: nothing after a long life, else more with each death."""
+        if monotonic() - self._since > _LONG_LIFE:
+            self._deaths = 0
+        self._deaths += 1
+        return 0.0 if self._deaths == 1 else float(min(0.1 * 2**self._deaths, _LONGEST_PAUSE))
+
+
+# A server that lived this long, in seconds, was healthy.
+_LONG_LIFE = 30.0
+_LONGEST_PAUSE = 10.0
+
+# What is open in this process, for the end of it.
+_open_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    """At exit: no server outlives the program that started it, not one that ignores us either."""
+    deadline = Deadline(_EXIT_SECONDS)
+    for connection in list(_open_connections):
+        connection.close(deadline)
+
+
+# What all servers together get to end by themselves when the program ends, in seconds.
+_EXIT_SECONDS = 0.8
+
+atexit.register(_close_all)
+
+
+def _abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
     """A client was collected while it was open (on whatever thread, holding whatever lock)."""
 
     def close() -> None:
         connection.close(Deadline(_ABANDONED_SECONDS))
-        pools.close()
+        if pools is not None:
+            pools.close()
 
     reaper.put(close)
     warnings.warn(f"a client of {label} was never closed", ResourceWarning, stacklevel=2)

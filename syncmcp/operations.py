@@ -307,7 +307,7 @@ class Operations(OperationHost, Protocol):
     def list_tools(
         self,
         *,
-        cursor: str | None | _AllPages = ALL_PAGES,
+        cursor: str | _AllPages | None = ALL_PAGES,
         max_pages: int | None = None,
         **options: Unpack[CallOptions],
     ) -> Steps[ListToolsResult]:
@@ -343,7 +343,7 @@ class Operations(OperationHost, Protocol):
     def list_resources(
         self,
         *,
-        cursor: str | None | _AllPages = ALL_PAGES,
+        cursor: str | _AllPages | None = ALL_PAGES,
         max_pages: int | None = None,
         **options: Unpack[CallOptions],
     ) -> Steps[ListResourcesResult]:
@@ -366,7 +366,7 @@ class Operations(OperationHost, Protocol):
     def list_resource_templates(
         self,
         *,
-        cursor: str | None | _AllPages = ALL_PAGES,
+        cursor: str | _AllPages | None = ALL_PAGES,
         max_pages: int | None = None,
         **options: Unpack[CallOptions],
     ) -> Steps[ListResourceTemplatesResult]:
@@ -433,7 +433,7 @@ class Operations(OperationHost, Protocol):
     def list_prompts(
         self,
         *,
-        cursor: str | None | _AllPages = ALL_PAGES,
+        cursor: str | _AllPages | None = ALL_PAGES,
         max_pages: int | None = None,
         **options: Unpack[CallOptions],
     ) -> Steps[ListPromptsResult]:
@@ -554,7 +554,7 @@ def _pages(
     model: type[L],
     items: str,
     host: OperationHost,
-    cursor: str | None | _AllPages,
+    cursor: str | _AllPages | None,
     max_pages: int | None,
 ) -> Steps[L]:
     """One page, or all of them in one result."""
