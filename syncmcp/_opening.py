@@ -82,7 +82,9 @@ def open_connection(
     except BaseException as error:
         connection.close(deadline.sooner(_DISCARD_SECONDS))
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
-            raise ConnectFailed(f"{error.message} before it was ready", **error.__dict__) from error
+            raise ConnectFailed(
+                f"lost before it was ready: {error.message}", **error.__dict__
+            ) from error
         if isinstance(error, RequestTimeout):
             raise fresh(error, kind="open", seconds=deadline.seconds) from error
         raise

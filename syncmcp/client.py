@@ -8,7 +8,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from typing_extensions import ParamSpec, Unpack
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "ConnectedServer", "Target", "connect"]
 
-Target = Union[str, Stdio, Http, "InProcessServer"]
+Target: TypeAlias = Union[str, Stdio, Http, "InProcessServer"]
 """A URL, a command to run, or a server in this process."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal
 
 from syncmcp._redaction import MASK, redact
 from syncmcp.errors import UsageError
@@ -18,10 +18,10 @@ __all__ = ["MAX_FRAME", "Headers", "Http", "Stderr", "Stdio"]
 MAX_FRAME = 64 * 1024 * 1024
 """The default bound on one frame, event or body, in bytes."""
 
-Headers = Union[Mapping[str, str], Callable[[], Mapping[str, str]]]
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 """Header names and values, or a function that is asked for them before each HTTP request."""
 
-Stderr = Union[Literal["log", "inherit", "devnull"], Callable[[str], None], str, "os.PathLike[str]"]
+Stderr = Literal["log", "inherit", "devnull"] | Callable[[str], None] | str | os.PathLike[str]
 """Where a server's stderr goes besides the tail that errors show.
 
 ``"log"``: to the logger ``syncmcp.stderr``; ``"inherit"``: to this process's stderr;

@@ -54,7 +54,6 @@ __all__ = ["ALL_PAGES", "Operation", "OperationHost", "Operations", "Request"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 M = TypeVar("M", bound="BaseModel")
 L = TypeVar("L", bound="PaginatedResult")
 
@@ -257,10 +256,10 @@ class Request:
         return submit(_any_request(method, params, result), self._host, resolved, deadline)
 
 
-def _any_request(method: str, params: Mapping[str, Any] | None, result: type[T]) -> Steps[T]:
+def _any_request(method: str, params: Mapping[str, Any] | None, result: type[Any]) -> Steps[Any]:
     if not method:
         raise UsageError("a request needs a method")
-    raw: Any = yield from exchange(method, None if params is None else dict(params))
+    raw = yield from exchange(method, None if params is None else dict(params))
     return raw if result is dict else _validate(result, raw, method)
 
 
@@ -525,27 +524,25 @@ class Operations(OperationHost, Protocol):
                 raise
 
 
-def _validate(model: type[T], raw: dict[str, Any], method: str) -> T:
+def _validate(model: type[M], raw: dict[str, Any], method: str) -> M:
     """Build the model of a result.
 
     Raises:
         InvalidOutput: It does not fit.
     """
-    from pydantic import BaseModel, TypeAdapter, ValidationError
-
     try:
-        if issubclass(model, BaseModel):
-            return model.model_validate(raw)
-        return TypeAdapter(model).validate_python(raw)
-    except ValidationError as error:
+        # The library's own models are read by wire names alone; a caller's as that caller wrote it.
+        read: Callable[[Any], M] = getattr(model, "from_wire", model.model_validate)
+        return read(raw)
+    except ValueError as error:
         raise InvalidOutput(
             f"the result does not fit {model.__name__}: {_first_problem(error)}", method=method
         ) from error
 
 
-def _first_problem(error: Any) -> str:
+def _first_problem(error: ValueError) -> str:
     # Without the input: it may hold anything, secrets too.
-    problem = error.errors(include_input=False, include_url=False)[0]
+    problem = error.errors(include_input=False, include_url=False)[0]  # type: ignore[attr-defined]
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 

@@ -8,7 +8,7 @@ Versions"; 2025-11-25 lifecycle.)
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 from syncmcp._protocol.dialect import (
     REVISIONS,
@@ -64,7 +64,7 @@ class Restart(NamedTuple):
     """Give up this connection and make a fresh one to the same server."""
 
 
-Effect = Union[Ask, Tell, Restart]
+Effect = Ask | Tell | Restart
 
 
 class Silent(NamedTuple):
@@ -77,7 +77,7 @@ class Died(NamedTuple):
     error: McpError
 
 
-Outcome = Union[dict[str, Any], McpError, Silent, Died, None]
+Outcome = dict[str, Any] | McpError | Silent | Died | None
 """A result, an error, or one of the two special cases; nothing for `Tell` and `Restart`."""
 
 
@@ -114,7 +114,7 @@ class Fail(NamedTuple):
     error: McpError
 
 
-Verdict = Union[Modern, Again, Legacy, Fail]
+Verdict = Modern | Again | Legacy | Fail
 
 
 def verdict(outcome: Outcome) -> Verdict:

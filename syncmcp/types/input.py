@@ -1,0 +1,31 @@
+"""Questions of a server inside of a result (basic/patterns/mrtr). Since 2026-07-28."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from syncmcp.types.base import Result, WireModel
+
+
+class InputRequest(WireModel):
+    """A question: what would have been a request of the server in an older revision.
+
+    Attributes:
+        method: ``"sampling/createMessage"``, ``"elicitation/create"`` or ``"roots/list"``.
+        params: As in a request of that method.
+    """
+
+    method: str
+    params: dict[str, Any] | None = None
+
+
+class InputRequiredResult(Result):
+    """The server wants answers before it gives a result (basic/patterns/mrtr).
+
+    Attributes:
+        input_requests: The questions by key; the answers go back under the same keys.
+        request_state: Opaque and secret; goes back exactly as it came, an empty string too.
+    """
+
+    input_requests: dict[str, InputRequest] | None = None
+    request_state: str | None = None

@@ -1,0 +1,344 @@
+"""What the models promise beyond the fields they have."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncmcp import errors, types
+
+TEXT = {"type": "text", "text": "hello"}
+
+
+def tool_result(**fields: Any) -> types.CallToolResult:
+    return types.CallToolResult.from_wire({"content": [TEXT], **fields})
+
+
+def test_attributes_are_snake_case_and_the_wire_is_camel_case() -> None:
+    built = types.Tool(name="a", input_schema={"type": "object"}, meta={"k": 1})
+
+    assert built.to_wire() == {"name": "a", "inputSchema": {"type": "object"}, "_meta": {"k": 1}}
+    assert types.Tool.from_wire(built.to_wire()) == built
+
+
+@given(
+    st.dictionaries(
+        st.text().map("x-{}".format),
+        st.none() | st.integers(-(2**53), 2**53) | st.text() | st.lists(st.text(), max_size=2),
+    )
+)
+def test_unknown_fields_survive_at_every_depth(extra: dict[str, Any]) -> None:
+    block = {**extra, **TEXT}
+    annotated = {**block, "annotations": {**extra, "priority": 1.0}}
+    wire = {"content": [block, annotated], "isError": False, "zz": extra}
+
+    assert types.CallToolResult.from_wire(wire).to_wire() == wire
+
+
+def test_an_unknown_field_named_like_an_attribute_is_not_taken_for_the_field() -> None:
+    wire = {"content": [], "is_error": True, "meta": 3, "structured_content": {}, "text": "t"}
+
+    result = types.CallToolResult.from_wire(wire)
+
+    assert (result.is_error, result.meta, result.has_data, result.text) == (False, None, False, "")
+    assert {**result.to_wire(), **wire} == result.to_wire()
+
+
+def test_what_was_not_set_is_not_written() -> None:
+    assert types.CallToolResult(content=[]).to_wire() == {"content": []}
+
+
+def test_what_names_a_kind_is_written_even_if_left_out() -> None:
+    message = types.PromptMessage(role="user", content=types.TextContent(text="x"))
+    assert message.to_wire() == {"role": "user", "content": {"type": "text", "text": "x"}}
+
+    url = types.ElicitRequestURLParams(message="m", url="https://example.com")
+    assert url.to_wire() == {"mode": "url", "message": "m", "url": "https://example.com"}
+
+
+def test_urls_stay_as_they_were_written() -> None:
+    uri = "HTTPS://Example.COM:443/a b"
+    assert types.Root.from_wire({"uri": uri}).uri == uri
+
+
+def test_to_wire_gives_plain_json() -> None:
+    result = types.CallToolResult(content=[types.TextContent(text="x")], structured_content=(1, 2))
+    assert json.loads(json.dumps(result.to_wire())) == result.to_wire()
+
+
+def test_models_can_be_pickled() -> None:
+    result = tool_result(extra=1)
+    copy = pickle.loads(pickle.dumps(result))
+    assert copy == result
+    assert copy.to_wire() == result.to_wire()
+
+
+def test_text_joins_the_text_blocks_alone() -> None:
+    image = {"type": "image", "data": "", "mimeType": "image/png"}
+    result = types.CallToolResult.from_wire({"content": [TEXT, image, {**TEXT, "text": "you"}]})
+    assert result.text == "hello\nyou"
+
+
+@pytest.mark.parametrize("data", [{"a": 1}, [], 0, False, None])
+def test_data_is_the_structured_content_and_null_counts_as_some(data: Any) -> None:
+    result = tool_result(structuredContent=data)
+
+    assert result.has_data
+    assert result.data == data
+    assert result.to_wire()["structuredContent"] == data
+
+
+def test_absent_data_is_told_from_null() -> None:
+    result = tool_result()
+
+    assert not result.has_data
+    assert result.data is None
+    assert "structuredContent" not in result.to_wire()
+
+
+def test_raise_for_error_returns_the_result_of_a_tool_that_succeeded() -> None:
+    result = tool_result(isError=False)
+    assert result.raise_for_error() is result
+
+
+def test_raise_for_error_raises_with_the_whole_result() -> None:
+    result = tool_result(isError=True)
+    with pytest.raises(errors.ToolError, match="hello") as caught:
+        result.raise_for_error()
+    assert caught.value.result is result
+
+
+class Weather(pydantic.BaseModel):
+    degrees: float
+
+
+def test_parse_gives_a_model_or_any_type() -> None:
+    parsed: Weather = tool_result(structuredContent={"degrees": 3}).parse(Weather)
+    assert parsed == Weather(degrees=3)
+    assert tool_result(structuredContent=[1, 2]).parse(list[int]) == [1, 2]
+    assert tool_result(structuredContent=None).parse(int | None) is None
+
+
+def test_parse_without_structured_content_is_invalid_output() -> None:
+    with pytest.raises(errors.InvalidOutput, match="no structured content"):
+        tool_result().parse(Weather)
+
+
+def test_parse_of_content_that_does_not_fit_is_invalid_output_with_its_cause() -> None:
+    with pytest.raises(errors.InvalidOutput, match="degrees") as caught:
+        tool_result(structuredContent={"degrees": "warm"}).parse(Weather)
+    assert isinstance(caught.value.__cause__, pydantic.ValidationError)
+
+
+def test_a_block_of_unknown_type_keeps_its_fields_and_fails_nothing() -> None:
+    hologram = {"type": "hologram", "beams": [1, 2], "_meta": {"k": 1}}
+    result = types.CallToolResult.from_wire({"content": [hologram, TEXT]})
+
+    assert isinstance(result.content[0], types.UnknownContent)
+    assert result.content[0].model_extra == {"beams": [1, 2]}
+    assert result.to_wire() == {"content": [hologram, TEXT]}
+
+
+@pytest.mark.parametrize("block", [{}, {"type": 1}, {"type": []}, {"type": None}, "text", None, 3])
+def test_what_is_no_block_at_all_is_an_error(block: Any) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        types.CallToolResult.from_wire({"content": [block]})
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "text"},
+        {"type": "text", "text": 1},
+        {"type": "image", "data": "AA=="},
+        {"type": "resource", "resource": {"uri": "a:b"}},
+        {"type": "resource_link", "uri": "a:b"},
+    ],
+)
+def test_a_block_of_known_type_must_be_whole(block: dict[str, Any]) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        types.CallToolResult.from_wire({"content": [block]})
+
+
+@pytest.mark.parametrize(
+    "model",
+    [types.ImageContent, types.AudioContent],
+)
+def test_media_decode_to_bytes(model: type[types.ImageContent | types.AudioContent]) -> None:
+    assert model(data="AAEC", mime_type="x/y").decode() == b"\x00\x01\x02"
+
+
+@pytest.mark.parametrize("data", ["AAE", "AA E", "AA==\n", "AA-_", "é"])
+def test_what_is_not_strict_base64_is_kept_and_refused_only_when_decoded(data: str) -> None:
+    contents = types.ReadResourceResult.from_wire({"contents": [{"uri": "a:b", "blob": data}]})
+    (blob,) = contents.contents
+    assert isinstance(blob, types.BlobResourceContents)
+    with pytest.raises(errors.InvalidOutput, match="a:b"):
+        blob.decode()
+
+
+def test_resource_contents_are_text_or_bytes() -> None:
+    result = types.ReadResourceResult.from_wire(
+        {"contents": [{"uri": "a:b", "text": "", "blob": None}, {"uri": "a:c", "blob": "AA=="}]}
+    )
+    text, blob = result.contents
+    assert isinstance(text, types.TextResourceContents)
+    assert isinstance(blob, types.BlobResourceContents)
+    assert blob.decode() == b"\x00"
+
+
+def test_sampling_content_is_one_block_or_several() -> None:
+    use = {"type": "tool_use", "id": "1", "name": "add", "input": {}}
+    one = types.SamplingMessage.from_wire({"role": "assistant", "content": TEXT})
+    several = types.SamplingMessage.from_wire({"role": "assistant", "content": [TEXT, use]})
+
+    assert [type(block) for block in one.blocks] == [types.TextContent]
+    assert [type(block) for block in several.blocks] == [types.TextContent, types.ToolUseContent]
+    assert one.text == several.text == "hello"
+
+
+def test_null_is_as_good_as_absent_for_what_is_optional() -> None:
+    listed = types.ListToolsResult.from_wire(
+        {
+            "tools": [
+                {
+                    "name": "a",
+                    "title": None,
+                    "description": None,
+                    "inputSchema": {},
+                    "outputSchema": None,
+                    "annotations": None,
+                    "icons": None,
+                    "_meta": None,
+                }
+            ],
+            "nextCursor": None,
+            "_meta": None,
+        }
+    )
+    assert listed.next_cursor is None
+    assert listed.tools[0].display_name == "a"
+    assert tool_result(isError=None).is_error is False
+    capabilities = types.ServerCapabilities.from_wire({"tools": {"listChanged": None}})
+    assert capabilities.tools is not None
+    assert capabilities.tools.list_changed is False
+
+
+def test_an_empty_cursor_is_a_cursor() -> None:
+    assert types.ListToolsResult.from_wire({"tools": [], "nextCursor": ""}).next_cursor == ""
+
+
+def test_a_result_without_content_is_an_empty_one() -> None:
+    result = types.CallToolResult.from_wire({"structuredContent": {"a": 1}})
+    other = types.CallToolResult.from_wire({})
+
+    result.content.append(types.TextContent(text="x"))
+    assert other.content == []
+
+
+@pytest.mark.parametrize(
+    ("model", "wire"),
+    [
+        (types.CallToolResult, {"content": "x"}),
+        (types.CallToolResult, {"content": None}),
+        (types.CallToolResult, []),
+        (types.ListToolsResult, {}),
+        (types.ListToolsResult, {"tools": [{"name": 1, "inputSchema": {}}]}),
+        (types.ListToolsResult, {"tools": [{"name": "a", "inputSchema": None}]}),
+        (types.InitializeResult, {"protocolVersion": "x", "capabilities": {}}),
+        (types.GetPromptResult, {"messages": [{"role": "system", "content": TEXT}]}),
+        (types.ElicitResult, {"action": "maybe"}),
+        (types.UnsupportedProtocolVersionErrorData, {"supported": "2025-11-25", "requested": "x"}),
+    ],
+)
+def test_a_wrong_type_of_a_required_field_is_an_error(
+    model: type[types.WireModel], wire: Any
+) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        model.from_wire(wire)
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [(5, 5), (0, 0), (-1, 0), (1.0, 1), (1.5, None), ("soon", None), (None, None), ({}, None)],
+)
+def test_a_malformed_time_to_live_never_fails_a_result(sent: Any, read: int | None) -> None:
+    listed = types.ListToolsResult.from_wire({"tools": [], "ttlMs": sent, "cacheScope": "private"})
+    assert listed.ttl_ms == read
+
+
+@pytest.mark.parametrize(("sent", "read"), [("public", "public"), ("new", "new"), (7, None)])
+def test_an_odd_cache_scope_never_fails_a_result(sent: Any, read: str | None) -> None:
+    discovered = types.DiscoverResult.from_wire(
+        {"supportedVersions": [], "capabilities": {}, "ttlMs": 0, "cacheScope": sent}
+    )
+    assert discovered.cache_scope == read
+
+
+def test_open_enumerations_accept_what_is_not_known_yet() -> None:
+    log = types.LoggingMessageNotificationParams.from_wire({"level": "loud", "data": 1})
+    assert log.level == "loud"
+    answer = types.CreateMessageResult.from_wire(
+        {"role": "assistant", "content": TEXT, "model": "m", "stopReason": "bored"}
+    )
+    assert answer.stop_reason == "bored"
+    icon = types.Icon.from_wire({"src": "data:,", "theme": "sepia"})
+    assert icon.theme == "sepia"
+
+
+def test_an_elicitation_of_unknown_mode_is_an_error() -> None:
+    adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(types.ElicitRequestParams)
+    form = {"message": "m", "requestedSchema": {}}
+
+    assert isinstance(adapter.validate_python(form), types.ElicitRequestFormParams)
+    assert isinstance(
+        adapter.validate_python({"mode": "url", "message": "m", "url": "https://a"}),
+        types.ElicitRequestURLParams,
+    )
+    for mode in ("telepathy", 1):
+        with pytest.raises(pydantic.ValidationError):
+            adapter.validate_python({**form, "mode": mode})
+
+
+def test_the_name_to_show_is_the_title_then_the_hint_then_the_name() -> None:
+    tool: dict[str, Any] = {"name": "a", "inputSchema": {}}
+    assert types.Tool.from_wire(tool).display_name == "a"
+    tool["annotations"] = {"title": "hint"}
+    assert types.Tool.from_wire(tool).display_name == "hint"
+    tool["title"] = "title"
+    assert types.Tool.from_wire(tool).display_name == "title"
+    assert types.Prompt(name="p").display_name == "p"
+    assert types.Prompt(name="p", title="P").display_name == "P"
+
+
+def test_metadata_names_the_server_and_the_subscription() -> None:
+    key = "io.modelcontextprotocol/"
+    meta = {f"{key}serverInfo": {"name": "s", "version": "1"}, f"{key}subscriptionId": 7}
+    result = types.SubscriptionsListenResult.from_wire({"_meta": meta})
+
+    assert result.served_by == types.Implementation(name="s", version="1")
+    assert result.subscription_id == 7
+    assert types.NotificationParams.from_wire({"_meta": meta}).subscription_id == 7
+
+
+@pytest.mark.parametrize("value", [None, "s", {"name": "s"}, 5, True, [1]])
+def test_malformed_metadata_reads_as_absent(value: Any) -> None:
+    key = "io.modelcontextprotocol/"
+    meta = {f"{key}serverInfo": value, f"{key}subscriptionId": [value]}
+    result = types.Result.from_wire({"_meta": meta})
+
+    assert result.served_by is None
+    assert result.subscription_id is None
+    assert types.Result().served_by is None
+
+
+def test_a_task_knows_whether_it_has_ended() -> None:
+    task = types.Task(task_id="t", status="working", created_at="", last_updated_at="")
+    assert not task.is_final
+    assert task.model_copy(update={"status": "cancelled"}).is_final

@@ -1,0 +1,270 @@
+"""Our models beside the generated ones of `mcp_types`, for the two revisions it has."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from types import GenericAlias
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+import mcp_types._v2025_11_25 as v2025
+import mcp_types._v2026_07_28 as v2026
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+import syncmcp.types
+from syncmcp.types import WireModel
+
+ENVELOPE = "a JSON-RPC message; frames are not models, what they carry is compared on its own"
+SENT = "parameters that only a client sends, as a plain dict"
+META = "kept as a plain dict"
+SCHEMA = "a JSON Schema, kept as a plain dict"
+MIXIN = "no construct of its own; the models that have its fields are compared"
+NESTED = "part of `TasksCapability.requests`, a plain dict"
+
+# The constructs that have another name here, and those that have none and why.
+RENAMED = {
+    "AnyOfItem": "TitledOption",
+    "CancelTaskResult": "TaskResult",
+    "Error": "ErrorObject",
+    "Error1": "ErrorObject",
+    "Error2": "ErrorObject",
+    "Error3": "ErrorObject",
+    "GetTaskPayloadResult": "Result",
+    "GetTaskResult": "TaskResult",
+    "InternalError": "ErrorObject",
+    "InvalidParamsError": "ErrorObject",
+    "InvalidRequestError": "ErrorObject",
+    "Items": "TitledOptions",
+    "Items1": "UntitledOptions",
+    "LegacyTitledEnumSchema": "UntitledSingleSelectEnumSchema",
+    "MethodNotFoundError": "ErrorObject",
+    "OneOfItem": "TitledOption",
+    "ParseError": "ErrorObject",
+    "Prompts": "PromptsCapability",
+    "RequestedSchema": "FormSchema",
+    "Resources": "ResourcesCapability",
+    "Elicitation": "ElicitationCapability",
+    "Roots": "RootsCapability",
+    "Sampling": "SamplingCapability",
+    "TaskAugmentedRequestParams": "RequestParams",
+    "Tasks": "TasksCapability",
+    "Tasks1": "TasksCapability",
+}
+RENAMED_IN = {
+    v2025: {
+        "Data": "URLElicitationRequiredErrorData",
+        "Params1": "ElicitationCompleteNotificationParams",
+        "Tools1": "ToolsCapability",
+    },
+    v2026: {
+        "CreateMessageRequest": "InputRequest",
+        "Data": "MissingRequiredClientCapabilityErrorData",
+        "Data1": "UnsupportedProtocolVersionErrorData",
+        "ElicitRequest": "InputRequest",
+        "ListRootsRequest": "InputRequest",
+        "Params": "ListRootsRequestParams",
+        "Tools": "ToolsCapability",
+    },
+}
+ABSENT = {
+    "Argument": SENT,
+    "CallToolRequestParams": SENT,
+    "CompleteRequestParams": SENT,
+    "Context": SENT,
+    "Elicitation1": NESTED,
+    "GetPromptRequestParams": SENT,
+    "HeaderMismatchError": ENVELOPE,
+    "Icons": MIXIN,
+    "InitializeRequestParams": SENT,
+    "InputResponseRequestParams": SENT,
+    "InputSchema": SCHEMA,
+    "JSONRPCErrorResponse": ENVELOPE,
+    "JSONRPCNotification": ENVELOPE,
+    "JSONRPCRequest": ENVELOPE,
+    "JSONRPCResultResponse": ENVELOPE,
+    "Meta": META,
+    "MetaObject": META,
+    "MissingRequiredClientCapabilityError": ENVELOPE,
+    "NotificationMetaObject": META,
+    "OutputSchema": SCHEMA,
+    "PaginatedRequestParams": SENT,
+    "Params": SENT,
+    "Params2": SENT,
+    "Params3": SENT,
+    "ReadResourceRequestParams": SENT,
+    "RequestMetaObject": META,
+    "Requests": NESTED,
+    "Requests1": NESTED,
+    "ResourceContents": MIXIN,
+    "ResourceRequestParams": SENT,
+    "ResultMetaObject": META,
+    "Sampling1": NESTED,
+    "SetLevelRequestParams": SENT,
+    "SubscribeRequestParams": SENT,
+    "SubscriptionsListenRequestParams": SENT,
+    "SubscriptionsListenResultMeta": META,
+    "Tools": NESTED,
+    "URLElicitationRequiredError": ENVELOPE,
+    "UnsubscribeRequestParams": SENT,
+    "UnsupportedProtocolVersionError": ENVELOPE,
+}
+
+
+def official_models(version: types.ModuleType) -> dict[str, type[BaseModel]]:
+    return {
+        name: value
+        for name, value in vars(version).items()
+        if isinstance(value, type)
+        and issubclass(value, BaseModel)
+        and (value.__module__, value.__name__) == (version.__name__, name)
+    }
+
+
+def is_envelope(model: type[BaseModel]) -> bool:
+    """Whether it is a message with its method, or a response, rather than what that carries."""
+    fields = model.model_fields
+    return "jsonrpc" in fields or "method" in fields or model.__name__.endswith("Response")
+
+
+def ours_for(version: types.ModuleType, name: str) -> type[WireModel] | None:
+    own = RENAMED_IN[version].get(name) or RENAMED.get(name)
+    if own is None and (name in ABSENT or is_envelope(official_models(version)[name])):
+        return None
+    model: type[WireModel] = getattr(syncmcp.types, own or name)
+    assert issubclass(model, WireModel)
+    return model
+
+
+def alias(name: str, field: Any) -> str:
+    return str(field.serialization_alias or field.alias or name)
+
+
+VERSIONS = [v2025, v2026]
+PAIRS = [
+    pytest.param(version, name, id=f"{version.__name__[-10:]}-{name}")
+    for version in VERSIONS
+    for name in official_models(version)
+    if ours_for(version, name) is not None
+]
+
+
+@pytest.mark.parametrize(("version", "name"), PAIRS)
+def test_every_official_field_is_declared_here(version: types.ModuleType, name: str) -> None:
+    ours = ours_for(version, name)
+    assert ours is not None
+    ours.model_rebuild()
+    declared = {alias(*item) for item in ours.model_fields.items()}
+    official = {alias(*item) for item in official_models(version)[name].model_fields.items()}
+    assert official <= declared
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_official_construct_has_a_model_or_a_reason_to_have_none(
+    version: types.ModuleType,
+) -> None:
+    for name, official in official_models(version).items():
+        reason = ABSENT.get(name) or (ENVELOPE if is_envelope(official) else None)
+        assert ours_for(version, name) is not None or reason
+
+
+def test_the_tables_name_only_what_exists() -> None:
+    known = {name for version in VERSIONS for name in official_models(version)}
+    assert set(RENAMED) | set(ABSENT) <= known
+    for version, names in RENAMED_IN.items():
+        assert set(names) <= set(official_models(version))
+
+
+# Drawing whole results is slow on purpose, not by mistake: it is what is compared.
+QUICKLY = settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | st.text(),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
+    max_leaves=3,
+)
+
+
+def samples(annotation: Any, metadata: tuple[Any, ...] = ()) -> st.SearchStrategy[Any]:
+    """JSON values that fit an annotation of the official models; never null for an optional one."""
+    low: Any = next((item.ge for item in metadata if isinstance(item, annotated_types.Ge)), -1e9)
+    high: Any = next((item.le for item in metadata if isinstance(item, annotated_types.Le)), 1e9)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return samples(arguments[0], arguments[1:])
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin in (Union, types.UnionType):
+        kinds = [kind for kind in arguments if kind is not type(None)]
+        return st.one_of([samples(kind, metadata) for kind in kinds])
+    if origin is list:
+        return st.lists(samples(arguments[0]), max_size=2)
+    if origin is dict:
+        return st.dictionaries(st.text(), samples(arguments[1]), max_size=2)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return st.deferred(lambda: objects(annotation))
+    simple: dict[Any, st.SearchStrategy[Any]] = {
+        str: st.text(),
+        bool: st.booleans(),
+        int: st.integers(int(low), int(high)),
+        float: st.floats(low, high),
+    }
+    return simple.get(annotation, json_values)
+
+
+@functools.cache
+def objects(model: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
+    required: dict[str, st.SearchStrategy[Any]] = {}
+    optional = {"x-unknown": json_values} if model.model_config.get("extra") != "forbid" else {}
+    for name, field in model.model_fields.items():
+        table = required if field.is_required() else optional
+        annotation: Any = field.annotation
+        if (model.__name__, name) == ("RequestedSchema", "properties"):
+            # Declared as a dict of anything, although its revision has a type for the values.
+            definition = sys.modules[model.__module__].PrimitiveSchemaDefinition
+            annotation = GenericAlias(dict, (str, definition))
+        table[alias(name, field)] = samples(annotation, tuple(field.metadata))
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+@pytest.mark.parametrize(("version", "name"), PAIRS)
+@QUICKLY
+@given(data=st.data())
+def test_official_samples_come_back_as_they_were(
+    version: types.ModuleType, name: str, data: st.DataObject
+) -> None:
+    official = official_models(version)[name]
+    ours = ours_for(version, name)
+    assert ours is not None
+    sample = data.draw(objects(official))
+    official.model_validate(sample)
+
+    assert ours.from_wire(sample).to_wire() == sample
+
+
+@pytest.mark.parametrize(("version", "name"), PAIRS)
+@QUICKLY
+@given(data=st.data())
+def test_what_is_built_here_by_attribute_is_valid_there(
+    version: types.ModuleType, name: str, data: st.DataObject
+) -> None:
+    official = official_models(version)[name]
+    ours = ours_for(version, name)
+    assert ours is not None
+    ours.model_rebuild()
+    attributes = {alias(*item): item[0] for item in ours.model_fields.items()}
+    sample = data.draw(objects(official))
+    sample.pop("x-unknown", None)
+
+    built = ours(**{attributes.get(key, key): value for key, value in sample.items()})
+    parsed = official.model_validate(built.to_wire())
+
+    assert parsed == official.model_validate(sample)
