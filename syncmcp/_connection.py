@@ -154,6 +154,7 @@ class Connection:
         self._lock = threading.Lock()
         self._peer: Peer[Call, CancelToken] = Peer(first_id, max_in_flight)
         self._dead: McpError | None = None
+        self._ended = threading.Event()
         self._emptied: threading.Event | None = None
         self._dialect: Dialect | None = None
         self._unsupported: Mapping[str, str] = {}
@@ -191,6 +192,10 @@ class Connection:
         """Why the connection is over, if it is."""
         return self._dead
 
+    def wait_dead(self, seconds: float) -> bool:
+        """Wait, at most this long, for the connection to end; return whether it has."""
+        return self._ended.wait(seconds)
+
     @property
     def next_id(self) -> int:
         """The id that the next request would get."""
@@ -224,6 +229,7 @@ class Connection:
             questions = self._peer.drain_questions()
             if self._emptied is not None:
                 self._emptied.set()
+        self._ended.set()
         for token in questions:
             token.cancel("the connection ended")
         for call in calls:

@@ -213,6 +213,15 @@ class Adapter(HTTPAdapter):
             manager.pool_classes_by_scheme = _POOLS
         return manager
 
+    def close(self) -> None:
+        # Else urllib3 closes the connections when it pleases the garbage collector.
+        for manager in (self.poolmanager, *self.proxy_manager.values()):
+            for key in manager.pools.keys():  # noqa: SIM118 - a copy; it is no dict
+                pool = manager.pools.get(key)
+                if pool is not None:
+                    pool.close()
+        super().close()
+
 
 def is_socks(proxy: str) -> bool:
     """Whether `proxy` needs connections of another make, which tell no exchange their socket."""

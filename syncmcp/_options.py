@@ -71,23 +71,44 @@ class Options:
         idle_timeout: float | None,
         on_progress: ProgressHandler | None = None,
         log_level: str | None = None,
-        cancel: CancelToken | threading.Event | None = None,
+        cancel: CancelToken | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self.timeout = seconds(timeout, "timeout")
-        self.idle_timeout = seconds(idle_timeout, "idle_timeout")
-        self.cancel = None if cancel is None else as_token(cancel)
-        if on_progress is not None:
-            refuse_coroutines(on_progress, "on_progress")
+        self.timeout = timeout
+        self.idle_timeout = idle_timeout
         self.on_progress = on_progress
         self.log_level = log_level
-        if meta:
-            check_keys(meta)
+        self.cancel = cancel
         self.meta = meta
-        self.headers = headers or {}
+        self.headers = headers
         # Callbacks of the call see the context variables of the caller.
         self.context = contextvars.copy_context()
+
+    @classmethod
+    def checked(cls, given: CallOptions, defaults: Options) -> Options:
+        """What a caller gave, and `defaults` for what was left out.
+
+        Raises:
+            UsageError: An option makes no sense.
+        """
+        options = cls(defaults.timeout, defaults.idle_timeout)
+        if "timeout" in given:
+            options.timeout = seconds(given["timeout"], "timeout")
+        if "idle_timeout" in given:
+            options.idle_timeout = seconds(given["idle_timeout"], "idle_timeout")
+        cancel = given.get("cancel")
+        if cancel is not None:
+            options.cancel = as_token(cancel)
+        options.on_progress = given.get("on_progress")
+        if options.on_progress is not None:
+            refuse_coroutines(options.on_progress, "on_progress")
+        options.meta = given.get("meta")
+        if options.meta:
+            check_keys(options.meta)
+        options.log_level = given.get("log_level")
+        options.headers = given.get("headers")
+        return options
 
     def with_cancel(self, token: CancelToken) -> Options:
         """The same options, with another token."""

@@ -14,30 +14,55 @@ MASK = "***"
 # Shorter values (an option like "1" or "debug") are no secrets, and masking them would shred text.
 _SHORTEST_SECRET = 6
 
+# A value in quotes, at any depth of escaping; text is often cut off, so the end may be missing.
+_QUOTED = (
+    r"b?(?:\\+\"(?:[^\"\\\r\n]|\\+[^\"\\\r\n])*\\*\"?"
+    r"|\"(?:[^\"\\\r\n]|\\.)*\"?|'(?:[^'\\\r\n]|\\.)*'?)"
+)
+# Names are tried only where a word starts: from every place in it, long words would take for ever.
+_WORD = r"(?<![\w-])(?!progress_?token)[\w-]*"
+_SECRET = (
+    r"(?:token|secret|passw(?:or)?d|passphrase|(?:api|access|private|secret)[_-]?key|assertion"
+    r"|code_?verifier|session[_-]?id|last-event-id|request_?state|cursor)"
+)
+# Between name and value: of a header, a member, an assignment, or a pair in a tuple.
+_IS = r"(?:\\*[\"']?[ \t]*[:=]|[\"'],)[ \t]*"
+
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
-    # user:password@ in a URL
-    (re.compile(r"(?<=://)[^/\s@?#\"']+@"), MASK + "@"),
-    # the values of a URL's query, and its fragment
-    (re.compile(r"(?<=[?&])([\w.~%+-]+)=([^&\s#\"'<>]+)"), r"\1=" + MASK),
-    # an Authorization value wherever it stands
-    (re.compile(r"\b(Bearer|Basic|DPoP|Digest)\s+[\w.~+/=:-]{6,}", re.IGNORECASE), r"\1 " + MASK),
-    # header lines
+    # user:password@ in a URL; the last @ ends it
+    (re.compile(r"(?<=://)[^/\s?#\"]+@"), MASK + "@"),
+    # the values of a URL's query or fragment, or all of it if it is one long word
+    (re.compile(r"(?<=[?&#])([^=&?#\s\"'<>]+)=(?:[^&\s#\"'<>]|'(?=\w))+"), r"\1=" + MASK),
+    (re.compile(r"(?<=[\w/]\?)[\w.~%+-]{16,}(?![\w.~%+=-])"), MASK),
+    # an Authorization value wherever it stands, but neither a challenge nor talk about one
     (
         re.compile(
-            r"\b((?:proxy-)?authorization|(?:set-)?cookie|mcp-session-id|last-event-id|x-api-key)"
-            r"(\"?\s*[:=]\s*\"?)([^\r\n\",}]+)",
+            r"((?:\b(?:Bearer|DPoP)\s+)+)(?!\w+=[\"'\\])"
+            r"(?!(?:auth(?:entication|orization)?|tokens?|credentials?|scheme)\b(?![~+/=-]|\.\w))"
+            r"[\w.~+/=:-]{6,}",
             re.IGNORECASE,
         ),
-        r"\1\2" + MASK,
+        r"\1" + MASK,
     ),
-    # members of a JSON object or a form whose name says that the value is a secret
+    # Base64 of anything has a capital, a digit or padding after its first character
+    (
+        re.compile(r"\b((?i:Basic)\s+)(?=[\w.~+/:-]+[A-Z\d=])[\w.~+/:-]{6,}=*"),
+        r"\1" + MASK,
+    ),
+    (re.compile(r"\b(Digest\s+)username\b[^\r\n]*", re.IGNORECASE), r"\1" + MASK),
+    # headers whose value may hold anything up to the end of its line
+    (
+        re.compile(rf"({_WORD}(?:authorization|cookie){_IS})({_QUOTED}|[^\r\n]+)", re.IGNORECASE),
+        r"\1" + MASK,
+    ),
+    # what a name says is a secret: headers, members, form fields, variables, options of a command
+    (
+        re.compile(rf"({_WORD}{_SECRET}{_IS})({_QUOTED}|[^\s,;&}}\"']+)", re.IGNORECASE),
+        r"\1" + MASK,
+    ),
     (
         re.compile(
-            r"([\"']?\b(?:[\w-]*(?:access_?token|refresh_?token|id_?token|token|secret|password"
-            r"|passwd|api[_-]?key|private_?key|assertion|code_?verifier)"
-            r"|requestState|request_state|nextCursor|cursor)[\"']?\s*[:=]\s*)"
-            r"(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s,;&}\"']+)",
-            re.IGNORECASE,
+            rf"((?<![\w-])--?[a-z][\w-]*{_SECRET}[ \t]+)(?!-)({_QUOTED}|[^\s\"']+)", re.IGNORECASE
         ),
         r"\1" + MASK,
     ),
@@ -50,9 +75,11 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     Args:
         text: What is about to be shown, logged or kept.
         secrets: Values known to be secret here (environment values, header values, a session id);
-            each is masked wherever it occurs if it has six characters or more.
+            each, and each line of it, is masked wherever it occurs if it has six characters or
+            more.
     """
-    for secret in sorted(secrets, key=len, reverse=True):
+    known = {part for secret in secrets for part in (secret, *secret.splitlines())}
+    for secret in sorted(known, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, MASK)
     for pattern, replacement in _PATTERNS:

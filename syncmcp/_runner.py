@@ -118,12 +118,20 @@ def _request(
 
 
 def _may_repeat(error: McpError, connection: Connection) -> bool:
-    """The server was dead before anything had left: that is what a fresh one is for."""
+    """The server was dead before anything had left: that is what a fresh one is for.
+
+    Blocks for a moment, if need be: a broken pipe is noticed before the death it comes from.
+    """
     return (
         isinstance(error, ConnectionLost)
         and error.delivery == "not_sent"
-        and connection.dead is not None
+        and not connection.transport.blocking
+        and connection.wait_dead(_DYING_SECONDS)
     )
+
+
+# A server whose stdin is broken is as good as dead; the news of it comes within this time.
+_DYING_SECONDS = 0.5
 
 
 def submit(steps: Steps[R], host: Host, options: Options, deadline: Deadline) -> RequestFuture[R]:
@@ -272,17 +280,21 @@ class _Run(Generic[R]):
         """On the resume thread."""
         if self._future.done():
             return
+        error = call.outcome if isinstance(call.outcome, McpError) else None
+        unsent = isinstance(error, ConnectionLost) and error.delivery == "not_sent"
+        if error is not None and unsent and not self._repeated:
+            # Perhaps a server has to be started: not on the thread that resumes everybody.
+            self._repeated = True
+            self._host._pools.workers.submit(partial(self._repeat, error, call))
+        else:
+            self._advance(call, error)
+
+    def _advance(self, call: Call, error: BaseException | None) -> None:
         connection = self._connection
         assert connection is not None
-        error = call.outcome if isinstance(call.outcome, BaseException) else None
-        if isinstance(error, McpError) and not self._repeated and _may_repeat(error, connection):
-            # Starting a server takes a while: not on the thread that resumes everybody.
-            self._repeated = True
-            self._host._pools.workers.submit(self._repeat)
-            return
         try:
             reply = None if error is not None else Reply(call.outcome, connection.dialect)
-            send = _advance(self._steps, reply, error)
+            send = _next_send(self._steps, reply, error)
         except StopIteration as stop:
             self._future._settle(stop.value, None)
         except BaseException as failure:
@@ -290,17 +302,22 @@ class _Run(Generic[R]):
         else:
             self._request(send, connection)
 
-    def _repeat(self) -> None:
+    def _repeat(self, error: McpError, call: Call) -> None:
+        """On a pool thread: send the request again if it never left and the server has died."""
         assert self._send is not None
+        assert self._connection is not None
+        if not _may_repeat(error, self._connection):
+            self._advance(call, error)
+            return
         try:
             connection = self._host._link(self._deadline)
-        except McpError as error:
-            self._future._settle(None, error)
+        except McpError as failure:
+            self._advance(call, failure)
         else:
             self._request(self._send, connection)
 
 
-def _advance(steps: Steps[Any], reply: Reply | None, error: BaseException | None) -> Send:
+def _next_send(steps: Steps[Any], reply: Reply | None, error: BaseException | None) -> Send:
     if error is not None:
         return steps.throw(error)
     assert reply is not None

@@ -342,7 +342,7 @@ reaper = Reaper()
 
 
 def _after_fork_in_child() -> None:
-    global generation  # noqa: PLW0603 - one number for the process is the point
+    global generation
     generation += 1
     # Threads do not survive fork, and the parent's lock may have been held at that moment. Entries
     # belong to the parent's calls. The object stays the same because modules hold on to it.

@@ -353,8 +353,9 @@ class Client(Operations):
     # -- for the runner --------------------------------------------------------------------------
 
     def _resolve(self, given: CallOptions) -> Options:
-        settings: Any = {"timeout": self._timeout, "idle_timeout": self._idle_timeout, **given}
-        return Options(**settings)
+        if not given:
+            return Options(self._timeout, self._idle_timeout)
+        return Options.checked(given, Options(self._timeout, self._idle_timeout))
 
     def _remember_log_level(self, level: str) -> None:
         self._log_level = level

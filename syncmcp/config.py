@@ -84,7 +84,8 @@ class Stdio:
     @property
     def label(self) -> str:
         """The command line as shown to people: secrets removed, long ones cut."""
-        line = redact(" ".join((self.command, *self.args)), self.env.values())
+        words = " ".join((self.command, *self.args)).split()
+        line = redact(" ".join(words), self.env.values())
         return line if len(line) <= 120 else line[:117] + "..."
 
     def __repr__(self) -> str:

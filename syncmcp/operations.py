@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Protocol, Ty
 
 from typing_extensions import ParamSpec, Unpack
 
+from syncmcp import types
 from syncmcp._options import OPTION_NAMES, CallOptions, Options
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
@@ -294,13 +295,11 @@ class Operations(OperationHost, Protocol):
             InvalidParams: There is no such tool, or the arguments are not accepted.
             OutcomeUnknown: The connection broke after the call was sent; it may have been done.
         """
-        from syncmcp.types import CallToolResult
-
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
         raw = yield from exchange("tools/call", params)
-        return _validate(CallToolResult, raw, "tools/call")
+        return _validate(types.CallToolResult, raw, "tools/call")
 
     @operation
     def list_tools(
@@ -322,9 +321,9 @@ class Operations(OperationHost, Protocol):
             LimitExceeded: There are more pages.
             ProtocolError: The server's cursors go round in circles.
         """
-        from syncmcp.types import ListToolsResult
-
-        return (yield from _pages("tools/list", ListToolsResult, "tools", self, cursor, max_pages))
+        return (
+            yield from _pages("tools/list", types.ListToolsResult, "tools", self, cursor, max_pages)
+        )
 
     def iter_tools(
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
@@ -347,11 +346,9 @@ class Operations(OperationHost, Protocol):
         **options: Unpack[CallOptions],
     ) -> Steps[ListResourcesResult]:
         """List the server's resources: all of them, or one page; see `list_tools`."""
-        from syncmcp.types import ListResourcesResult
-
         return (
             yield from _pages(
-                "resources/list", ListResourcesResult, "resources", self, cursor, max_pages
+                "resources/list", types.ListResourcesResult, "resources", self, cursor, max_pages
             )
         )
 
@@ -370,12 +367,10 @@ class Operations(OperationHost, Protocol):
         **options: Unpack[CallOptions],
     ) -> Steps[ListResourceTemplatesResult]:
         """List the server's resource templates: all of them, or one page; see `list_tools`."""
-        from syncmcp.types import ListResourceTemplatesResult
-
         return (
             yield from _pages(
                 "resources/templates/list",
-                ListResourceTemplatesResult,
+                types.ListResourceTemplatesResult,
                 "resource_templates",
                 self,
                 cursor,
@@ -403,15 +398,13 @@ class Operations(OperationHost, Protocol):
             ResourceNotFound: The server has no such resource, whichever of the two codes that
                 the revisions use for it the server chose.
         """
-        from syncmcp.types import ReadResourceResult
-
         try:
             raw = yield from exchange("resources/read", {"uri": uri})
         except ServerError as error:
             if error.code == INVALID_PARAMS:
                 raise ResourceNotFound(*error.args, **error.__dict__) from error
             raise
-        return _validate(ReadResourceResult, raw, "resources/read")
+        return _validate(types.ReadResourceResult, raw, "resources/read")
 
     @operation
     def subscribe_resource(self, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
@@ -437,10 +430,10 @@ class Operations(OperationHost, Protocol):
         **options: Unpack[CallOptions],
     ) -> Steps[ListPromptsResult]:
         """List the server's prompts: all of them, or one page; see `list_tools`."""
-        from syncmcp.types import ListPromptsResult
-
         return (
-            yield from _pages("prompts/list", ListPromptsResult, "prompts", self, cursor, max_pages)
+            yield from _pages(
+                "prompts/list", types.ListPromptsResult, "prompts", self, cursor, max_pages
+            )
         )
 
     def iter_prompts(
@@ -463,13 +456,11 @@ class Operations(OperationHost, Protocol):
             arguments: Its arguments, all strings.
             options: See `CallOptions`.
         """
-        from syncmcp.types import GetPromptResult
-
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
         raw = yield from exchange("prompts/get", params)
-        return _validate(GetPromptResult, raw, "prompts/get")
+        return _validate(types.GetPromptResult, raw, "prompts/get")
 
     # -- the rest ------------------------------------------------------------------------------
 
@@ -492,8 +483,6 @@ class Operations(OperationHost, Protocol):
             context: Arguments settled already (since 2025-06-18; left out before).
             options: See `CallOptions`.
         """
-        from syncmcp.types import CompleteResult
-
         params: dict[str, Any] = {
             "ref": ref.to_wire(),
             "argument": {"name": argument_name, "value": value},
@@ -501,7 +490,7 @@ class Operations(OperationHost, Protocol):
         if context is not None:
             params["context"] = {"arguments": dict(context)}
         raw = yield from exchange("completion/complete", params)
-        return _validate(CompleteResult, raw, "completion/complete")
+        return _validate(types.CompleteResult, raw, "completion/complete")
 
     @operation
     def ping(self, **options: Unpack[CallOptions]) -> Steps[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 
+_PLAIN = re.compile(r"[!-~](?:[ -~]*[!-~])?|")
 _SENTINEL = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
 
 
@@ -15,7 +16,6 @@ def encode_value(text: str) -> str:
     otherwise Base64 of its UTF-8 bytes between two markers. A line break can therefore never reach
     the HTTP layer.
     """
-    plain = all(" " <= char <= "~" for char in text) and text == text.strip(" ")
-    if plain and not _SENTINEL.fullmatch(text):
+    if _PLAIN.fullmatch(text) and not _SENTINEL.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="

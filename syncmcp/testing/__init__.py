@@ -1,0 +1,74 @@
+"""A threaded MCP server for tests and demos, and a scripted peer.
+
+`Server` speaks every revision over stdio (`Server.run_stdio`, `python -m syncmcp.testing`), in
+memory (`Server.connect`) and over HTTP (`HttpEndpoint`, `wsgi_app`, `serve_http`).
+`ScriptedPeer` and its relatives play a written part, faults included. Neither shares code with
+the client, so that each is a second opinion on the other.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from syncmcp.testing.context import ToolContext
+    from syncmcp.testing.demo import demo_server
+    from syncmcp.testing.http import HttpEndpoint, HttpReply
+    from syncmcp.testing.scripted import ScriptedConnection, ScriptedPeer
+    from syncmcp.testing.server import Server
+    from syncmcp.testing.serving import HttpServer, serve_http
+    from syncmcp.testing.session import Session
+    from syncmcp.testing.stats import Stats
+    from syncmcp.testing.transcript import Received, Transcript
+    from syncmcp.testing.wire import RpcError
+    from syncmcp.testing.wsgi import wsgi_app
+
+_HOMES = {
+    "HttpEndpoint": "http",
+    "HttpReply": "http",
+    "HttpServer": "serving",
+    "Received": "transcript",
+    "RpcError": "wire",
+    "ScriptedConnection": "scripted",
+    "ScriptedPeer": "scripted",
+    "Server": "server",
+    "Session": "session",
+    "Stats": "stats",
+    "ToolContext": "context",
+    "Transcript": "transcript",
+    "demo_server": "demo",
+    "serve_http": "serving",
+    "wsgi_app": "wsgi",
+}
+
+__all__ = [
+    "HttpEndpoint",
+    "HttpReply",
+    "HttpServer",
+    "Received",
+    "RpcError",
+    "ScriptedConnection",
+    "ScriptedPeer",
+    "Server",
+    "Session",
+    "Stats",
+    "ToolContext",
+    "Transcript",
+    "demo_server",
+    "serve_http",
+    "wsgi_app",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,205 @@
+"""Which methods each era has, and how one request is served."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from syncmcp.testing import wire
+from syncmcp.testing.context import Outlet, ToolContext, check_level
+from syncmcp.testing.revisions import STATELESS
+from syncmcp.testing.wire import INVALID_PARAMS, METHOD_NOT_FOUND, Message, RpcError
+
+if TYPE_CHECKING:
+    from syncmcp.testing.server import Server
+    from syncmcp.testing.session import Session
+
+_logger = logging.getLogger(__name__)
+
+Handler = Callable[["Server", Message, ToolContext], Message]
+
+LISTEN = "subscriptions/listen"
+
+
+def admit_stateless(
+    server: Server, message: Message, outlet: Outlet, session: Session | None = None
+) -> ToolContext:
+    """Check what 2026-07-28 demands of every request and return its context.
+
+    Raises:
+        RpcError: `_meta` lacks something (-32602) or names a version this server does not
+            speak (-32022, `data.supported` and `data.requested`).
+    """
+    params = wire.params_of(message)
+    meta = wire.meta_of(params)
+    version = meta.get(wire.PROTOCOL_VERSION)
+    if not isinstance(version, str):
+        raise RpcError(INVALID_PARAMS, f"_meta needs the string {wire.PROTOCOL_VERSION}")
+    if version not in server.revisions or version not in STATELESS:
+        raise unsupported(server, version)
+    capabilities = meta.get(wire.CLIENT_CAPABILITIES)
+    if not isinstance(capabilities, dict):
+        raise RpcError(INVALID_PARAMS, f"_meta needs the object {wire.CLIENT_CAPABILITIES}")
+    client_info = meta.get(wire.CLIENT_INFO)
+    if client_info is not None and not isinstance(client_info, dict):
+        raise RpcError(INVALID_PARAMS, f"{wire.CLIENT_INFO} must be an object")
+    level = meta.get(wire.LOG_LEVEL)
+    return ToolContext(
+        message["id"],
+        message["method"],
+        params,
+        outlet,
+        revision=version,
+        session=session,
+        client_capabilities=capabilities,
+        client_info=client_info,
+        log_level=None if level is None else check_level(level),
+    )
+
+
+def unsupported(server: Server, version: object) -> RpcError:
+    """Return the -32022 error; its text names the versions for people."""
+    supported = list(server.revisions)
+    return RpcError(
+        wire.UNSUPPORTED_VERSION,
+        f"Unsupported protocol version {version!r}; this server speaks {', '.join(supported)}",
+        {"supported": supported, "requested": version},
+    )
+
+
+def knows(server: Server, context: ToolContext) -> bool:
+    """Return whether the request's method exists for it."""
+    table = _STATELESS if context.revision in STATELESS else _STATEFUL
+    return context.method in server.handlers or context.method in table
+
+
+def start(server: Server, context: ToolContext) -> None:
+    """Serve a request: at once, or on a worker where the server author's code runs."""
+    context.at_end(server.call_ended)
+    with server.stats as stats:
+        stats.running += 1
+    table = _STATELESS if context.revision in STATELESS else _STATEFUL
+    custom = server.handlers.get(context.method)
+    if custom is not None:
+        server.workers.run(lambda: _serve(server, context, lambda _, *args: custom(*args)))
+    elif context.method == LISTEN and context.revision in STATELESS:
+        server.listeners.open(context)
+    elif context.method not in table:
+        error = RpcError(METHOD_NOT_FOUND, f"Method not found: {context.method}")
+        _answer(server, context, wire.failure(context.request_id, error))
+    elif context.method in _FOREIGN:
+        server.workers.run(lambda: _serve(server, context, table[context.method]))
+    else:
+        _serve(server, context, table[context.method])
+
+
+def _serve(server: Server, context: ToolContext, handler: Handler) -> None:
+    try:
+        result = handler(server, context.params, context)
+        if context.revision in STATELESS:
+            result = _complete(server, context.method, result)
+        message = wire.reply(context.request_id, result)
+    except RpcError as error:
+        message = wire.failure(context.request_id, error)
+    except Exception as error:
+        # The server author's code may raise anything; the caller must get an answer still.
+        _logger.exception("%s failed", context.method)
+        text = f"{type(error).__name__}: {error}"
+        message = wire.failure(context.request_id, RpcError(wire.INTERNAL_ERROR, text))
+    _answer(server, context, message)
+
+
+def _answer(server: Server, context: ToolContext, message: Message) -> None:
+    # Counted first: who has the answer in hand must find it counted.
+    with server.stats as stats:
+        stats.replies += 1
+        stats.errors += "error" in message
+    if not context.answer(message):
+        with server.stats as stats:
+            stats.replies -= 1
+            stats.errors -= "error" in message
+
+
+def _complete(server: Server, method: str, result: Message) -> Message:
+    """Add what every 2026-07-28 result carries."""
+    envelope: Message = {"resultType": "complete", **result}
+    if method in _CACHEABLE and envelope["resultType"] == "complete":
+        envelope.setdefault("ttlMs", server.ttl_ms)
+        envelope.setdefault("cacheScope", server.cache_scope)
+    envelope["_meta"] = {wire.SERVER_INFO: server.info, **wire.meta_of(result)}
+    return envelope
+
+
+def _discover(server: Server, params: Message, context: ToolContext) -> Message:
+    result: Message = {
+        "supportedVersions": list(server.revisions),
+        "capabilities": server.capabilities(context.revision),
+    }
+    if server.instructions is not None:
+        result["instructions"] = server.instructions
+    return result
+
+
+def _ping(server: Server, params: Message, context: ToolContext) -> Message:
+    return {}
+
+
+def _session(context: ToolContext) -> Session:
+    if context.session is None:
+        raise RpcError(wire.INTERNAL_ERROR, f"{context.method} needs a session")
+    return context.session
+
+
+def _set_level(server: Server, params: Message, context: ToolContext) -> Message:
+    _session(context).log_level = check_level(params.get("level"))
+    return {}
+
+
+def _subscribe(server: Server, params: Message, context: ToolContext) -> Message:
+    _session(context).subscribe(wire.text_of(params, "uri"))
+    return {}
+
+
+def _unsubscribe(server: Server, params: Message, context: ToolContext) -> Message:
+    _session(context).unsubscribe(wire.text_of(params, "uri"))
+    return {}
+
+
+_SHARED: dict[str, Handler] = {
+    "tools/list": lambda server, params, context: server.features.list_tools(params, context),
+    "tools/call": lambda server, params, context: server.features.call_tool(params, context),
+    "resources/list": lambda server, params, context: server.features.list_resources(
+        params, context
+    ),
+    "resources/templates/list": lambda server, params, context: server.features.list_templates(
+        params, context
+    ),
+    "resources/read": lambda server, params, context: server.features.read_resource(
+        params, context
+    ),
+    "prompts/list": lambda server, params, context: server.features.list_prompts(params, context),
+    "prompts/get": lambda server, params, context: server.features.get_prompt(params, context),
+    "completion/complete": lambda server, params, context: server.features.complete(
+        params, context
+    ),
+}
+_STATEFUL: dict[str, Handler] = {
+    **_SHARED,
+    "ping": _ping,
+    "logging/setLevel": _set_level,
+    "resources/subscribe": _subscribe,
+    "resources/unsubscribe": _unsubscribe,
+}
+_STATELESS: dict[str, Handler] = {**_SHARED, "server/discover": _discover, LISTEN: _ping}
+_FOREIGN = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
+_CACHEABLE = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+    }
+)

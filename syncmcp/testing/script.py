@@ -1,0 +1,274 @@
+"""The vocabulary of scripted peers: one set of steps for memory, stdio and HTTP.
+
+A script is a list of steps, played in order on one connection (on HTTP: for the whole
+endpoint). Steps are plain JSON values, so that a script can travel to a child process. In what a
+step sends, the strings `"$id"` and `"$token"` stand for the id and the progress token of the
+message the step answers.
+
+    from syncmcp.testing import ScriptedPeer, script as s
+
+    peer = ScriptedPeer([*s.handshake(), s.expect("tools/call"), s.delay(0.2), s.cut(code=3)])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+Step = dict[str, Any]
+Script = Sequence[Step]
+
+ID = "$id"
+PROGRESS_TOKEN = "$token"  # noqa: S105 - a placeholder, no secret
+
+
+# Taking part in the conversation
+
+
+def expect(method: str, *, label: str | None = None) -> Step:
+    """Wait for a message of this method (on HTTP also "GET" and "DELETE").
+
+    The following steps answer it. Other messages wait for an `expect` of their own.
+
+    Args:
+        method: The method, or "response" for an answer to a request of the script.
+        label: A name by which later steps can come back to this message (`to=`).
+    """
+    return {"do": "expect", "method": method, "label": label}
+
+
+def reply(result: Any, *, to: str | None = None) -> Step:
+    """Answer with a result."""
+    return message({"jsonrpc": "2.0", "id": ID, "result": result}, to=to)
+
+
+def error(code: int, text: str, data: Any = None, *, to: str | None = None) -> Step:
+    """Answer with a JSON-RPC error."""
+    body = {"code": code, "message": text, **({} if data is None else {"data": data})}
+    return message({"jsonrpc": "2.0", "id": ID, "error": body}, to=to)
+
+
+def notify(method: str, params: Any = None, *, to: str | None = None) -> Step:
+    """Send a notification."""
+    body = {"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})}
+    return message(body, to=to, final=False)
+
+
+def progress(
+    value: float, total: float | None = None, text: str | None = None, *, to: str | None = None
+) -> Step:
+    """Report progress of the message being answered."""
+    params: dict[str, Any] = {"progressToken": PROGRESS_TOKEN, "progress": value}
+    if total is not None:
+        params["total"] = total
+    if text is not None:
+        params["message"] = text
+    return notify("notifications/progress", params, to=to)
+
+
+def request(
+    method: str, params: Any = None, *, identifier: str | int = 1, to: str | None = None
+) -> Step:
+    """Ask the client something."""
+    body = {"jsonrpc": "2.0", "id": identifier, "method": method}
+    if params is not None:
+        body["params"] = params
+    return message(body, to=to, final=False)
+
+
+def message(value: Any, *, to: str | None = None, final: bool = True) -> Step:
+    """Send any JSON value as one message.
+
+    Args:
+        value: The value; `"$id"` and `"$token"` in it are replaced.
+        to: The label of the message it answers; the last one expected unless given.
+        final: Whether an HTTP response ends with it.
+    """
+    return {"do": "message", "value": value, "to": to, "final": final}
+
+
+def handshake(
+    revision: str = "2025-11-25", *, capabilities: Any = None, probe: bool = False
+) -> list[Step]:
+    """Return the steps of an ordinary start.
+
+    Args:
+        revision: The revision to speak; 2026-07-28 answers `server/discover` instead.
+        capabilities: The server's capabilities; tools, resources, prompts and logging if absent.
+        probe: Whether a `server/discover` comes first and is refused as unknown.
+    """
+    offered = capabilities
+    if offered is None:
+        offered = {"tools": {}, "resources": {}, "prompts": {}, "logging": {}}
+    info = {"name": "scripted", "version": "1"}
+    if revision == "2026-07-28":
+        result = {
+            "resultType": "complete",
+            "supportedVersions": [revision],
+            "capabilities": offered,
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "_meta": {"io.modelcontextprotocol/serverInfo": info},
+        }
+        return [expect("server/discover"), reply(result)]
+    probed = [expect("server/discover"), error(-32601, "Method not found")] if probe else []
+    opened = {"protocolVersion": revision, "capabilities": offered, "serverInfo": info}
+    return [
+        *probed,
+        expect("initialize"),
+        reply(opened),
+        expect("notifications/initialized"),
+        accept(),
+    ]
+
+
+# Faults on every wire
+
+
+def raw(data: bytes, *, to: str | None = None) -> Step:
+    """Write exactly these bytes; no line end, chunk frame or head is added."""
+    return {"do": "raw", "data": data.decode("latin-1"), "to": to}
+
+
+def garbage(lines: int = 1) -> Step:
+    """Write lines that are not JSON, as a stray `print` would (in memory: one frame)."""
+    return raw(b"Loading model... 42% {not json\xff\n" * lines)
+
+
+def delay(seconds: float) -> Step:
+    """Do nothing for some seconds."""
+    return {"do": "delay", "seconds": seconds}
+
+
+def gate(name: str) -> Step:
+    """Wait until the test calls `peer.open(name)`."""
+    return {"do": "gate", "name": name}
+
+
+def drip(step: Step, every: float) -> Step:
+    """Play `step`, but write one byte every so many seconds."""
+    return {"do": "drip", "step": step, "every": every}
+
+
+def part(step: Step, size: int) -> Step:
+    """Play `step`, but write only its first `size` bytes."""
+    return {"do": "part", "step": step, "size": size}
+
+
+def cut(code: int = 0, *, reset: bool = False, to: str | None = None) -> Step:
+    """End the connection now.
+
+    Args:
+        code: The exit code (stdio); negative means that signal.
+        reset: Send a reset instead of an orderly end (HTTP).
+        to: The label of the exchange to cut (HTTP).
+    """
+    return {"do": "cut", "code": code, "reset": reset, "to": to}
+
+
+def silence() -> Step:
+    """Say nothing more until the client ends the connection."""
+    return {"do": "silence"}
+
+
+def repeat(steps: Script, times: int | None = None) -> Step:
+    """Play `steps` again and again; without `times` until the client has gone."""
+    return {"do": "repeat", "steps": list(steps), "times": times}
+
+
+# Faults of a process (stdio; elsewhere they are an error)
+
+
+def stderr(data: bytes) -> Step:
+    """Write to the standard error output."""
+    return {"do": "stderr", "data": data.decode("latin-1")}
+
+
+def ignore_eof() -> Step:
+    """Go on living after the end of stdin."""
+    return {"do": "ignore_eof"}
+
+
+def ignore_sigterm() -> Step:
+    """Record SIGTERM and live on."""
+    return {"do": "ignore_sigterm"}
+
+
+def stop_reading() -> Step:
+    """Read nothing more from stdin, which stays open; as the first step, nothing at all."""
+    return {"do": "stop_reading"}
+
+
+def spawn_grandchild(seconds: float = 60) -> Step:
+    """Start a process that keeps stdout and stderr open; its id is in `peer.grandchildren`."""
+    return {"do": "spawn_grandchild", "seconds": seconds}
+
+
+# HTTP in detail (HTTP only, but `accept`)
+
+
+def accept(status: int = 202, *, to: str | None = None) -> Step:
+    """Answer with a status and no body; elsewhere this does nothing."""
+    return {"do": "accept", "status": status, "to": to}
+
+
+def head(
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    *,
+    chunked: bool = True,
+    to: str | None = None,
+) -> Step:
+    """Write a status line and headers; what follows is the body.
+
+    Args:
+        status: The status code.
+        headers: The headers; an event stream's content type unless they name one.
+        chunked: Whether the body is sent in chunks (else as it is, ended by `cut`, unless
+            the headers give a length).
+        to: The label of the exchange.
+    """
+    return {"do": "head", "status": status, "headers": headers or {}, "chunked": chunked, "to": to}
+
+
+def chunk(data: bytes, *, to: str | None = None) -> Step:
+    """Write a piece of the body."""
+    return {"do": "chunk", "data": data.decode("latin-1"), "to": to}
+
+
+def event(
+    value: Any = None,
+    *,
+    identifier: str | None = None,
+    retry: int | None = None,
+    kind: str | None = None,
+    to: str | None = None,
+) -> Step:
+    """Write one server-sent event.
+
+    Args:
+        value: A JSON value for its data (`"$id"` is replaced); a `str` is taken as it is;
+            `None` leaves the data out, `""` is a priming event.
+        identifier: Its id.
+        retry: The reconnection time, in milliseconds.
+        kind: Its event type.
+        to: The label of the exchange.
+    """
+    return {
+        "do": "event",
+        "value": value,
+        "identifier": identifier,
+        "retry": retry,
+        "kind": kind,
+        "to": to,
+    }
+
+
+def comment(text: str = "", *, to: str | None = None) -> Step:
+    """Write a comment line on an event stream."""
+    return chunk(f":{text}\n\n".encode(), to=to)
+
+
+def end(*, to: str | None = None) -> Step:
+    """End the body in good order."""
+    return {"do": "end", "to": to}

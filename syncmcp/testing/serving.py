@@ -1,0 +1,255 @@
+"""The endpoint behind `http.server`: HTTP/1.1, kept connections, chunked event streams."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from syncmcp.testing.events import EventBody
+from syncmcp.testing.http import HttpEndpoint, HttpReply
+from syncmcp.testing.server import Server
+
+PATH = "/mcp"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+_LARGEST_BODY = 64 * 1024 * 1024
+
+
+def serve_http(
+    server: Server,
+    port: int = 0,
+    *,
+    response: Literal["auto", "json", "sse"] = "auto",
+    retry_ms: int | None = None,
+    keep_alive: float | None = 15.0,
+    event_limit: int = 1000,
+    allowed_hosts: Iterable[str] | None = LOOPBACK,
+) -> HttpServer:
+    """Serve `server` at `http://127.0.0.1:<port>/mcp` until the context ends.
+
+    Args:
+        server: The server.
+        port: The port; 0 picks a free one (see `HttpServer.url`).
+        response: See `HttpEndpoint`, as for all that follow.
+        retry_ms: Milliseconds.
+        keep_alive: Seconds.
+        event_limit: A number of messages.
+        allowed_hosts: The names of loopback unless given.
+
+    Returns:
+        A running server to use in a `with` statement, or to `close()`.
+    """
+    endpoint = HttpEndpoint(
+        server,
+        response=response,
+        retry_ms=retry_ms,
+        keep_alive=keep_alive,
+        event_limit=event_limit,
+        allowed_hosts=allowed_hosts,
+    )
+    return HttpServer(endpoint, port)
+
+
+class HttpServer:
+    """An endpoint being served on loopback, one thread per connection.
+
+    Attributes:
+        endpoint: The endpoint.
+        url: Its URL.
+    """
+
+    def __init__(self, endpoint: HttpEndpoint, port: int = 0) -> None:
+        self.endpoint = endpoint
+        self._listener = _Listener(endpoint, port)
+        self.url = f"http://127.0.0.1:{self._listener.server_address[1]}{PATH}"
+        self._thread = threading.Thread(
+            target=self._listener.serve_forever,
+            kwargs={"poll_interval": 0.02},
+            name="syncmcp-testing-http",
+            daemon=True,
+        )
+        self._thread.start()
+
+    @property
+    def connections(self) -> int:
+        """How many TCP connections were accepted so far."""
+        return self._listener.accepted
+
+    @property
+    def open_connections(self) -> int:
+        """How many TCP connections are open now."""
+        return len(self._listener.snapshot())
+
+    def drop_connections(self) -> None:
+        """Cut every open TCP connection, as a server that goes down does."""
+        for connection, _ in self._listener.snapshot():
+            # One that ended by itself meanwhile needs no cutting.
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Stop listening, end all sessions and connections, wait for their threads."""
+        self._listener.shutdown()
+        self._listener.server_close()
+        self._thread.join()
+        self.endpoint.close()
+        self.drop_connections()
+        for _, thread in self._listener.snapshot():
+            thread.join(5)
+        self.endpoint.server.workers.release()
+
+    def __enter__(self) -> HttpServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Listener(ThreadingHTTPServer):
+    request_queue_size = 128
+
+    def __init__(self, endpoint: HttpEndpoint, port: int) -> None:
+        self.endpoint = endpoint
+        self.accepted = 0
+        self._lock = threading.Lock()  # Guards `accepted` and `_open`.
+        self._open: dict[socket.socket, threading.Thread] = {}
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def snapshot(self) -> list[tuple[socket.socket, threading.Thread]]:
+        with self._lock:
+            return list(self._open.items())
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        thread = threading.Thread(
+            target=self._run,
+            args=(request, client_address),
+            name="syncmcp-testing-connection",
+            daemon=True,
+        )
+        with self._lock:
+            self.accepted += 1
+            self._open[request] = thread
+        thread.start()
+
+    def _run(self, request: socket.socket, client_address: Any) -> None:
+        try:
+            # A client that goes away in mid-request is an event of the tests, not an error.
+            with suppress(ConnectionError, TimeoutError):
+                self.finish_request(request, client_address)
+        finally:
+            with self._lock:
+                del self._open[request]
+            self.shutdown_request(request)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks the resolver for this machine's name, which may take seconds.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            self._refuse(HTTPStatus.LENGTH_REQUIRED)
+        elif int(length) > _LARGEST_BODY:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        else:
+            body = self.rfile.read(int(length))
+            if self._at_endpoint():
+                self._write(self._endpoint.handle_post(self._headers(), body, gone=self._gone))
+
+    def do_GET(self) -> None:
+        if self._at_endpoint():
+            self._write(self._endpoint.handle_get(self._headers(), gone=self._gone))
+
+    def do_DELETE(self) -> None:
+        if self._at_endpoint():
+            self._write(self._endpoint.handle_delete(self._headers()))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: a test server is seen through its counters."""
+
+    @property
+    def _endpoint(self) -> HttpEndpoint:
+        assert isinstance(self.server, _Listener)
+        return self.server.endpoint
+
+    def _headers(self) -> Mapping[str, str]:
+        return dict(self.headers.items())
+
+    def _at_endpoint(self) -> bool:
+        if urlsplit(self.path).path == PATH:
+            return True
+        self._write(HttpReply(404, {"content-type": "text/plain"}, b"Not found"))
+        return False
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        # The body was not read, so the connection cannot be used again.
+        self.close_connection = True
+        self._write(HttpReply(status))
+
+    def _gone(self) -> bool:
+        """Return whether the client has closed the connection; asks without waiting."""
+        try:
+            self.connection.setblocking(False)
+            try:
+                return not self.connection.recv(1, socket.MSG_PEEK)
+            finally:
+                self.connection.setblocking(True)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def _write(self, reply: HttpReply) -> None:
+        body = reply.body
+        if isinstance(body, EventBody):
+            try:
+                self._write_events(reply, body)
+            finally:
+                body.close()
+            return
+        length = {} if reply.status == HTTPStatus.NO_CONTENT else {"content-length": str(len(body))}
+        # One write: a head in a packet of its own waits for the other side's delayed ACK.
+        self.wfile.write(self._head(reply, length) + body)
+
+    def _write_events(self, reply: HttpReply, body: EventBody) -> None:
+        chunked = self.request_version == "HTTP/1.1"
+        self.close_connection = self.close_connection or not chunked
+        pending = self._head(reply, {"transfer-encoding": "chunked"} if chunked else {})
+        if not body.ready:
+            self.wfile.write(pending)  # The client is waiting to learn what this will be.
+            pending = b""
+        for chunk in body:
+            end = b"\r\n0\r\n\r\n" if body.ended else b"\r\n"
+            piece = b"%x\r\n%b%b" % (len(chunk), chunk, end) if chunked else chunk
+            self.wfile.write(pending + piece)
+            pending = b""
+            if body.ended:
+                return
+        self.wfile.write(pending + (b"0\r\n\r\n" if chunked else b""))
+
+    def _head(self, reply: HttpReply, more: Mapping[str, str]) -> bytes:
+        status = HTTPStatus(reply.status)
+        lines = [f"HTTP/1.1 {reply.status} {status.phrase}"]
+        lines += [f"{name}: {value}" for name, value in {**reply.headers, **more}.items()]
+        if self.close_connection:
+            lines.append("connection: close")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")

@@ -1,0 +1,344 @@
+"""One conversation with one client, whatever carries it."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from syncmcp.testing import batch, methods, wire
+from syncmcp.testing.context import Outlet, ToolContext
+from syncmcp.testing.wire import INVALID_PARAMS, INVALID_REQUEST, Message, RpcError
+
+if TYPE_CHECKING:
+    from syncmcp.testing.server import Server
+
+
+class Session:
+    """State of one client: what was negotiated, what is running, what it subscribed to.
+
+    A connection in memory or over stdio is one session and may speak either era on it; a
+    stateful HTTP session is one from its `initialize` to its DELETE.
+
+    Attributes:
+        id: The session id over HTTP, else `None`.
+        revision: The negotiated revision, `None` before `initialize`.
+        client_capabilities: What the client declared in `initialize`.
+        client_info: The client's `clientInfo`, or `None`.
+        log_level: The level of the last `logging/setLevel`; "info" before one.
+        initialized: Whether `notifications/initialized` has come.
+        closed: Set when the session has ended.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        push: Callable[[Any], None],
+        session_id: str | None = None,
+    ) -> None:
+        self.id = session_id
+        self.revision: str | None = None
+        self.client_capabilities: Message = {}
+        self.client_info: Message | None = None
+        self.log_level = "info"
+        self.initialized = False
+        self.closed = threading.Event()
+        self._server = server
+        self._push = push
+        self._direct = _Direct(push)
+        self._numbers = itertools.count(1)
+        # Guards the three tables below.
+        self._lock = threading.Lock()
+        self._running: dict[tuple[type, str | int], ToolContext] = {}
+        self._asked: dict[tuple[type, str | int], queue.SimpleQueue[Message | None]] = {}
+        self._subscriptions: set[str] = set()
+        self._at_close: list[Callable[[], None]] = []
+
+    def receive(self, frame: bytes) -> None:
+        """Take one JSON-RPC frame (no newline). Never waits for a tool.
+
+        Answers that need no code of the server's author are delivered before this returns.
+        """
+        try:
+            message = wire.decode(frame)
+        except RpcError as error:
+            self._push(wire.failure(None, error))
+            return
+        self.take(message, self._direct)
+
+    def take(self, message: Any, outlet: Outlet) -> None:
+        """Take one decoded message or batch; what belongs to it goes to `outlet`."""
+        if isinstance(message, list):
+            self._take_batch(message, outlet)
+        else:
+            self._take_one(message, outlet, None)
+
+    def close(self) -> None:
+        """End the session: running calls are cancelled, waiting questions fail. Idempotent."""
+        with self._lock:
+            if self.closed.is_set():
+                return
+            self.closed.set()
+            running = list(self._running.values())
+            asked = list(self._asked.values())
+            self._subscriptions.clear()
+        for context in running:
+            context.cancel("the session has ended")
+        for waiter in asked:
+            waiter.put(None)
+        self._server.session_closed(self)
+        for function in self._at_close:
+            function()
+
+    def at_close(self, function: Callable[[], None]) -> None:
+        """Have `function()` called when the session ends, on the thread that ends it."""
+        self._at_close.append(function)
+
+    def notify(self, method: str, params: Message | None = None) -> None:
+        """Send a notification that belongs to no request."""
+        if not self.closed.is_set():
+            self._push(wire.notification(method, params))
+
+    def ping(self, timeout: float = 10.0) -> None:
+        """Send `ping` and wait for the answer; `timeout` in seconds. Raises as `ask`."""
+        self.ask("ping", timeout=timeout)
+
+    def ask(
+        self,
+        method: str,
+        params: Message | None = None,
+        *,
+        timeout: float = 30.0,
+        send: Callable[[Message], None] | None = None,
+    ) -> Message:
+        """Send the client a request and wait for its result.
+
+        Args:
+            method: The method.
+            params: Its params.
+            timeout: Seconds to wait at most.
+            send: Where to send it; the session's own stream unless given.
+
+        Raises:
+            RpcError: The client answered with an error.
+            TimeoutError: No answer came in time.
+            ConnectionError: The session has ended.
+        """
+        waiter: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        number = next(self._numbers)
+        key = wire.identity(number)
+        with self._lock:
+            if self.closed.is_set():
+                raise ConnectionError("the session has ended")
+            self._asked[key] = waiter
+        try:
+            (send or self._push)(wire.request(number, method, params))
+            answer = waiter.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"the client did not answer {method} in {timeout} s") from None
+        finally:
+            with self._lock:
+                self._asked.pop(key, None)
+        if answer is None:
+            raise ConnectionError("the session has ended")
+        error = answer.get("error")
+        if isinstance(error, dict):
+            raise RpcError(error.get("code", 0), str(error.get("message")), error.get("data"))
+        result = answer.get("result")
+        return result if isinstance(result, dict) else {}
+
+    def subscribe(self, uri: str) -> None:
+        """Have `resource_updated(uri)` reach this session."""
+        with self._lock:
+            self._subscriptions.add(uri)
+
+    def unsubscribe(self, uri: str) -> None:
+        """Undo `subscribe`; unknown URIs are ignored."""
+        with self._lock:
+            self._subscriptions.discard(uri)
+
+    def subscribed(self, uri: str) -> bool:
+        """Return whether the client subscribed to `uri`."""
+        with self._lock:
+            return uri in self._subscriptions
+
+    def _take_batch(self, messages: list[Any], outlet: Outlet) -> None:
+        try:
+            batch.check(messages, self.revision)
+        except RpcError as error:
+            outlet.finish(wire.failure(None, error))
+            return
+        answered = [message for message in messages if batch.is_answered(message)]
+        collector = batch.BatchOutlet(outlet, len(answered))
+        position = 0
+        for message in messages:
+            slot = outlet
+            if batch.is_answered(message):
+                slot = collector.slot(position)
+                position += 1
+            if isinstance(message, dict) and message.get("method") == "initialize":
+                slot.finish(batch.refusal(message, "initialize may not stand in a batch"))
+            else:
+                self._take_one(message, slot, (position - 1, len(answered)))
+
+    def _take_one(self, message: Any, outlet: Outlet, place: tuple[int, int] | None) -> None:
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            outlet.finish(batch.refusal(message, "Not a JSON-RPC 2.0 message"))
+        elif "method" in message and "id" in message:
+            self._take_request(message, outlet, place)
+        elif "method" in message:
+            self._take_notification(message)
+        elif "id" in message and ("result" in message or "error" in message):
+            self._take_response(message)
+        else:
+            outlet.finish(batch.refusal(message, "Neither a request, notification nor response"))
+
+    def _take_request(
+        self, message: Message, outlet: Outlet, place: tuple[int, int] | None
+    ) -> None:
+        identifier, method = message["id"], message["method"]
+        if not wire.is_identifier(identifier) or not isinstance(method, str):
+            outlet.finish(batch.refusal(message, "id must be a string or integer, method a string"))
+            return
+        with self._server.stats as stats:
+            stats.requests[method] += 1
+        try:
+            if method == "initialize":
+                self._initialize(message, outlet)
+                return
+            context = self._admit(message, outlet)
+            context.batch = place
+            self._register(context)
+        except RpcError as error:
+            with self._server.stats as stats:
+                stats.replies += 1
+                stats.errors += 1
+            outlet.finish(wire.failure(identifier, error))
+            return
+        methods.start(self._server, context)
+
+    def _admit(self, message: Message, outlet: Outlet) -> ToolContext:
+        """Decide the era of a request and return its context."""
+        server, method = self._server, message["method"]
+        params = wire.params_of(message)
+        declares = wire.PROTOCOL_VERSION in wire.meta_of(params)
+        if server.stateless and (declares or self._only_stateless(method)):
+            return methods.admit_stateless(server, message, outlet, self)
+        revision = self.revision
+        if revision is None:
+            if method == "server/discover":
+                raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {method}")
+            if method != "ping":
+                raise RpcError(INVALID_REQUEST, f"{method} before initialize")
+            revision = server.stateful[-1]
+        return ToolContext(
+            message["id"],
+            method,
+            params,
+            outlet,
+            revision=revision,
+            session=self,
+            client_capabilities=self.client_capabilities,
+            client_info=self.client_info,
+            log_level=None,
+        )
+
+    def _only_stateless(self, method: str) -> bool:
+        if self.revision is not None:
+            return False
+        return not self._server.stateful or method in ("server/discover", methods.LISTEN)
+
+    def _register(self, context: ToolContext) -> None:
+        key = wire.identity(context.request_id)
+        with self._lock:
+            if self.closed.is_set():
+                raise RpcError(INVALID_REQUEST, "The session has ended")
+            if key in self._running:
+                raise RpcError(INVALID_REQUEST, f"Request id {context.request_id!r} is in use")
+            self._running[key] = context
+        context.at_end(self._forget)
+
+    def _forget(self, context: ToolContext) -> None:
+        with self._lock:
+            self._running.pop(wire.identity(context.request_id), None)
+
+    def _initialize(self, message: Message, outlet: Outlet) -> None:
+        server = self._server
+        params = wire.params_of(message)
+        wanted = wire.text_of(params, "protocolVersion")
+        capabilities, client_info = params.get("capabilities"), params.get("clientInfo")
+        if not isinstance(capabilities, dict) or not isinstance(client_info, dict):
+            raise RpcError(INVALID_PARAMS, "capabilities and clientInfo must be objects")
+        if not server.stateful:
+            raise methods.unsupported(server, wanted)
+        if self.revision is not None:
+            raise RpcError(INVALID_REQUEST, "The session is initialized already")
+        self.client_capabilities = capabilities
+        self.client_info = client_info
+        self.revision = wanted if wanted in server.stateful else server.stateful[-1]
+        result: Message = {
+            "protocolVersion": self.revision,
+            "capabilities": server.capabilities(self.revision),
+            "serverInfo": server.info,
+        }
+        if server.instructions is not None:
+            result["instructions"] = server.instructions
+        with server.stats as stats:
+            stats.replies += 1
+        outlet.finish(wire.reply(message["id"], result))
+
+    def _take_notification(self, message: Message) -> None:
+        method, params = message["method"], message.get("params") or {}
+        if not isinstance(method, str) or not isinstance(params, dict):
+            return  # A notification is never answered, not even with an error.
+        if method == "notifications/initialized":
+            self.initialized = self.revision is not None
+        elif method == "notifications/cancelled":
+            self._cancel(params)
+        handler = self._server.notification_handlers.get(method)
+        if handler is not None:
+            handler(params)
+        # Last: who waits for the count finds everything done.
+        with self._server.stats as stats:
+            stats.notifications[method] += 1
+
+    def _cancel(self, params: Message) -> None:
+        identifier, reason = params.get("requestId"), params.get("reason")
+        if not isinstance(identifier, (str, int)) or isinstance(identifier, bool):
+            return
+        with self._server.stats as stats:
+            stats.cancels.append(identifier)
+        with self._lock:
+            context = self._running.get(wire.identity(identifier))
+        if context is not None:
+            context.cancel(reason if isinstance(reason, str) else None)
+
+    def _take_response(self, message: Message) -> None:
+        with self._server.stats as stats:
+            stats.responses += 1
+        identifier = message["id"]
+        if not wire.is_identifier(identifier):
+            return
+        with self._lock:
+            waiter = self._asked.get(wire.identity(identifier))
+        if waiter is not None:
+            waiter.put(message)
+
+
+class _Direct:
+    """The outlet of a connection where every message takes the same way."""
+
+    def __init__(self, push: Callable[[Any], None]) -> None:
+        self._push = push
+
+    def send(self, message: Message) -> None:
+        self._push(message)
+
+    def finish(self, message: Message | list[Message] | None) -> None:
+        if message is not None:
+            self._push(message)
+
+    def interrupt(self, retry_ms: int | None) -> None:
+        """There is no stream of its own to close."""

@@ -1,0 +1,156 @@
+"""What an HTTP response means, apart from its body: pure functions."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
+
+from pydantic_core import from_json
+
+from syncmcp._redaction import redact
+from syncmcp.errors import AuthError, HttpError, ProtocolError, SessionLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import requests
+
+__all__ = ["content_type", "is_message", "redirect", "refusal", "session_id", "wrong_type"]
+
+_EXCERPT = 500
+
+# Request headers whose values are no secrets.
+_PUBLIC = frozenset(("accept", "accept-encoding", "content-length", "content-type", "user-agent"))
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def content_type(response: requests.Response) -> str:
+    """The media type, without parameters, in lower case; empty when there is none."""
+    kind: str = response.headers.get("Content-Type", "")
+    return kind.partition(";")[0].strip().lower()
+
+
+def session_id(response: requests.Response) -> str | None:
+    """The session id that came with the response, if any.
+
+    Raises:
+        ProtocolError: It holds more than visible ASCII (basic/transports, "Session Management").
+    """
+    value: str | None = response.headers.get("Mcp-Session-Id")
+    if value is not None and not re.fullmatch(r"[\x21-\x7e]+", value):
+        raise ProtocolError("the server's session id contains characters it must not contain")
+    return value
+
+
+def is_message(body: bytes) -> bool:
+    """Whether the body of an error response is a JSON-RPC answer."""
+    try:
+        message = from_json(body)
+    except ValueError:
+        return False
+    return (
+        isinstance(message, dict)
+        and message.get("jsonrpc") == "2.0"
+        and ("error" in message or "result" in message)
+    )
+
+
+def refusal(
+    response: requests.Response, sent: Mapping[str, Any], body: bytes
+) -> HttpError | SessionLost:
+    """The error for a status that is no success.
+
+    Args:
+        response: The response.
+        sent: The headers of the request.
+        body: The response's body, or its beginning.
+    """
+    status = response.status_code
+    if status == 404 and "Mcp-Session-Id" in sent:
+        return SessionLost("the server no longer knows this session")
+    excerpt = _excerpt(body, sent)
+    if status == 401:
+        return AuthError(
+            "the server wants credentials, or others than these: see auth= and headers=",
+            status=status,
+            body=excerpt,
+        )
+    if status == 403:
+        return AuthError(
+            "the server forbids this with these credentials: see auth= and headers=",
+            status=status,
+            body=excerpt,
+        )
+    reason = f" {response.reason[:80]}" if response.reason else ""
+    return HttpError(
+        f"the server answered with HTTP {status}{reason}",
+        status=status,
+        body=excerpt,
+        delivery="unknown" if status >= 500 else "refused",
+    )
+
+
+def wrong_type(response: requests.Response, sent: Mapping[str, Any], body: bytes) -> HttpError:
+    """The error for a success whose body is neither JSON nor an event stream."""
+    kind = content_type(response)
+    return HttpError(
+        f"the server answered with the content type {kind[:80]!r} instead of JSON or events",
+        status=response.status_code,
+        body=_excerpt(body, sent),
+        delivery="unknown",
+    )
+
+
+def redirect(response: requests.Response, method: str, url: str) -> str | None:
+    """Where a redirect leads, or `None` if the response is none.
+
+    Followed are redirects that stay at the origin, to which our secrets belong, and keep the
+    method and with it the body.
+
+    Raises:
+        HttpError: It is a redirect that is not followed. Names the target without its secrets.
+    """
+    status = response.status_code
+    location: str | None = response.headers.get("Location")
+    if status not in (301, 302, 303, 307, 308) or location is None:
+        return None
+    try:
+        target = urljoin(url, location)
+        parts = urlsplit(target)
+        shown = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}"
+        shown += parts.path
+        allowed = (
+            (status in (307, 308) or method == "GET")
+            and _origin(target) == _origin(url)
+            and "@" not in parts.netloc
+        )
+    except ValueError:
+        shown, target, allowed = "an address that cannot be read", "", False
+    if allowed:
+        return target.partition("#")[0]
+    raise HttpError(
+        f"the server redirects to {shown}, which is not followed"
+        " (only the same origin and only with 307 or 308)",
+        status=status,
+    )
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS.get(parts.scheme)
+
+
+def _excerpt(body: bytes, sent: Mapping[str, Any]) -> str:
+    text = body[: 8 * _EXCERPT].decode("utf-8", "replace")
+    return redact(text, _secrets(sent))[:_EXCERPT]
+
+
+def _secrets(sent: Mapping[str, Any]) -> Iterable[str]:
+    """A server may echo what we sent: all header values but the well-known harmless ones."""
+    for name, value in sent.items():
+        if name.lower() not in _PUBLIC:
+            text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+            yield text
+            yield text.rpartition(" ")[2]  # the token without its scheme

@@ -1,0 +1,260 @@
+"""Server processes on Windows: a job object holds the tree. Not run on Windows.
+
+What is decided here is tested elsewhere with stand-ins for the process and the job. Pipes cannot be
+waited for there, so that a thread of its own writes, and the end of a server shows when its pipes
+close.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+from syncmcp.transports._process import close_all, make_pipes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_CHUNK = 256 * 1024
+
+# Values of the Windows API. The first keeps Ctrl-C from the server, the second a console window
+# from opening.
+_CREATE_NEW_PROCESS_GROUP = 0x00000200
+_CREATE_NO_WINDOW = 0x08000000
+
+# How long, in seconds, to wait for a process that was killed.
+_KILL_WAIT = 1.0
+
+# A batch file (`npx.cmd`) is run by the command interpreter, which reads its arguments again; with
+# these in them it could be made to run something else.
+_UNSAFE_FOR_BATCH = frozenset('"%&|<>^!\r\n')
+
+
+class Child(Protocol):
+    """What is used of `subprocess.Popen`."""
+
+    def poll(self) -> int | None:
+        """The exit status, or `None`."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit status."""
+        ...
+
+    def kill(self) -> None:
+        """End this one process."""
+        ...
+
+
+class Job(Protocol):
+    """A set of processes that ends together; children of members are members."""
+
+    def terminate(self) -> None:
+        """End every member."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it, which ends every member."""
+        ...
+
+
+class WindowsProcess:
+    """One server process and the job that holds its tree; without a job, the process alone."""
+
+    writes_block = True
+
+    def __init__(self, child: Child, job: Job | None, stdin: int, stdout: int, stderr: int) -> None:
+        self._child = child
+        self._job = job
+        self._stdin = stdin
+        self._stdout = stdout
+        self._stderr = stderr
+        self._input_ended = False
+        self._output_ended = False
+        self._errors_ended = False
+
+    def read_output(self) -> bytes:
+        """See `Process`."""
+        return b"" if self._output_ended else os.read(self._stdout, _CHUNK)
+
+    def read_errors(self) -> bytes | None:
+        """See `Process`. Never `None`: the pipe alone is watched."""
+        return b"" if self._errors_ended else os.read(self._stderr, _CHUNK)
+
+    def write(self, data: bytes | memoryview) -> int:
+        """See `Process`."""
+        return os.write(self._stdin, data)
+
+    def wait_writable(self) -> bool:
+        """See `Process`. Does not wait: `write` does."""
+        return not self._input_ended
+
+    def end_input(self) -> None:
+        """See `Process`. A write under way ends with the server."""
+        self._input_ended = True
+
+    def end_output(self) -> None:
+        """See `Process`. A read under way ends when the last process of the tree has ended."""
+        self._output_ended = True
+
+    def end_errors(self) -> None:
+        """See `Process`, and `end_output`."""
+        self._errors_ended = True
+
+    def close_input(self) -> None:
+        """See `Process`."""
+        os.close(self._stdin)
+
+    def close_output(self) -> None:
+        """See `Process`."""
+        os.close(self._stdout)
+
+    def close_errors(self) -> None:
+        """See `Process`."""
+        os.close(self._stderr)
+
+    def wait(self, timeout: float | None) -> int | None:
+        """See `Process`."""
+        try:
+            return self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def terminate(self) -> None:
+        """See `Process`. There is no polite way for a process without a window."""
+        self.kill()
+
+    def kill(self) -> None:
+        """See `Process`."""
+        if self._job is not None:
+            self._job.terminate()
+        elif self._child.poll() is None:
+            self._child.kill()
+        self.wait(_KILL_WAIT)
+
+    def release(self) -> None:
+        """See `Process`."""
+        if self._job is not None:
+            self._job.close()
+
+    def abandon(self) -> None:
+        """See `Process`. Never called: there is no fork."""
+
+
+def check_arguments(argv: Sequence[str]) -> None:
+    """Refuse what the command interpreter would not take literally.
+
+    Raises:
+        ValueError: The command is a batch file, and an argument has a character special to it.
+    """
+    if argv[0].lower().endswith((".bat", ".cmd")):
+        for argument in argv[1:]:
+            if _UNSAFE_FOR_BATCH.intersection(argument):
+                raise ValueError(
+                    "an argument of a batch file has a character that its interpreter would act on"
+                )
+
+
+def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> WindowsProcess:
+    """Start a server; see `syncmcp.transports._process.start`."""
+    check_arguments(argv)
+    ours, theirs = make_pipes()
+    try:
+        child = subprocess.Popen(
+            argv,
+            stdin=theirs[0],
+            stdout=theirs[1],
+            stderr=theirs[2],
+            env=env,
+            cwd=cwd,
+            creationflags=_CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW,
+        )
+    except BaseException:
+        close_all(ours)
+        raise
+    finally:
+        close_all(theirs)
+    return WindowsProcess(child, _job_for(child.pid), *ours)
+
+
+if sys.platform == "win32":
+    import ctypes
+    from ctypes import wintypes
+
+    _KILL_ON_CLOSE = 0x2000
+    _EXTENDED_LIMITS = 9
+    _SET_QUOTA_AND_TERMINATE = 0x0101
+
+    class _Limits(ctypes.Structure):
+        """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
+
+        _fields_ = (
+            ("process_time", wintypes.LARGE_INTEGER),
+            ("job_time", wintypes.LARGE_INTEGER),
+            ("flags", wintypes.DWORD),
+            ("minimum_working_set", ctypes.c_size_t),
+            ("maximum_working_set", ctypes.c_size_t),
+            ("active_processes", wintypes.DWORD),
+            ("affinity", ctypes.c_size_t),
+            ("priority_class", wintypes.DWORD),
+            ("scheduling_class", wintypes.DWORD),
+            ("io_counters", ctypes.c_ulonglong * 6),
+            ("process_memory", ctypes.c_size_t),
+            ("job_memory", ctypes.c_size_t),
+            ("peak_process_memory", ctypes.c_size_t),
+            ("peak_job_memory", ctypes.c_size_t),
+        )
+
+    _kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+    _kernel.CreateJobObjectW.restype = wintypes.HANDLE
+    _kernel.CreateJobObjectW.argtypes = (wintypes.LPVOID, wintypes.LPCWSTR)
+    _kernel.SetInformationJobObject.argtypes = (
+        wintypes.HANDLE,
+        ctypes.c_int,
+        wintypes.LPVOID,
+        wintypes.DWORD,
+    )
+    _kernel.OpenProcess.restype = wintypes.HANDLE
+    _kernel.OpenProcess.argtypes = (wintypes.DWORD, wintypes.BOOL, wintypes.DWORD)
+    _kernel.AssignProcessToJobObject.argtypes = (wintypes.HANDLE, wintypes.HANDLE)
+    _kernel.TerminateJobObject.argtypes = (wintypes.HANDLE, wintypes.UINT)
+    _kernel.CloseHandle.argtypes = (wintypes.HANDLE,)
+
+    class _JobObject:
+        """A job that ends with its last handle, so also when this process is killed."""
+
+        def __init__(self, handle: int) -> None:
+            self._handle = handle
+
+        def terminate(self) -> None:
+            _kernel.TerminateJobObject(self._handle, 1)
+
+        def close(self) -> None:
+            _kernel.CloseHandle(self._handle)
+
+    def _job_for(pid: int) -> Job | None:
+        job = _kernel.CreateJobObjectW(None, None)
+        if not job:
+            return None
+        limits = _Limits(flags=_KILL_ON_CLOSE)
+        process = _kernel.OpenProcess(_SET_QUOTA_AND_TERMINATE, False, pid)
+        held = bool(process) and bool(
+            _kernel.SetInformationJobObject(
+                job, _EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits)
+            )
+            and _kernel.AssignProcessToJobObject(job, process)
+        )
+        if process:
+            _kernel.CloseHandle(process)
+        if not held:  # an outer job may forbid it
+            _kernel.CloseHandle(job)
+            return None
+        return _JobObject(job)
+
+else:
+
+    def _job_for(pid: int) -> Job | None:
+        """There are no jobs here."""
+        return None

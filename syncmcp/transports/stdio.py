@@ -1,0 +1,435 @@
+"""The stdio transport: a server as a child process, one JSON-RPC message a line.
+
+Two threads read (stdout, stderr). A frame is written by the thread that sends it, unless the pipe
+is full: then a third thread, started for this, writes what is waiting. Specification:
+``basic/transports/stdio``. The POSIX side runs in the tests; the Windows side was not run on
+Windows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from syncmcp._redaction import redact
+from syncmcp._threads import Deadline
+from syncmcp.errors import (
+    ClosedError,
+    ConnectFailed,
+    ConnectionLost,
+    ForkedError,
+    LimitExceeded,
+    RequestTimeout,
+    UsageError,
+)
+from syncmcp.transports._lines import Cut, Lines
+from syncmcp.transports._outbox import Outbox
+from syncmcp.transports._process import environment, locate, search_path, start
+from syncmcp.transports._stderr import StderrSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from syncmcp.config import Stdio
+    from syncmcp.errors import Delivery, McpError
+    from syncmcp.transports._process import Process
+    from syncmcp.transports.base import Outgoing, Receiver
+
+_log = logging.getLogger("syncmcp.stdio")
+
+_BOM = b"\xef\xbb\xbf"
+
+# An object, or (2025-03-26) a batch of objects. "[INFO] ready" is noise.
+_FRAME = re.compile(rb"[ \t]*(?:\{|\[[ \t]*\{)")
+
+# How long, in seconds, the news of a server's death waits for its exit status, and then for the
+# last words on its stderr.
+_EXIT_WAIT = 0.05
+_TAIL_WAIT = 0.02
+
+# How long, in seconds, `close` waits for each thread after it was told to end.
+_JOIN_WAIT = 1.0
+
+_NOISE_SHOWN = 200
+
+_open_transports: weakref.WeakSet[StdioTransport] = weakref.WeakSet()
+
+# A fork may not happen between the making of a server's pipes and their entry in the set above: the
+# child would keep them open, and the server would never see the end of its input.
+_starting = threading.RLock()
+
+
+class StdioTransport:
+    """Runs one server process and moves frames through its pipes.
+
+    Args:
+        config: What to run.
+
+    Attributes:
+        noise: How many lines of stdout were no messages, and were skipped.
+    """
+
+    blocking = False
+
+    def __init__(self, config: Stdio) -> None:
+        self.label = config.label
+        self.noise = 0
+        self._config = config
+        self._secrets = [value for name, value in config.env.items() if name.upper() != "PATH"]
+        self._receiver: Receiver | None = None
+        self._process: Process | None = None
+        self._stderr: StderrSink | None = None
+        self._reader: threading.Thread | None = None
+        self._drain: threading.Thread | None = None
+        self._output_ended = threading.Event()
+        self._errors_ended = threading.Event()
+        self._opening = False
+        self._closing = False
+        self._closer: int | None = None
+        self._closed = threading.Event()
+        self._forked = False
+        # Guards the flags above, and the number of those who still use what the process's threads
+        # share: the last one frees it. Reentrant for the same reason as the lock of `Outbox`.
+        self._lock = threading.RLock()
+        self._users = 1
+        self._outbox = Outbox(self, config.max_frame)
+
+    # -- opening
+
+    def open(self, receiver: Receiver, deadline: Deadline) -> None:
+        """Start the server and the threads that read from it.
+
+        Raises:
+            ConnectFailed: The command was not found or could not be run.
+            RequestTimeout: `deadline` had passed.
+            UsageError: An argument or variable cannot be handed to a process.
+        """
+        if deadline.expired:
+            raise RequestTimeout(
+                "no time was left to start the server",
+                server=self.label,
+                kind="open",
+                seconds=deadline.seconds,
+                delivery="not_sent",
+            )
+        with self._lock:
+            if self._closing:
+                raise ClosedError("the transport is closed", server=self.label)
+            self._opening = True
+        self._receiver = receiver
+        try:
+            self._open_stderr()
+            with _starting:
+                self._process = self._start()
+                _open_transports.add(self)
+            self._outbox.open(self._process)
+            self._drain = self.start_thread("stderr", self._read_errors)
+            self._reader = self.start_thread("read", self._read)
+            with self._lock:
+                self._opening = False
+                if self._closing:
+                    raise ClosedError("closed while it was opening", server=self.label)
+        except BaseException as error:
+            self._closing = True
+            self._finish(Deadline(0))
+            if isinstance(error, RuntimeError):
+                raise ConnectFailed("cannot start a thread", server=self.label) from error
+            raise
+
+    def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
+        """Nothing to learn: a pipe has no headers and no session."""
+
+    def _open_stderr(self) -> None:
+        try:
+            self._stderr = StderrSink(self._config.stderr, self.label, self._secrets)
+        except OSError as error:
+            raise ConnectFailed(
+                f"cannot open the file for stderr: {error}", server=self.label
+            ) from error
+
+    def _start(self) -> Process:
+        config = self._config
+        env = environment(config.env, config.inherit_env, os.environ)
+        path = search_path(env)
+        try:
+            command = locate(config.command, path)
+            return start((command, *config.args), env, config.cwd)
+        except ValueError as error:
+            raise UsageError(
+                f"the server cannot be started so: {error}", server=self.label
+            ) from error
+        except OSError as error:
+            raise ConnectFailed(self._explain(error, path), server=self.label) from error
+
+    def _explain(self, error: OSError, path: str) -> str:
+        config = self._config
+        if config.cwd is not None and error.filename == config.cwd:
+            return f"the working directory {config.cwd!r} cannot be used: {error.strerror}"
+        command = redact(config.command, self._secrets)
+        if isinstance(error, FileNotFoundError):
+            if os.path.dirname(config.command):
+                return f"command not found: {command!r}"
+            return f"command not found: {command!r}; PATH searched: {path}"
+        if isinstance(error, PermissionError):
+            return f"{command!r} is not executable"
+        return f"{command!r} could not be run: {error.strerror}"
+
+    def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
+        """See `Owner`. The thread counts as a user of the process."""
+
+        def run() -> None:
+            try:
+                target()
+            finally:
+                self._leave()
+
+        thread = threading.Thread(target=run, name=f"syncmcp-{role}[{self.label}]", daemon=True)
+        with self._lock:
+            self._users += 1
+        try:
+            thread.start()
+        except BaseException:
+            self._leave()
+            raise
+        return thread
+
+    # -- reading
+
+    def _read(self) -> None:
+        process, receiver = self._process, self._receiver
+        assert process is not None and receiver is not None  # noqa: PT018
+        try:
+            error = self._read_frames(process, receiver)
+            self._output_ended.set()
+            error = error or self._obituary(process)
+            if not self._closing:
+                receiver.lost(error)
+        finally:
+            self._output_ended.set()
+            process.close_output()
+
+    def _read_frames(self, process: Process, receiver: Receiver) -> McpError | None:
+        lines = Lines(self._config.max_frame)
+        at_start = True
+        while chunk := process.read_output():
+            for line in lines.feed(chunk):
+                if at_start:
+                    at_start = False
+                    line = _without_bom(line)  # noqa: PLW2901
+                if not _FRAME.match(line):
+                    if line and not line.isspace():
+                        self._skip(line)
+                elif isinstance(line, Cut):
+                    return self._too_long()
+                elif not self._closing:
+                    receiver.receive(line)
+        rest = _without_bom(lines.rest()) if at_start else lines.rest()
+        if rest and not self._closing:
+            # Without its line end a message may be cut off: only a whole one counts.
+            if _FRAME.match(rest) and _is_json(rest):
+                receiver.receive(rest)
+            else:
+                self._skip(rest)
+        return None
+
+    def _skip(self, line: bytes) -> None:
+        self.noise += 1
+        level = logging.WARNING if self.noise == 1 else logging.DEBUG
+        if _log.isEnabledFor(level):
+            text = redact(line[: 2 * _NOISE_SHOWN].decode("utf-8", "replace"), self._secrets)
+            _log.log(
+                level,
+                "[%s] skipped a line on stdout that is no message: %r",
+                self.label,
+                text[:_NOISE_SHOWN],
+            )
+
+    def _too_long(self) -> LimitExceeded:
+        return LimitExceeded(
+            f"the server sent a message longer than max_frame ({self._config.max_frame} bytes)",
+            server=self.label,
+        )
+
+    def _obituary(self, process: Process) -> ConnectionLost:
+        code = process.wait(_EXIT_WAIT)
+        self._errors_ended.wait(_TAIL_WAIT)
+        text = "the server closed its stdout" if code is None else "the server exited"
+        return ConnectionLost(text, **self._facts(code))
+
+    def _facts(self, code: int | None) -> dict[str, Any]:
+        tail = "" if self._stderr is None else self._stderr.tail()
+        return {"server": self.label, "exit_code": code, "stderr_tail": tail}
+
+    def _read_errors(self) -> None:
+        process, sink = self._process, self._stderr
+        assert process is not None and sink is not None  # noqa: PT018
+        try:
+            while (chunk := process.read_errors()) != b"":
+                if chunk is None:
+                    # Stdout normally ends with the server. Where another process has inherited it,
+                    # the reader would wait for ever.
+                    if not self._output_ended.wait(_EXIT_WAIT):
+                        process.end_output()
+                else:
+                    sink.feed(chunk)
+        finally:
+            self._errors_ended.set()
+            process.close_errors()
+            sink.close()
+
+    # -- writing
+
+    def send(self, out: Outgoing) -> None:
+        """Write a frame, or put it in line when the pipe is full. Never blocks.
+
+        A request that waited and could not be written is told to `Receiver.failed`.
+
+        Raises:
+            ClosedError: The transport is not open.
+            ConnectionLost: The server no longer reads.
+            LimitExceeded: Too much is waiting for a server that does not read.
+        """
+        if self._forked:
+            raise ForkedError("this server belongs to the parent process", server=self.label)
+        self._outbox.send(out)
+
+    post = send
+
+    def withdraw(self, out: Outgoing) -> Delivery:
+        """See `Transport`. A frame that was begun is completed all the same."""
+        return self._outbox.withdraw(out)
+
+    def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
+        """See `Owner`."""
+        process = self._process
+        code = None if process is None else process.wait(wait)
+        return ConnectionLost("the server no longer reads", delivery=delivery, **self._facts(code))
+
+    def failed(self, out: Outgoing, error: McpError) -> None:
+        """See `Owner`."""
+        if self._receiver is not None and not self._closing:
+            self._receiver.failed(out, error)
+
+    # -- closing
+
+    def close(self, deadline: Deadline) -> None:
+        """End the server: close its stdin, wait, terminate its tree, wait, kill what is left.
+
+        Any thread may call, also one of the transport's own, a signal handler or a finalizer.
+        Starts no thread. A second caller waits for the first one, by its own deadline.
+        """
+        if self._forked:
+            return
+        me = threading.get_ident()
+        with self._lock:
+            first = not self._closing
+            self._closing = True
+            if first:
+                self._closer = me
+            # A server that is only being started is ended by the thread that starts it.
+            mine = first and not self._opening
+        if mine:
+            self._finish(deadline)
+        elif me != self._closer and threading.current_thread() not in self._threads():
+            self._closed.wait(deadline.remaining())
+
+    def _threads(self) -> tuple[threading.Thread | None, ...]:
+        return self._reader, self._drain, self._outbox.writer
+
+    def _finish(self, deadline: Deadline) -> None:
+        process = self._process
+        try:
+            if process is not None:
+                self._ask_to_end(process, deadline)
+        finally:
+            # Also when Ctrl-C cut the waiting short: no process is left behind.
+            if process is not None:
+                self._end(process, deadline)
+            if self._stderr is not None and self._drain is None:
+                self._stderr.close()
+            _open_transports.discard(self)
+            self._closed.set()
+
+    def _end(self, process: Process, deadline: Deadline) -> None:
+        self._outbox.close()
+        process.kill()
+        process.end_output()
+        process.end_errors()
+        for thread in self._threads():
+            if thread is not None and thread is not threading.current_thread():
+                # They end at once, unless the caller's function for stderr does not return.
+                left = deadline.remaining()
+                thread.join(_JOIN_WAIT if left is None else min(_JOIN_WAIT, max(_EXIT_WAIT, left)))
+        # What a thread that could not be started would have closed.
+        if self._reader is None:
+            process.close_output()
+        if self._drain is None:
+            process.close_errors()
+        self._leave()
+
+    def _ask_to_end(self, process: Process, deadline: Deadline) -> None:
+        first, second = self._config.grace
+        self._outbox.close()
+        exited = process.wait(_share(deadline, first)) is not None
+        # The reader goes on reading all the while: a server that flushes its output must not get
+        # stuck. Once its head has ended, open pipes tell that some of the tree is left.
+        reading = self._reader not in (None, threading.current_thread())
+        if exited and (not reading or self._output_ended.wait(_EXIT_WAIT)):
+            return
+        process.terminate()
+        pause = Deadline(_share(deadline, second))
+        if process.wait(pause.remaining()) is not None and reading:
+            self._output_ended.wait(pause.remaining())
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last and self._process is not None:
+            self._process.release()
+
+    def _abandon(self) -> None:
+        """In a forked child: the server is the parent's, and so are its pipes' other ends."""
+        self._forked = True
+        self._outbox.abandon()
+        if self._process is not None:
+            self._process.abandon()
+
+
+def _share(deadline: Deadline, grace: float) -> float:
+    """The length of one wait, in seconds: half of what is left stays for the steps after it."""
+    left = deadline.remaining()
+    return grace if left is None else min(grace, left / 2)
+
+
+def _without_bom(line: bytes) -> bytes:
+    # `removeprefix` would make a `Cut` an ordinary line.
+    return type(line)(line[len(_BOM) :]) if line.startswith(_BOM) else line
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
+
+
+def _after_fork_in_child() -> None:
+    for transport in list(_open_transports):
+        transport._abandon()
+    _open_transports.clear()
+    _starting.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_starting.acquire,
+        after_in_parent=_starting.release,
+        after_in_child=_after_fork_in_child,
+    )

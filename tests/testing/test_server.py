@@ -1,0 +1,694 @@
+"""The bundled server in memory, every revision, seen frame by frame."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from tests.testing.wires import PATIENCE, Memory, initialize, modern
+
+from syncmcp.testing import RpcError, Server, ToolContext, demo_server
+from syncmcp.testing.revisions import REVISIONS
+
+STATEFUL = REVISIONS[:-1]
+SINCE_STRUCTURED = STATEFUL[2:]
+
+
+class Point(BaseModel):
+    x: int
+    y: int = 0
+
+
+@dataclasses.dataclass
+class Size:
+    width: int
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = demo_server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Memory]:
+    client = Memory(server)
+    yield client
+    client.close()
+
+
+@pytest.mark.parametrize("revision", STATEFUL)
+def test_a_known_revision_is_agreed_to(client: Memory, revision: str) -> None:
+    result = client.start(revision)
+    assert result["protocolVersion"] == revision
+    assert result["serverInfo"]["name"] == "syncmcp-demo"
+    assert ("completions" in result["capabilities"]) == (revision != "2024-11-05")
+
+
+@pytest.mark.parametrize("offered", ["1999-01-01", "2026-07-28"])
+def test_an_unknown_offer_is_countered_with_the_newest_stateful_revision(
+    client: Memory, offered: str
+) -> None:
+    assert client.start(offered)["protocolVersion"] == "2025-11-25"
+
+
+def test_only_the_revisions_given_are_spoken() -> None:
+    server = Server(revisions=["2025-03-26", "2024-11-05"])
+    client = Memory(server)
+    assert client.call("server/discover", modern())["error"]["code"] == -32601
+    assert client.start("2025-11-25")["protocolVersion"] == "2025-03-26"
+    client.close()
+
+
+def test_nothing_but_ping_is_answered_before_initialize(client: Memory) -> None:
+    assert client.call("ping")["result"] == {}
+    assert client.call("tools/list")["error"]["code"] == -32600
+
+
+def test_a_second_initialize_is_refused(client: Memory) -> None:
+    client.start()
+    assert client.call("initialize", initialize())["error"]["code"] == -32600
+
+
+def test_a_server_of_the_new_era_names_its_versions_to_an_initialize() -> None:
+    client = Memory(Server(revisions=["2026-07-28"]))
+    error = client.call("initialize", initialize())["error"]
+    assert error["code"] == -32022
+    assert error["data"] == {"supported": ["2026-07-28"], "requested": "2025-11-25"}
+    client.close()
+
+
+def test_discover_tells_what_the_server_is(client: Memory) -> None:
+    result = client.call("server/discover", modern())["result"]
+    assert result["resultType"] == "complete"
+    assert result["supportedVersions"] == list(REVISIONS)
+    assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
+    assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "syncmcp-demo"
+
+
+def test_every_request_of_the_new_era_needs_its_meta(client: Memory) -> None:
+    assert client.call("server/discover")["error"]["code"] == -32602
+    no_capabilities = {
+        "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"},
+    }
+    assert client.call("tools/list", no_capabilities)["error"]["code"] == -32602
+
+
+def test_an_unknown_version_is_answered_with_the_known_ones(client: Memory) -> None:
+    meta = {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}
+    error = client.call("tools/list", modern(**meta))["error"]
+    assert error["code"] == -32022
+    assert error["data"] == {"supported": list(REVISIONS), "requested": "2099-01-01"}
+
+
+@pytest.mark.parametrize("method", ["ping", "logging/setLevel", "resources/subscribe", "no/such"])
+def test_methods_the_new_era_lacks_are_unknown(client: Memory, method: str) -> None:
+    assert client.call(method, modern())["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("method", ["server/discover", "subscriptions/listen", "no/such"])
+def test_methods_the_old_era_lacks_are_unknown(client: Memory, method: str) -> None:
+    client.start()
+    assert client.call(method)["error"]["code"] == -32601
+
+
+def test_both_eras_share_one_connection(client: Memory) -> None:
+    client.start()
+    assert "resultType" not in client.call("tools/list")["result"]
+    assert client.call("tools/list", modern())["result"]["resultType"] == "complete"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [b"{", b"\xff", b"[1", b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":NaN}}'],
+)
+def test_what_is_not_json_is_a_parse_error_without_an_id(client: Memory, frame: bytes) -> None:
+    client.session.receive(frame)
+    answer = client.next()
+    assert (answer["id"], answer["error"]["code"]) == (None, -32700)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        7,
+        {},
+        {"jsonrpc": "1.0", "id": 1, "method": "ping"},
+        {"jsonrpc": "2.0", "id": None, "method": "ping"},
+        {"jsonrpc": "2.0", "id": True, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1.5, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1, "method": 2},
+    ],
+)
+def test_what_is_no_message_is_an_invalid_request(client: Memory, message: Any) -> None:
+    client.send(message)
+    assert client.next()["error"]["code"] == -32600
+
+
+def test_a_bad_notification_is_never_answered(client: Memory) -> None:
+    client.notify("no/such")
+    client.notify("notifications/cancelled", {"requestId": None})
+    client.send({"jsonrpc": "2.0", "method": 7})
+    assert client.call("ping")["result"] == {}
+
+
+def test_the_input_schema_comes_from_the_signature(client: Memory) -> None:
+    client.start()
+    tools = {tool["name"]: tool for tool in client.call("tools/list")["result"]["tools"]}
+    schema = tools["add"]["inputSchema"]
+    assert schema["type"] == "object"
+    assert schema["required"] == ["a", "b"]
+    assert schema["properties"]["a"]["type"] == "integer"
+    assert "context" not in tools["countdown"]["inputSchema"]["properties"]
+    assert tools["add"]["description"] == "Add two integers."
+    assert tools["add"]["annotations"]["readOnlyHint"] is True
+    assert tools["weather"]["outputSchema"]["required"] == ["city", "celsius", "sky"]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_each_revision_sees_only_the_fields_it_knows(client: Memory, revision: str) -> None:
+    if revision in STATEFUL:
+        client.start(revision)
+    params = None if revision in STATEFUL else modern()
+    tool = next(
+        tool
+        for tool in client.call("tools/list", params)["result"]["tools"]
+        if tool["name"] == "weather"
+    )
+    assert ("annotations" in tool) == (revision != "2024-11-05")
+    assert ("title" in tool) == (revision not in REVISIONS[:2])
+    assert ("outputSchema" in tool) == (revision not in REVISIONS[:2])
+    answer = client.tool("weather", {"city": "Cairo"}, **(params or {}))
+    assert ("structuredContent" in answer["result"]) == (revision not in REVISIONS[:2])
+
+
+def _returning(value: Any, **options: Any) -> dict[str, Any]:
+    server = Server()
+
+    def tool() -> Any:
+        return value
+
+    server.add_tool(tool, **options)
+    client = Memory(server)
+    client.start()
+    result: dict[str, Any] = client.tool("tool")["result"]
+    client.close()
+    return result
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("hi", "hi"),
+        (3, "3"),
+        (1.5, "1.5"),
+        (True, "true"),
+        ({"a": [1]}, '{"a":[1]}'),
+        ([1, 2], "[1,2]"),
+        (Point(x=1), '{"x":1,"y":0}'),
+        (Size(2), '{"width":2}'),
+    ],
+)
+def test_any_value_becomes_text(value: Any, text: str) -> None:
+    assert _returning(value) == {"content": [{"type": "text", "text": text}]}
+
+
+def test_content_blocks_and_whole_results_are_sent_as_they_are() -> None:
+    image = {"type": "image", "data": "", "mimeType": "image/png"}
+    assert _returning([image]) == {"content": [image]}
+    assert _returning(image) == {"content": [image]}
+    assert _returning(None) == {"content": []}
+    whole = {"content": [], "structuredContent": {"a": 1}, "isError": True}
+    assert _returning(whole) == whole
+
+
+def test_a_given_output_schema_brings_structured_content() -> None:
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    assert _returning({"x": 1}, output_schema=schema)["structuredContent"] == {"x": 1}
+
+
+def test_a_structured_annotation_brings_an_output_schema() -> None:
+    server = Server()
+
+    @server.tool()
+    def point(at: Point) -> Point:
+        return at
+
+    @server.tool()
+    def size() -> Size:
+        return Size(4)
+
+    @server.tool()
+    def counts() -> dict[str, int]:
+        return {"a": 1}
+
+    client = Memory(server)
+    client.start()
+    for tool in client.call("tools/list")["result"]["tools"]:
+        assert tool["outputSchema"]["type"] == "object"
+    answer = client.tool("point", {"at": {"x": 5}})
+    assert answer["result"]["structuredContent"] == {"x": 5, "y": 0}
+    assert client.tool("size")["result"]["structuredContent"] == {"width": 4}
+    assert client.tool("counts")["result"]["structuredContent"] == {"a": 1}
+    client.close()
+
+
+def test_parameters_may_be_called_anything() -> None:
+    server = Server()
+
+    @server.tool()
+    def odd(schema: str, _private: int, model_config: int = 3, **more: int) -> list[Any]:
+        return [schema, _private, model_config, more]
+
+    client = Memory(server)
+    client.start()
+    answer = client.tool("odd", {"schema": "s", "_private": 1, "z": 9})
+    assert answer["result"]["content"][0]["text"] == '["s",1,3,{"z":9}]'
+    client.close()
+
+
+def test_a_coroutine_function_is_refused_when_it_is_registered() -> None:
+    async def tool() -> None: ...
+
+    with pytest.raises(TypeError, match="coroutine"):
+        Server().add_tool(tool)
+
+
+def test_bad_arguments_and_failures_are_results_that_say_so(client: Memory) -> None:
+    client.start()
+    bad = client.tool("add", {"a": "x"})["result"]
+    assert bad["isError"] is True
+    assert "a: " in bad["content"][0]["text"]
+    assert "b: " in bad["content"][0]["text"]
+    failed = client.tool("fail", {"message": "broken"})["result"]
+    assert failed == {"content": [{"type": "text", "text": "broken"}], "isError": True}
+
+
+def test_an_unknown_tool_is_a_protocol_error(client: Memory) -> None:
+    client.start()
+    assert client.tool("none")["error"]["code"] == -32602
+    assert client.call("tools/call", {"name": 1})["error"]["code"] == -32602
+
+
+def test_an_rpc_error_is_the_answer(server: Server, client: Memory) -> None:
+    @server.tool()
+    def refuse() -> None:
+        raise RpcError(-7, "no", {"why": 1})
+
+    client.start()
+    assert client.tool("refuse")["error"] == {"code": -7, "message": "no", "data": {"why": 1}}
+
+
+def test_progress_goes_only_to_who_asked(client: Memory) -> None:
+    client.start()
+    assert client.call("logging/setLevel", {"level": "error"})["result"] == {}
+    assert "result" in client.tool("countdown", {"steps": 1, "delay": 0})
+    number = client.ask(
+        "tools/call",
+        {
+            "name": "countdown",
+            "arguments": {"steps": 2, "delay": 0},
+            "_meta": {"progressToken": "t"},
+        },
+    )
+    assert client.next()["params"] == {
+        "progressToken": "t", "progress": 1, "total": 2, "message": "1 left",
+    }  # fmt: skip
+    assert client.next()["params"]["progress"] == 2
+    assert client.next()["id"] == number
+
+
+def test_set_level_decides_which_logs_are_sent(client: Memory) -> None:
+    client.start()
+    client.call("logging/setLevel", {"level": "debug"})
+    client.ask("tools/call", {"name": "countdown", "arguments": {"steps": 1, "delay": 0}})
+    logged = [client.next()["params"], client.next()["params"]]
+    assert [(entry["level"], entry["logger"]) for entry in logged] == [
+        ("info", "countdown"),
+        ("debug", "countdown"),
+    ]
+    assert "result" in client.next()
+    assert client.call("logging/setLevel", {"level": "loud"})["error"]["code"] == -32602
+
+
+def test_in_the_new_era_each_request_asks_for_its_logs(client: Memory) -> None:
+    arguments = {"name": "countdown", "arguments": {"steps": 1, "delay": 0}}
+    assert "result" in client.call("tools/call", modern(arguments))
+    client.ask("tools/call", modern(arguments, **{"io.modelcontextprotocol/logLevel": "info"}))
+    assert client.next()["params"]["level"] == "info"
+    assert "result" in client.next()
+    bad = modern(arguments, **{"io.modelcontextprotocol/logLevel": "loud"})
+    assert client.call("tools/call", bad)["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("wrap", [dict, modern])
+def test_a_cancelled_call_sees_it_and_is_not_answered(server: Server, wrap: Any) -> None:
+    entered, reasons, done = threading.Event(), [], threading.Event()
+
+    @server.tool()
+    def hang(context: ToolContext) -> str:
+        entered.set()
+        assert context.cancelled.wait(PATIENCE)
+        reasons.append(context.cancel_reason)
+        done.set()
+        return "too late"
+
+    client = Memory(server)
+    if wrap is dict:
+        client.start()
+    number = client.ask("tools/call", wrap({"name": "hang"}), identifier="x")
+    assert entered.wait(PATIENCE)
+    client.notify("notifications/cancelled", {"requestId": "x", "reason": "bored"})
+    assert done.wait(PATIENCE)
+    assert reasons == ["bored"]
+    assert server.stats.wait_for(lambda stats: stats.running == 0 and stats.cancelled == 1)
+    assert client.call("tools/list", wrap())["id"] != number
+    assert server.stats.cancels == ["x"]
+    client.close()
+
+
+def test_a_cancel_of_another_type_of_id_is_ignored(client: Memory, server: Server) -> None:
+    client.start()
+    client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 30}}, identifier=7)
+    client.notify("notifications/cancelled", {"requestId": "7"})
+    assert server.stats.running == 1
+    client.notify("notifications/cancelled", {"requestId": 7})
+    assert server.stats.running == 0
+
+
+def test_an_id_in_use_is_refused(client: Memory) -> None:
+    client.start()
+    client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 30}}, identifier=7)
+    client.ask("tools/list", identifier=7)
+    assert client.next()["error"]["code"] == -32600
+
+
+def test_a_blocked_tool_stops_nobody(server: Server) -> None:
+    together = threading.Barrier(8)
+
+    @server.tool()
+    def meet() -> int:
+        return together.wait(PATIENCE)
+
+    client = Memory(server)
+    client.start()
+    numbers = {client.ask("tools/call", {"name": "meet"}) for _ in range(8)}
+    answers = [client.next() for _ in range(8)]
+    assert {answer["id"] for answer in answers} == numbers
+    assert {answer["result"]["content"][0]["text"] for answer in answers} == set("01234567")
+    client.close()
+
+
+def test_closing_a_session_cancels_what_runs_in_it(server: Server) -> None:
+    closed = threading.Event()
+    session = server.connect(lambda frame: None, closed.set)
+    client = Memory(server)
+    client.session.close()
+    client.session = session
+    client.send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize()})
+    client.ask("tools/call", {"name": "sleep", "arguments": {"seconds": 30}})
+    session.close()
+    session.close()
+    assert closed.is_set()
+    assert server.stats.cancelled == 1
+    assert server.stats.wait_for(lambda stats: stats.sessions == 0)
+
+
+def test_lists_come_in_pages(client: Memory) -> None:
+    paged = Memory(demo_server(page_size=3))
+    paged.start()
+    client.start()
+    whole = client.call("tools/list")["result"]
+    assert "nextCursor" not in whole
+    names, cursor, pages = [], None, 0
+    while pages == 0 or cursor is not None:
+        result = paged.call("tools/list", {} if cursor is None else {"cursor": cursor})["result"]
+        names += [tool["name"] for tool in result["tools"]]
+        last, cursor = cursor, result.get("nextCursor")
+        pages += 1
+    assert pages == 3
+    assert names == [tool["name"] for tool in whole["tools"]]
+    for bad in ("nonsense", "", 7, "\xe9"):
+        assert paged.call("tools/list", {"cursor": bad})["error"]["code"] == -32602
+    assert paged.call("prompts/list", {"cursor": last})["error"]["code"] == -32602
+    paged.close()
+
+
+def test_resources_are_read_as_text_blob_or_contents(client: Memory) -> None:
+    client.start()
+
+    def read(uri: str) -> Any:
+        return client.call("resources/read", {"uri": uri})["result"]["contents"]
+
+    assert read("demo://readme") == [
+        {"uri": "demo://readme", "mimeType": "text/plain", "text": "This is the demo server."}
+    ]
+    assert read("demo://pixel.png")[0]["blob"].startswith("iVBOR")
+    assert len(read("demo://cities")) == 3
+    assert '"Kyoto"' in read("demo://cities/Kyoto")[0]["text"]
+
+
+def test_each_era_has_its_code_for_a_resource_not_found(client: Memory) -> None:
+    assert client.call("resources/read", modern({"uri": "x:y"}))["error"]["code"] == -32602
+    client.start()
+    error = client.call("resources/read", {"uri": "x:y"})["error"]
+    assert (error["code"], error["data"]) == (-32002, {"uri": "x:y"})
+
+
+def test_prompts_take_their_arguments_from_the_signature(client: Memory) -> None:
+    client.start()
+    prompts = client.call("prompts/list")["result"]["prompts"]
+    assert prompts[1]["arguments"] == [
+        {"name": "text", "required": True},
+        {"name": "language", "required": False},
+    ]
+    got = client.call("prompts/get", {"name": "translate", "arguments": {"text": "hei"}})
+    assert [message["content"]["text"] for message in got["result"]["messages"]] == [
+        "Translate into English:",
+        "hei",
+    ]
+    assert client.call("prompts/get", {"name": "translate"})["error"]["code"] == -32602
+    assert client.call("prompts/get", {"name": "none"})["error"]["code"] == -32602
+
+
+def test_completion_of_prompts_and_templates(client: Memory, server: Server) -> None:
+    client.start()
+
+    def complete(ref: Any, name: str, value: str) -> Any:
+        return client.call(
+            "completion/complete", {"ref": ref, "argument": {"name": name, "value": value}}
+        )
+
+    prompt = {"type": "ref/prompt", "name": "translate"}
+    template = {"type": "ref/resource", "uri": "demo://cities/{city}"}
+    assert complete(prompt, "language", "f")["result"]["completion"] == {
+        "values": ["French"], "total": 1, "hasMore": False,
+    }  # fmt: skip
+    assert complete(template, "city", "c")["result"]["completion"]["values"] == ["Cairo"]
+    assert complete(prompt, "text", "f")["result"]["completion"]["values"] == []
+    assert complete({"type": "ref/prompt", "name": "no"}, "a", "")["error"]["code"] == -32602
+    assert complete({"type": "ref/other"}, "a", "")["error"]["code"] == -32602
+
+    @server.completion(prompt="hello", argument="many")
+    def many(value: str, arguments: Any) -> list[str]:
+        return [str(number) for number in range(150)]
+
+    found = complete({"type": "ref/prompt", "name": "hello"}, "many", "")["result"]["completion"]
+    assert (len(found["values"]), found["total"], found["hasMore"]) == (100, 150, True)
+
+
+def test_batches_are_answered_as_arrays_in_order(client: Memory, server: Server) -> None:
+    first, seen = threading.Event(), []
+
+    @server.tool()
+    def slow(context: ToolContext) -> None:
+        seen.append(context.batch)
+        assert first.wait(PATIENCE)
+
+    @server.tool()
+    def quick(context: ToolContext) -> None:
+        first.set()
+
+    client.start("2025-03-26")
+    client.send(
+        [
+            {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow"}},
+            {"jsonrpc": "2.0", "method": "notifications/whatever"},
+            {"jsonrpc": "2.0", "id": "2", "method": "tools/call", "params": {"name": "quick"}},
+            {"jsonrpc": "2.0", "id": 3, "method": "no/such"},
+            {"jsonrpc": "2.0", "id": 4, "method": "initialize", "params": initialize()},
+            5,
+        ]
+    )
+    answers = client.next()
+    assert [answer["id"] for answer in answers] == [1, "2", 3, 4, None]
+    codes = [answer.get("error", {}).get("code") for answer in answers]
+    assert codes == [None, None, -32601, -32600, -32600]
+    assert seen == [(0, 5)]
+
+
+def test_a_batch_of_notifications_is_not_answered(client: Memory) -> None:
+    client.start("2025-03-26")
+    client.send([{"jsonrpc": "2.0", "method": "notifications/whatever"}])
+    assert client.call("ping")["result"] == {}
+
+
+def test_batches_too_long_empty_or_of_another_revision_are_refused(client: Memory) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    client.send([ping])
+    assert client.next()["error"]["code"] == -32600
+    client.start("2025-03-26")
+    for bad in ([], [ping] * 101):
+        client.send(bad)
+        assert client.next()["error"]["code"] == -32600
+    client.send([{**ping, "id": number} for number in range(100)])
+    assert [answer["id"] for answer in client.next()] == list(range(100))
+
+
+def test_changed_lists_are_told_to_initialized_sessions(server: Server) -> None:
+    early, late = Memory(server), Memory(server)
+    early.call("initialize", initialize())
+    late.start()
+    server.add_tool(lambda: 1, name="new")
+    assert late.next()["method"] == "notifications/tools/list_changed"
+    server.remove_tool("new")
+    assert late.next()["method"] == "notifications/tools/list_changed"
+    server.remove_prompt("hello")
+    assert late.next()["method"] == "notifications/prompts/list_changed"
+    server.remove_resource("demo://readme")
+    assert late.next()["method"] == "notifications/resources/list_changed"
+    assert early.frames.empty()
+    early.close()
+    late.close()
+
+
+def test_an_updated_resource_is_told_to_who_subscribed(client: Memory, server: Server) -> None:
+    client.start()
+    client.call("resources/subscribe", {"uri": "demo://readme"})
+    server.resource_updated("demo://other")
+    server.resource_updated("demo://readme")
+    assert client.next()["params"] == {"uri": "demo://readme"}
+    client.call("resources/unsubscribe", {"uri": "demo://readme"})
+    server.resource_updated("demo://readme")
+    assert client.call("ping")["result"] == {}
+
+
+def test_a_listener_is_acknowledged_then_told_then_ended(client: Memory, server: Server) -> None:
+    wanted = {"toolsListChanged": True, "resourceSubscriptions": ["a:b"], "unknown": 1}
+    client.ask("subscriptions/listen", modern({"notifications": wanted}), identifier="L")
+    tag = {"_meta": {"io.modelcontextprotocol/subscriptionId": "L"}}
+    acknowledged = client.next()
+    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+    assert acknowledged["params"] == {
+        "notifications": {"toolsListChanged": True, "resourceSubscriptions": ["a:b"]}, **tag,
+    }  # fmt: skip
+    server.list_changed("prompts")
+    server.list_changed("tools")
+    assert client.next() == {
+        "jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": tag,
+    }  # fmt: skip
+    server.resource_updated("a:b")
+    assert client.next()["params"] == {"uri": "a:b", **tag}
+    server.listeners.end()
+    assert client.next() == {
+        "jsonrpc": "2.0", "id": "L", "result": {"resultType": "complete", **tag},
+    }  # fmt: skip
+    assert server.stats.listeners == 0
+
+
+def test_a_cancelled_listener_hears_nothing_more(client: Memory, server: Server) -> None:
+    client.ask("subscriptions/listen", modern({"notifications": {"toolsListChanged": True}}), "L")
+    client.next()
+    client.notify("notifications/cancelled", {"requestId": "L"})
+    assert server.stats.listeners == 0
+    server.list_changed("tools")
+    assert "result" in client.call("tools/list", modern())
+
+
+def test_a_listener_without_a_filter_is_refused(client: Memory) -> None:
+    assert client.call("subscriptions/listen", modern())["error"]["code"] == -32602
+
+
+def test_the_server_may_ask_a_client_of_the_old_era(server: Server) -> None:
+    answers: list[Any] = []
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        assert context.can("roots")
+        assert not context.can("sampling")
+        answers.append(context.request("roots/list", timeout=PATIENCE))
+        with pytest.raises(RpcError, match="nobody"):
+            context.request("elicitation/create", {}, timeout=PATIENCE)
+        return "asked"
+
+    client = Memory(server)
+    client.start(roots={})
+    number = client.ask("tools/call", {"name": "ask"})
+    question = client.next()
+    assert question["method"] == "roots/list"
+    client.send({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}})
+    question = client.next()
+    error = {"code": -1, "message": "nobody there"}
+    client.send({"jsonrpc": "2.0", "id": question["id"], "error": error})
+    assert client.next()["id"] == number
+    assert answers == [{"roots": []}]
+    client.close()
+
+
+def test_the_server_never_asks_in_the_new_era(server: Server) -> None:
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        context.request("roots/list")
+        return "asked"
+
+    client = Memory(server)
+    answer = client.call("tools/call", modern({"name": "ask"}))
+    assert answer["error"]["code"] == -32603
+    client.close()
+
+
+def test_a_ping_to_the_client_is_answered_or_times_out(server: Server) -> None:
+    client = Memory(server)
+    client.start()
+    with pytest.raises(TimeoutError):
+        client.session.ping(timeout=0.01)
+    assert client.next()["method"] == "ping"
+    answering = threading.Thread(target=lambda: client.session.ping(PATIENCE))
+    answering.start()
+    client.send({"jsonrpc": "2.0", "id": client.next()["id"], "result": {}})
+    answering.join(PATIENCE)
+    assert not answering.is_alive()
+    client.close()
+    with pytest.raises(ConnectionError):
+        client.session.ping()
+
+
+def test_custom_methods_work_in_both_eras_and_win(client: Memory, server: Server) -> None:
+    heard: list[Any] = []
+    server.on_request("x/double", lambda params, context: {"twice": params["n"] * 2})
+    server.on_request("tools/list", lambda params, context: {"tools": []})
+    server.on_notification("x/note", heard.append)
+    assert client.call("x/double", modern({"n": 2}))["result"]["twice"] == 4
+    client.start()
+    assert client.call("x/double", {"n": 4})["result"] == {"twice": 8}
+    assert client.call("tools/list")["result"] == {"tools": []}
+    assert client.call("x/double", {})["error"]["code"] == -32603
+    client.notify("x/note", {"n": 1})
+    client.notify("x/note", {"n": 2})
+    assert heard == [{"n": 1}, {"n": 2}]
+
+
+def test_the_counters_tell_what_happened(client: Memory, server: Server) -> None:
+    client.start()
+    client.tool("add", {"a": 1, "b": 2})
+    client.call("no/such")
+    stats = server.stats
+    assert stats.requests == {"initialize": 1, "tools/call": 1, "no/such": 1}
+    assert stats.notifications == {"notifications/initialized": 1}
+    assert (stats.replies, stats.errors, stats.sessions, stats.opened) == (3, 1, 1, 1)
+    assert not stats.wait_for(lambda seen: seen.sessions == 5, timeout=0.01)

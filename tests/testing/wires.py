@@ -1,0 +1,169 @@
+"""Raw clients for the tests of the test server: they know frames and nothing else."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import queue
+from typing import Any
+from urllib.parse import urlsplit
+
+from syncmcp.testing import Server
+
+PATIENCE = 10.0
+MODERN = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+}
+
+
+def initialize(revision: str = "2025-11-25", **capabilities: Any) -> dict[str, Any]:
+    return {
+        "protocolVersion": revision,
+        "capabilities": capabilities,
+        "clientInfo": {"name": "raw", "version": "1"},
+    }
+
+
+def modern(params: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+    return {**(params or {}), "_meta": {**META, **meta}}
+
+
+class Memory:
+    """A connection in memory whose frames arrive in a queue."""
+
+    def __init__(self, server: Server) -> None:
+        self.frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.session = server.connect(self.frames.put)
+        self._ids = itertools.count(1)
+
+    def start(self, revision: str = "2025-11-25", **capabilities: Any) -> dict[str, Any]:
+        answer = self.call("initialize", initialize(revision, **capabilities))
+        self.notify("notifications/initialized")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def send(self, message: Any) -> None:
+        self.session.receive(json.dumps(message).encode())
+
+    def ask(self, method: str, params: Any = None, identifier: Any = None) -> Any:
+        number = next(self._ids) if identifier is None else identifier
+        body = {"jsonrpc": "2.0", "id": number, "method": method}
+        self.send(body if params is None else {**body, "params": params})
+        return number
+
+    def notify(self, method: str, params: Any = None) -> None:
+        body = {"jsonrpc": "2.0", "method": method}
+        self.send(body if params is None else {**body, "params": params})
+
+    def next(self) -> Any:
+        return json.loads(self.frames.get(timeout=PATIENCE))
+
+    def call(self, method: str, params: Any = None) -> Any:
+        """Send a request; the very next frame must be its answer."""
+        number = self.ask(method, params)
+        answer = self.next()
+        assert answer.get("id") == number, answer
+        return answer
+
+    def tool(self, name: str, arguments: Any = None, **more: Any) -> Any:
+        return self.call("tools/call", {"name": name, "arguments": arguments or {}, **more})
+
+    def close(self) -> None:
+        self.session.close()
+
+
+class Http:
+    """One kept connection to an HTTP endpoint."""
+
+    def __init__(self, url: str) -> None:
+        self.parts = urlsplit(url)
+        self.connection = http.client.HTTPConnection(self.parts.netloc, timeout=PATIENCE)
+        self.session: str | None = None
+        self.version: str | None = None
+        self._ids = itertools.count(1)
+
+    def request(
+        self, verb: str, body: Any = None, headers: dict[str, str | None] | None = None
+    ) -> http.client.HTTPResponse:
+        """Send a request and return the response, its body unread. `None` drops a header."""
+        sent: dict[str, str | None] = {
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+            "Mcp-Session-Id": self.session,
+            "MCP-Protocol-Version": self.version,
+            **(headers or {}),
+        }
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.connection.request(
+            verb,
+            self.parts.path or "/",
+            None if verb != "POST" else data,
+            {name: value for name, value in sent.items() if value is not None},
+        )
+        return self.connection.getresponse()
+
+    def post(self, method: str, params: Any = None, **headers: str | None) -> Any:
+        """POST a request and return `(status, headers, decoded body or event list)`."""
+        body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method}
+        if params is not None:
+            body["params"] = params
+        response = self.request(
+            "POST", body, {name.replace("_", "-"): value for name, value in headers.items()}
+        )
+        return response.status, response.headers, decoded(response)
+
+    def start(self, revision: str = "2025-11-25") -> Any:
+        status, headers, answer = self.post("initialize", initialize(revision))
+        assert status == 200, answer
+        self.session, self.version = headers["mcp-session-id"], revision
+        response = self.request("POST", {"jsonrpc": "2.0", "method": "notifications/initialized"})
+        assert (response.status, response.read()) == (202, b"")
+        return answer
+
+    def modern(self, method: str, params: Any = None, **meta: Any) -> Any:
+        given = params or {}
+        name = given.get("name", given.get("uri"))
+        return self.post(
+            method,
+            modern(given, **meta),
+            MCP_Protocol_Version=MODERN,
+            Mcp_Method=method,
+            Mcp_Name=name,
+        )
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def decoded(response: http.client.HTTPResponse) -> Any:
+    body = response.read()
+    if response.headers.get_content_type() == "text/event-stream":
+        return events(body)
+    return json.loads(body) if body else None
+
+
+def events(body: bytes) -> list[dict[str, str]]:
+    """Read whole events; data, id, retry and comments by name."""
+    found: list[dict[str, str]] = []
+    for block in body.decode().split("\n\n"):
+        fields = dict(
+            line.split(": ", 1) if ": " in line else (line, "") for line in block.split("\n")
+        )
+        if block:
+            found.append(fields)
+    return found
+
+
+def read_event(response: http.client.HTTPResponse) -> dict[str, str]:
+    """Read the next event off an open stream."""
+    lines: list[bytes] = []
+    while True:
+        line = response.readline()
+        assert line, "the stream ended"
+        if line == b"\n":
+            return events(b"".join(lines))[0]
+        lines.append(line)
