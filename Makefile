@@ -1,0 +1,166 @@
+# Every target stays inside the checkout: .venv*/, build/, node_modules/ (all ignored by git).
+#
+#   PYTHON=/path/to/python   the interpreter to build .venv with (default: the newest supported one)
+#   VENV=.venv-other         another virtual environment
+#   ARGS="..."               extra arguments for pytest (make tests, stress, bench)
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.SUFFIXES:
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAGE := .ci/stage
+ARGS ?=
+
+ifndef PYTHON
+PYTHON := $(shell .ci/find-python)
+endif
+# A virtual environment that is there already keeps its Python.
+PYTHON_VERSION := $(shell python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
+	$$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+# A Python newer than the pinned ones takes the newest pins.
+PINS := $(firstword $(wildcard tests/constraints/$(PYTHON_VERSION).txt) tests/constraints/3.13.txt)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_REQUIRE_VIRTUALENV := 1
+# pyright's wrapper would otherwise ask the registry for a newer version on each run.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+
+# ---------------------------------------------------------------- set-up
+
+$(VENV)/.base: pyproject.toml $(PINS)
+	@test -n "$(PYTHON_VERSION)" || { echo "No Python >= 3.10 found; say make PYTHON=/path/to/python"; exit 1; }
+	@test -x $(BIN)/python || $(STAGE) "virtual environment $(VENV) with Python $(PYTHON_VERSION)" $(PYTHON) -m venv $(VENV)
+	@$(STAGE) "syncmcp and what it needs" $(BIN)/python -m pip install --progress-bar off -c $(PINS) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@$(STAGE) "development tools ($(PINS))" $(BIN)/python -m pip install --progress-bar off -c $(PINS) -e '.[dev]'
+	@touch $@
+
+.PHONY: venv
+venv: $(VENV)/.dev ## set up: .venv with syncmcp and the development tools, pinned
+
+.PHONY: peers
+peers: $(VENV)/.dev ## set up: the real servers that the tests talk to
+	@$(STAGE) "peers: real servers from PyPI and npm" $(BIN)/python tests/peers/setup_peers.py
+
+# ---------------------------------------------------------------- use
+
+.PHONY: demo
+demo: $(VENV)/.base ## run the demo: open a server, list, call, eight futures
+	@$(STAGE) "demo: examples/demo.py" $(BIN)/python examples/demo.py
+
+# ---------------------------------------------------------------- check
+
+.PHONY: test
+test: venv peers check ## set up everything, then `make check`
+
+.PHONY: check
+check: format-check lint types contracts docs protocol tests ## every check and every test
+
+.PHONY: format
+format: $(VENV)/.dev ## rewrite the code in the house format
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+.PHONY: format-check
+format-check: $(VENV)/.dev
+	@$(STAGE) "format" $(BIN)/ruff format --check --quiet --diff .
+
+.PHONY: lint
+lint: $(VENV)/.dev ## ruff
+	@$(STAGE) "lint" $(BIN)/ruff check .
+
+# The library is checked for each platform; the tests reach into Linux.
+.PHONY: types
+types: $(VENV)/.dev ## mypy for linux, win32 and darwin; pyright
+	@$(STAGE) "mypy for linux" $(BIN)/mypy --platform linux --cache-dir build/mypy/linux
+	@$(STAGE) "mypy for win32" $(BIN)/mypy --platform win32 --cache-dir build/mypy/win32 syncmcp examples
+	@$(STAGE) "mypy for darwin" $(BIN)/mypy --platform darwin --cache-dir build/mypy/darwin syncmcp examples
+	@$(STAGE) "pyright" $(BIN)/pyright --pythonpath $(BIN)/python
+
+.PHONY: contracts
+contracts: $(VENV)/.dev ## the architecture: import contracts of setup.cfg
+	@$(STAGE) "import contracts" $(BIN)/lint-imports --config setup.cfg --cache-dir build/import_linter
+
+.PHONY: docs
+docs: $(VENV)/.dev ## build docs/ into build/docs, warnings are errors
+	@$(STAGE) "documentation" $(BIN)/sphinx-build -W --keep-going -q -b html -d build/doctrees docs build/docs
+
+.PHONY: protocol
+protocol: $(VENV)/.dev ## the protocol core's own tests, which must cover every branch of it
+	@$(STAGE) "protocol core, 100 % of its branches" $(BIN)/pytest -q tests/protocol \
+		--cov=syncmcp._protocol --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+
+.PHONY: tests
+tests: $(VENV)/.dev ## the tests alone (ARGS="-k name" and the like)
+	@$(STAGE) "tests on Python $(PYTHON_VERSION)" $(BIN)/pytest -m "not stress and not bench" --durations=15 $(ARGS)
+
+.PHONY: oldest
+oldest: ## the tests without peers on Python 3.10, in a virtual environment of its own
+	@$(MAKE) VENV=.venv-3.10 PYTHON="$$(.ci/find-python 3.10)" ARGS='-m "not peer and not stress and not bench" $(ARGS)' tests
+
+.PHONY: floors
+floors: ## the tests without peers on Python 3.10 with the lowest versions pyproject.toml allows
+	@$(MAKE) VENV=.venv-floors PYTHON="$$(.ci/find-python 3.10)" floors-here
+
+.PHONY: floors-here
+floors-here: $(VENV)/.floors
+	@$(STAGE) "tests on the lowest versions" $(BIN)/pytest -m "not peer and not stress and not bench" $(ARGS)
+
+$(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
+	@test -x $(BIN)/python || $(STAGE) "virtual environment $(VENV) with Python $(PYTHON_VERSION)" $(PYTHON) -m venv $(VENV)
+	@$(STAGE) "the lowest versions" $(BIN)/python -m pip install --progress-bar off -r tests/constraints/floors.txt -e .
+	@touch $@
+
+.PHONY: api
+api: $(VENV)/.dev ## rewrite tests/public_api.txt from the code
+	@$(BIN)/python -m tests.public_api
+
+.PHONY: mutants
+mutants: $(VENV)/.dev ## switch off one behaviour at a time and print which tests notice
+	@$(STAGE) "mutants" $(BIN)/python -m tests.mutants $(ARGS)
+
+# ---------------------------------------------------------------- measure
+
+.PHONY: stress
+stress: venv ## full-size stress, fuzz and soak
+	@$(STAGE) "stress" $(BIN)/pytest -m stress -s --timeout=1800 $(ARGS)
+
+.PHONY: bench
+bench: venv ## benchmarks against the official SDK and a bare floor
+	@$(STAGE) "benchmarks" $(BIN)/python -m tests.bench $(ARGS)
+
+# ---------------------------------------------------------------- release
+
+TOOLS := .venv-tools
+
+$(TOOLS)/.done: tests/constraints/tools.txt
+	@$(STAGE) "virtual environment $(TOOLS)" $(PYTHON) -m venv $(TOOLS)
+	@$(STAGE) "release tools" $(TOOLS)/bin/python -m pip install --progress-bar off -r tests/constraints/tools.txt
+	@touch $@
+
+.PHONY: release
+release: $(TOOLS)/.done ## build wheel and sdist into dist/ and try each in a clean environment
+	@.ci/release $(TOOLS) $(PYTHON)
+
+.PHONY: pins
+pins: $(TOOLS)/.done ## write tests/constraints anew from pyproject.toml
+	@for version in 3.10 3.11 3.12 3.13; do \
+		$(STAGE) "pins for Python $$version" $(TOOLS)/bin/uv pip compile --quiet --upgrade --system-certs --no-header --no-annotate \
+			--extra dev --python-version $$version pyproject.toml -o tests/constraints/$$version.txt; \
+	done
+
+.PHONY: clean
+clean: ## remove everything the other targets made
+	rm -rf .venv* build dist tests/peers/.venvs tests/peers/node_modules
+	rm -rf .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
