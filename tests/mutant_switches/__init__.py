@@ -1,0 +1,24 @@
+"""The switches of `tests/mutants.py`: each switches exactly one behaviour of the library off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.mutant_switches import machinery, protocol
+
+if TYPE_CHECKING:
+    from tests.mutant import Mutant
+
+MUTANTS: tuple[Mutant, ...] = protocol.MUTANTS + machinery.MUTANTS
+
+
+def find(name: str) -> Mutant:
+    """The mutant of that name.
+
+    Raises:
+        LookupError: There is none.
+    """
+    for mutant in MUTANTS:
+        if mutant.name == name:
+            return mutant
+    raise LookupError(f"no mutant is called {name}")

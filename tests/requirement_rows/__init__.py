@@ -1,0 +1,3 @@
+"""The rows of the requirement manifest, one module for each part of the protocol."""
+
+from __future__ import annotations

@@ -1,0 +1,175 @@
+"""Signing in over HTTP: discovery, registration, the flow, tokens, scopes, grants."""
+
+# fmt: off
+from __future__ import annotations
+
+from .row import (
+    EXT_AUTH,
+    EXTENSION,
+    FROM_2503,
+    FROM_2506,
+    FROM_2511,
+    OAUTH,
+    ONLY_2503,
+    S26,
+    S2503,
+    STATELESS,
+    Row,
+)
+
+AUTH = f"{S26}/basic/authorization/index"
+FIND = f"{S26}/basic/authorization/authorization-server-discovery"
+REGISTER = f"{S26}/basic/authorization/client-registration"
+SECURITY = f"{S26}/basic/authorization/security-considerations"
+OLD = f"{S2503}/basic/authorization"
+
+DISCOVERY = (
+    Row("AUD-01", "MUST", FROM_2506, f"{AUTH}#overview",
+        "The resource's own metadata says where to sign in.", OAUTH),
+    Row("AUD-02", "MUST", FROM_2506, f"{FIND}#protected-resource-metadata-discovery-requirements",
+        "A 401 starts the sign-in, guided by its challenge header.", OAUTH),
+    Row("AUD-03", "MUST", FROM_2511, f"{FIND}#protected-resource-metadata-discovery-requirements",
+        "Resource metadata: the challenge's address, then the path's well-known, then the root's.",
+        OAUTH),
+    Row("AUD-04", "MUST", FROM_2511, f"{AUTH}#overview",
+        "Both OAuth and OpenID Connect metadata documents are understood.", OAUTH),
+    Row("AUD-05", "MUST", FROM_2511, f"{FIND}#authorization-server-metadata-discovery",
+        "For an issuer with a path, its three addresses are tried in the order given.", OAUTH),
+    Row("AUD-06", "MUST", FROM_2511, f"{FIND}#authorization-server-metadata-discovery",
+        "For an issuer without a path, its two addresses are tried in the order given.", OAUTH),
+    Row("AUD-07", "MUST", STATELESS, f"{FIND}#authorization-server-metadata-discovery",
+        "Metadata that names another issuer than the one asked is thrown away.", OAUTH),
+    Row("AUD-08", "MUST", ONLY_2503, f"{OLD}#fallbacks-for-servers-without-metadata-discovery",
+        "Old servers: metadata at the root of the origin, then the three customary paths.", OAUTH),
+    Row("AUD-09", "SHOULD", ONLY_2503, f"{OLD}#server-metadata-discovery-headers",
+        "Old servers: looking for metadata names the revision in a header.", OAUTH),
+    Row("AUD-10", "MUST", STATELESS, f"{FIND}#authorization-server-location",
+        "Registrations and tokens are filed by authorization server.", OAUTH),
+    Row("AUD-11", "MUST NOT", STATELESS, f"{FIND}#authorization-server-location",
+        "Credentials of one authorization server are not tried at another.", OAUTH),
+    Row("AUD-12", "MUST", FROM_2506, "conformance scenario auth/resource-mismatch",
+        "Resource metadata about another server than ours is refused.", OAUTH),
+)
+
+REGISTRATION = (
+    Row("REG-01", "MUST", STATELESS, f"{AUTH}#client-registration",
+        "There is a client id before the browser opens.", OAUTH),
+    Row("REG-02", "SHOULD", FROM_2511, REGISTER,
+        "An id we were given comes first, then a metadata document, then registration, then a "
+        "question to the user.", OAUTH),
+    Row("REG-03", "MUST", FROM_2511, f"{REGISTER}#implementation-requirements",
+        "A client id that is a document is an https URL with a path and names itself inside.",
+        OAUTH),
+    Row("REG-04", "MUST", STATELESS,
+        f"{REGISTER}#application-type-and-redirect-uri-constraints",
+        "Registration says what type of application we are.", OAUTH),
+    Row("REG-05", "MUST", STATELESS,
+        f"{REGISTER}#application-type-and-redirect-uri-constraints",
+        "A refused redirect address ends in an error that helps, not in a crash.", OAUTH),
+    Row("REG-06", "MUST", STATELESS, f"{REGISTER}#authorization-server-binding",
+        "A registration remembers the issuer that made it.", OAUTH),
+    Row("REG-07", "MUST NOT", STATELESS, f"{REGISTER}#authorization-server-binding",
+        "When the issuer changes, the old registration is left and a new one made.", OAUTH),
+    Row("REG-08", "SHOULD", STATELESS, f"{REGISTER}#authorization-server-binding",
+        "A given id that belongs to another issuer is an error.", OAUTH),
+    Row("REG-09", "MUST", FROM_2506, f"{SECURITY}#open-redirection",
+        "The redirect address in use is one that was registered.", OAUTH),
+    Row("REG-10", "MUST", FROM_2503, f"{SECURITY}#communication-security",
+        "Redirects go to this machine or to https.", OAUTH),
+    Row("REG-11", "SHOULD", FROM_2511, f"{REGISTER}#pre-registration",
+        "A client id and secret can be given by the user.", OAUTH),
+)
+
+FLOW = (
+    Row("FLW-01", "MUST", FROM_2503, f"{SECURITY}#authorization-code-protection",
+        "Every code flow uses PKCE.", OAUTH),
+    Row("FLW-02", "MUST", FROM_2511, f"{SECURITY}#authorization-code-protection",
+        "The PKCE challenge is hashed with SHA-256.", OAUTH),
+    Row("FLW-03", "MUST", FROM_2511, f"{SECURITY}#authorization-code-protection",
+        "A server whose metadata does not offer PKCE is refused.", OAUTH),
+    Row("FLW-04", "MUST", FROM_2506, f"{AUTH}#resource-parameter-implementation",
+        "Authorization and token requests both name the resource.", OAUTH),
+    Row("FLW-05", "MUST", FROM_2506, f"{AUTH}#canonical-server-uri",
+        "The resource named is the canonical address of the server we talk to.", OAUTH),
+    Row("FLW-06", "MUST", STATELESS, f"{AUTH}#authorization-response-validation",
+        "Before the redirect the issuer is written down beside state and verifier.", OAUTH),
+    Row("FLW-07", "MUST", STATELESS, f"{AUTH}#authorization-response-validation",
+        "The issuer in the redirect is judged, in all four cases, before the code is used.",
+        OAUTH),
+    Row("FLW-08", "MUST NOT", STATELESS, f"{AUTH}#authorization-response-validation",
+        "Issuers are compared letter by letter.", OAUTH),
+    Row("FLW-09", "MUST NOT", STATELESS, f"{AUTH}#authorization-response-validation",
+        "Error texts of a redirect from the wrong issuer are neither shown nor followed.", OAUTH),
+    Row("FLW-10", "SHOULD", FROM_2506, f"{SECURITY}#open-redirection",
+        "A redirect without our state is dropped.", OAUTH),
+)
+
+TOKENS = (
+    Row("TOK-01", "MUST", FROM_2503, f"{AUTH}#token-requirements",
+        "The token is in the header of each request, not only of the first.", OAUTH),
+    Row("TOK-02", "MUST NOT", FROM_2503, f"{AUTH}#token-requirements",
+        "A token is never part of a URL.", OAUTH),
+    Row("TOK-03", "MUST NOT", FROM_2506, f"{AUTH}#token-handling",
+        "A server gets only tokens that its own authorization server issued.", OAUTH),
+    Row("TOK-04", "MUST", FROM_2503, f"{SECURITY}#token-theft",
+        "Stored tokens can be read by their owner alone.", OAUTH),
+    Row("TOK-05", "MUST", STATELESS, f"{AUTH}#refresh-tokens",
+        "Refresh tokens travel encrypted and are stored like passwords.", OAUTH),
+    Row("TOK-06", "MUST NOT", STATELESS, f"{AUTH}#refresh-tokens",
+        "A login without a refresh token works until it expires.", OAUTH),
+    Row("TOK-07", "SHOULD", STATELESS, f"{AUTH}#refresh-tokens",
+        "Registration asks for the refresh grant.", OAUTH),
+    Row("TOK-08", "MUST", STATELESS, "conformance scenario auth/offline-access-not-supported",
+        "Offline access is asked for only where the server lists it.", OAUTH),
+    Row("SCO-01", "SHOULD", FROM_2511, f"{AUTH}#scope-selection-strategy",
+        "Scopes come from the challenge, else from the metadata, else none are named.", OAUTH),
+    Row("SCO-02", "MUST NOT", FROM_2511, f"{AUTH}#scope-selection-strategy",
+        "Scopes of a challenge need not appear in the metadata.", OAUTH),
+    Row("SCO-03", "MUST", FROM_2511, f"{AUTH}#scope-selection-strategy",
+        "The scopes of a challenge are what the request needs.", OAUTH),
+    Row("SCO-04", "SHOULD", FROM_2511, f"{AUTH}#step-up-authorization-flow",
+        "Too small a scope leads to a new sign-in for old and new scopes together.", OAUTH),
+    Row("SCO-05", "SHOULD", FROM_2511, f"{AUTH}#step-up-authorization-flow",
+        "Sign-ins for more scope are counted and limited.", OAUTH),
+)
+
+PRACTICE = (
+    Row("ASC-01", "MUST", FROM_2503, SECURITY,
+        "The flow keeps to the security rules of OAuth 2.1.", OAUTH),
+    Row("ASC-02", "MUST", FROM_2503, f"{SECURITY}#communication-security",
+        "Endpoints of an authorization server are https.", OAUTH),
+    Row("ASC-03", "MUST", FROM_2503, f"{AUTH}#protocol-requirements",
+        "A caller's own transport brings its own way to authenticate.", OAUTH),
+)
+
+MANAGED = f"{EXT_AUTH}/stable/enterprise-managed-authorization"
+PROOF = f"{EXT_AUTH}/draft/dpop-extension"
+
+GRANTS = (
+    Row("AXT-01", "MUST", EXTENSION,
+        f"{EXT_AUTH}/draft/oauth-client-credentials#client-authentication-methods",
+        "Without a person, the client proves itself by secret or signed assertion.", OAUTH),
+    Row("AXT-02", "MUST", EXTENSION, f"{MANAGED}#4-token-exchange",
+        "An exchanged assertion is meant for the authorization server and for our server.", OAUTH),
+    Row("AXT-03", "MUST", EXTENSION,
+        f"{MANAGED}#73-transport-security-and-endpoint-authentication",
+        "Enterprise endpoints are https with their certificates checked.", OAUTH),
+    Row("AXT-04", "MUST NOT", EXTENSION, f"{MANAGED}#742-stolen-assertions-and-replay",
+        "Assertions and tokens appear in no URL and no log.", OAUTH),
+    Row("AXT-05", "MUST", EXTENSION, f"{MANAGED}#77-token-exchange-security",
+        "The exchange authenticates the client, and a returned state is checked.", OAUTH),
+    Row("AXT-06", "MUST", EXTENSION,
+        f"{MANAGED}#751-client-authentication-and-credential-protection",
+        "Enterprise secrets are stored safely; none is shipped with the library.", OAUTH),
+    Row("AXT-07", "MUST", EXTENSION,
+        f"{EXT_AUTH}/draft/workload-identity-federation#flow-steps",
+        "A workload trades its signed identity for a token for the named resource.", OAUTH),
+    Row("AXT-08", "MUST", EXTENSION, f"{PROOF}#access-token-presentation",
+        "A bound token goes with a new proof per request, signed by a protected private key.",
+        OAUTH),
+    Row("AXT-09", "MUST", EXTENSION, "conformance scenario auth/dpop-nonce",
+        "The token request has a proof too, and a demanded nonce is used at either server.",
+        OAUTH),
+)
+
+ROWS = DISCOVERY + REGISTRATION + FLOW + TOKENS + PRACTICE + GRANTS

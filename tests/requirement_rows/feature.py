@@ -1,0 +1,175 @@
+"""Calls and what they reach: cancellation, progress, time limits, lists, tools, caches, icons."""
+
+# fmt: off
+from __future__ import annotations
+
+from .row import (
+    ALL,
+    FEATURES,
+    FROM_2503,
+    FROM_2506,
+    FROM_2511,
+    GROUPS,
+    ONLY_2511,
+    QUESTIONS,
+    S26,
+    S2511,
+    SCHEMA_26,
+    STATEFUL,
+    STATELESS,
+    TASKS,
+    Row,
+)
+
+CANCEL = f"{S26}/basic/patterns/cancellation"
+OLD_CANCEL = f"{S2511}/basic/utilities/cancellation#behavior-requirements"
+PROGRESS = f"{S26}/basic/patterns/progress"
+OLD_PROGRESS = f"{S2511}/basic/utilities/progress#behavior-requirements"
+
+CALLS = (
+    Row("CAN-01", "MUST", ALL, f"{CANCEL}#behavior-requirements",
+        "A cancel names a request of ours that is still open."),
+    Row("CAN-02", "MUST NOT", STATEFUL, OLD_CANCEL,
+        "The handshake is never cancelled; giving up on it ends the connection."),
+    Row("CAN-03", "MUST", ONLY_2511, OLD_CANCEL,
+        "A call that runs as a task is cancelled by the task's own method.", TASKS),
+    Row("CAN-04", "MUST", ALL, f"{CANCEL}#timing-considerations",
+        "When answer and cancel cross, one of them settles the call, once."),
+    Row("CAN-05", "SHOULD", ALL, f"{CANCEL}#error-handling",
+        "A late answer is dropped, and so is a cancel of something unknown or finished."),
+    Row("CAN-06", "SHOULD", STATEFUL, OLD_CANCEL,
+        "A question the server withdraws is no longer worked on and gets no answer.", QUESTIONS),
+    Row("PRG-01", "MUST", ALL, f"{PROGRESS}#progress-flow",
+        "A progress token is a string or an integer."),
+    Row("PRG-02", "MUST", ALL, f"{PROGRESS}#progress-flow",
+        "No two open requests have the same progress token."),
+    Row("PRG-03", "MUST", STATEFUL, OLD_PROGRESS,
+        "Progress we report on a question grows, uses its token and ends with the answer.",
+        QUESTIONS),
+    Row("PRG-04", "SHOULD", ALL, f"{PROGRESS}#implementation-notes",
+        "Progress reaches only the call that owns the token, and a flood of it is bounded."),
+    Row("PRG-05", "MUST", ONLY_2511, OLD_PROGRESS,
+        "A task keeps the token of the call that began it until it has ended.", TASKS),
+    Row("TMO-01", "SHOULD", ALL, f"{CANCEL}#timeouts",
+        "Each request has a time limit by default, and the caller can set it per call."),
+    Row("TMO-02", "SHOULD", ALL, f"{CANCEL}#timeouts",
+        "A call whose time is up tells the server and returns to its caller."),
+    Row("TMO-03", "SHOULD", FROM_2503, f"{CANCEL}#timeouts",
+        "Steady progress does not carry a call past its total limit."),
+)
+
+PAGES = f"{S26}/server/utilities/pagination"
+
+LISTS = (
+    Row("PAG-01", "MUST", ALL, f"{PAGES}#implementation-guidelines",
+        "A cursor goes back exactly as it came; the empty string is one too."),
+    Row("PAG-02", "MUST NOT", ALL, f"{PAGES}#pagination-model",
+        "Pages may be of any size, also empty, without ending the list."),
+    Row("PAG-03", "SHOULD", ALL, f"{PAGES}#implementation-guidelines",
+        "A list ends where no next cursor is given, be it on the first page."),
+    Row("PAG-04", "MUST", STATEFUL,
+        f"{S2511}/server/utilities/pagination#implementation-guidelines",
+        "A cursor dies with its session: a new connection begins at the first page."),
+)
+
+TOOLS = (
+    Row("TOOL-01", "MUST", FROM_2503, f"{S26}/server/tools#tool",
+        "What a tool claims about itself counts only if the caller trusts its server.", FEATURES),
+    Row("TOOL-02", "SHOULD", FROM_2506, f"{S26}/server/tools#output-schema",
+        "Structured output is checked against the schema that the tool announced.", FEATURES),
+    Row("TOOL-03", "SHOULD", FROM_2511, f"{S26}/server/tools#error-handling",
+        "A tool that failed returns its content, so that a model can read it.", FEATURES),
+    Row("TOOL-04", "SHOULD", ALL, f"{S26}/server/tools#security-considerations",
+        "Risky calls can be confirmed with their inputs in view, are limited in time and audited.",
+        FEATURES),
+    Row("TOOL-05", "SHOULD", STATELESS, f"{S26}/server/tools#tool-names",
+        "Equal names from several servers are told apart by the caller's names for the servers.",
+        GROUPS),
+)
+
+DIALECTS = f"{S26}/basic/index#implementation-requirements"
+REFERENCES = f"{S26}/basic/index#ref-resolution"
+
+SCHEMAS = (
+    Row("SCHM-01", "MUST", FROM_2511, DIALECTS,
+        "JSON Schema 2020-12 is understood and assumed where none is named.", FEATURES),
+    Row("SCHM-02", "MUST", FROM_2511, DIALECTS,
+        "Validation follows the dialect that the schema names.", FEATURES),
+    Row("SCHM-03", "MUST", FROM_2511, DIALECTS,
+        "A dialect we do not have ends in an error that names it.", FEATURES),
+    Row("SCHM-04", "SHOULD", FROM_2511, DIALECTS,
+        "The documentation lists the dialects.", FEATURES),
+    Row("SCHM-05", "MUST NOT", STATELESS, REFERENCES,
+        "No `$ref` in a server's schema makes us open a connection."),
+    Row("SCHM-06", "MUST", STATELESS, REFERENCES,
+        "Fetching of references, where it exists at all, has to be switched on.", FEATURES),
+    Row("SCHM-07", "SHOULD", STATELESS, REFERENCES,
+        "A schema that points outside itself is refused.", FEATURES),
+    Row("SCHM-08", "SHOULD", STATELESS, f"{S26}/basic/index#composition-keyword-resource-use",
+        "Depth, size and steps of a validation are bounded.", FEATURES),
+    Row("SCHM-09", "MUST", STATELESS, f"{S26}/server/tools#structured-content",
+        "Structured output may be any JSON value, not only an object.", FEATURES),
+    Row("SCHM-10", "MUST", FROM_2511, f"{S2511}/basic/index#schema-validation",
+        "Schemas that we write are valid in the dialect they name.", FEATURES),
+)
+
+COMPLETING = f"{S26}/server/utilities/completion"
+
+CONTENT = (
+    Row("RES-01", "SHOULD", STATELESS, f"{S26}/server/resources#error-handling",
+        "Both codes in use for a missing resource, -32602 and -32002, are understood as that."),
+    Row("RES-02", "MUST", FROM_2506, f"{S26}/server/resources#custom-uri-schemes",
+        "URIs of any scheme are accepted if they follow RFC 3986.", FEATURES),
+    Row("PMT-01", "MUST", ALL, f"{S26}/server/prompts#security",
+        "Arguments of a prompt are checked before sending, its messages when they arrive.",
+        FEATURES),
+    Row("PMT-02", "SHOULD", ALL, f"{S26}/server/prompts#implementation-considerations",
+        "Prompts are listed over all pages, and only from servers that have prompts.", FEATURES),
+    Row("CMP-01", "MUST", ALL, f"{COMPLETING}#security",
+        "A completion request is checked before it is sent.", FEATURES),
+    Row("CMP-02", "SHOULD", ALL, f"{COMPLETING}#implementation-considerations",
+        "Completion while typing waits for a pause, remembers answers and sends the context.",
+        FEATURES),
+    Row("LOG-01", "SHOULD", ALL, f"{S26}/server/utilities/logging#security",
+        "Log records from a server are checked, and too many of them are bounded.", FEATURES),
+)
+
+CHANGES = f"{S26}/basic/patterns/subscriptions"
+
+SUBSCRIPTIONS = (
+    Row("SUB-01", "SHOULD", STATELESS, f"{CHANGES}#acknowledgment",
+        "What the server agreed to send is held against what was asked for.", FEATURES),
+    Row("SUB-02", "MUST", STATELESS, f"{SCHEMA_26}#SubscriptionsListenRequestParams",
+        "A listener always says which changes it wants.", FEATURES),
+    Row("SUB-03", "MUST", STATELESS, f"{CHANGES}#graceful-closure",
+        "A final answer, a withdrawal and a broken stream each end the listening.", FEATURES),
+)
+
+CACHING = f"{S26}/server/utilities/caching"
+
+CACHE = (
+    Row("CCH-01", "MUST NOT", STATELESS, f"{CACHING}#cache-key",
+        "A kept answer is used only for the same method with the same parameters.", FEATURES),
+    Row("CCH-02", "MUST NOT", STATELESS, f"{CACHING}#cache-key",
+        "An answer that took questions to the user is not kept.", FEATURES),
+    Row("CCH-03", "MUST NOT", STATELESS, f"{CACHING}#cache-scope-field",
+        "A private answer is not given to another identity.", FEATURES),
+    Row("CCH-04", "SHOULD", STATELESS, f"{CACHING}#time-to-live-ttl-field",
+        "A positive lifetime keeps an answer fresh; none, zero and less do not.", FEATURES),
+    Row("CCH-05", "SHOULD NOT", STATELESS, f"{CACHING}#freshness-calculation",
+        "The end of a lifetime alone sends no request.", FEATURES),
+    Row("CCH-06", "MUST", STATELESS, f"{CACHING}#interaction-with-notifications",
+        "A change notification outdates an answer that was still fresh.", FEATURES),
+    Row("CCH-07", "SHOULD", STATELESS, f"{CACHING}#interaction-with-pagination",
+        "A refused cursor throws away all pages and begins the list anew.", FEATURES),
+)
+
+ICONS = (
+    Row("ICN-01", "MUST", FROM_2511, f"{S26}/basic/index#icons",
+        "Where icons are drawn at all, PNG and JPEG are.", FEATURES),
+    Row("ICN-02", "MUST", FROM_2511, f"{S26}/basic/index#icons",
+        "An icon is untrusted: unsafe schemes and redirects are refused, no credentials are sent.",
+        FEATURES),
+)
+
+ROWS = CALLS + LISTS + TOOLS + SCHEMAS + CONTENT + SUBSCRIPTIONS + CACHE + ICONS

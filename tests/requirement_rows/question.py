@@ -1,0 +1,128 @@
+"""What a server asks of the client: roots, sampling, elicitation, and the rounds of a call."""
+
+# fmt: off
+from __future__ import annotations
+
+from .row import (
+    ALL,
+    BEFORE_2511,
+    FROM_2506,
+    FROM_2511,
+    ONLY_2511,
+    QUESTIONS,
+    S26,
+    S2511,
+    SCHEMA_26,
+    SCHEMA_2511,
+    STATEFUL,
+    STATELESS,
+    Row,
+)
+
+ROOTS = (
+    Row("ROOT-01", "MUST", ALL, f"{S26}/client/roots#capabilities",
+        "A client that has roots says so among its capabilities.", QUESTIONS),
+    Row("ROOT-02", "MUST", ALL, f"{S26}/client/roots#root",
+        "A root is a `file://` URI.", QUESTIONS),
+    Row("ROOT-03", "MUST", STATEFUL, f"{S2511}/client/roots#root-list-changes",
+        "A change of the roots is announced if we said that we announce it.", QUESTIONS),
+    Row("ROOT-04", "MUST", ALL, f"{S26}/client/roots#security-considerations",
+        "Only roots that exist, may be read and contain no way out are given to a server.",
+        QUESTIONS),
+    Row("ROOT-05", "SHOULD", ALL, f"{S26}/client/roots#implementation-guidelines",
+        "A person can be asked before a server first sees the roots.", QUESTIONS),
+    Row("ROOT-06", "SHOULD", STATEFUL, f"{S2511}/client/roots#error-handling",
+        "Without roots the answer is -32601; a failure on our side is -32603.", QUESTIONS),
+)
+
+MODEL = f"{S26}/client/sampling"
+
+SAMPLING = (
+    Row("SAMP-01", "MUST", ALL, f"{MODEL}#capabilities",
+        "Sampling is declared when it is handled, its tools only when those are.", QUESTIONS),
+    Row("SAMP-02", "MUST", FROM_2511, f"{SCHEMA_2511}#CreateMessageRequestParams",
+        "Tools in a request are an error unless we declared them.", QUESTIONS),
+    Row("SAMP-03", "MUST", ALL, f"{SCHEMA_26}#ModelPreferences",
+        "Hints for the model are tried in their order; the first that fits wins.", QUESTIONS),
+    Row("SAMP-04", "MUST", STATELESS, f"{MODEL}#sampling-parameters",
+        "The answer stays within the number of tokens asked for.", QUESTIONS),
+    Row("SAMP-05", "MUST", FROM_2511, f"{MODEL}#tool-result-messages",
+        "Each tool use is followed by its result, in a message of results alone.", QUESTIONS),
+    Row("SAMP-06", "SHOULD", ONLY_2511, f"{S2511}/client/sampling#error-handling",
+        "Missing or mixed tool results are -32602; a person's no is -1.", QUESTIONS),
+    Row("SAMP-07", "MUST NOT", BEFORE_2511, "seps/1577",
+        "Servers of the older revisions get one content block, not a list.", QUESTIONS),
+    Row("SAMP-08", "MUST", ALL, f"{MODEL}#security-considerations",
+        "Messages and answers of a model are kept out of logs and errors.", QUESTIONS),
+    Row("SAMP-09", "SHOULD", ALL, f"{MODEL}#security-considerations",
+        "A person can approve; rate, rounds and content are limited and checked.", QUESTIONS),
+)
+
+FORM = f"{S26}/client/elicitation"
+OLD_FORM = f"{S2511}/client/elicitation"
+
+ELICITATION = (
+    Row("ELI-01", "MUST", FROM_2506, f"{FORM}#capabilities",
+        "A client that answers forms or links declares elicitation.", QUESTIONS),
+    Row("ELI-02", "MUST", FROM_2511, f"{FORM}#capabilities",
+        "At least one mode is meant: an empty declaration stands for forms.", QUESTIONS),
+    Row("ELI-03", "MUST", FROM_2511, f"{FORM}#elicitation-requests",
+        "A request without a mode is a form.", QUESTIONS),
+    Row("ELI-04", "MUST", ONLY_2511, f"{OLD_FORM}#error-handling",
+        "A mode that was not declared is answered -32602.", QUESTIONS),
+    Row("ELI-05", "MUST", FROM_2511, f"{FORM}#user-interaction-model",
+        "The person sees which server is asking.", QUESTIONS),
+    Row("ELI-06", "MUST", FROM_2511, f"{FORM}#user-interaction-model",
+        "Saying no and leaving are plain choices beside answering.", QUESTIONS),
+    Row("ELI-07", "MUST", FROM_2511, f"{FORM}#user-interaction-model",
+        "Answers can be read over and changed before they are sent.", QUESTIONS),
+    Row("ELI-08", "MUST", FROM_2511, f"{FORM}#user-interaction-model",
+        "A link is followed only after the person saw its host and agreed.", QUESTIONS),
+    Row("ELI-09", "MUST NOT", FROM_2511, f"{FORM}#safe-url-handling",
+        "Nothing behind a link is fetched ahead, not even to describe it.", QUESTIONS),
+    Row("ELI-10", "MUST NOT", FROM_2511, f"{FORM}#safe-url-handling",
+        "No link opens by itself.", QUESTIONS),
+    Row("ELI-11", "MUST", FROM_2511, f"{FORM}#safe-url-handling",
+        "The whole address is shown.", QUESTIONS),
+    Row("ELI-12", "MUST", FROM_2511, f"{FORM}#safe-url-handling",
+        "A link opens where neither the program nor a model can look in.", QUESTIONS),
+    Row("ELI-13", "SHOULD", FROM_2511, f"{FORM}#safe-url-handling",
+        "The host stands out, look-alike names carry a warning, no other link is clickable.",
+        QUESTIONS),
+    Row("ELI-14", "SHOULD", FROM_2506, f"{FORM}#form-mode-security",
+        "Fields begin with their defaults, and answers are checked against the schema.", QUESTIONS),
+    Row("ELI-15", "MUST", ONLY_2511,
+        f"{OLD_FORM}#completion-notifications-for-url-mode-elicitation",
+        "A completion notice for an unknown or finished link is passed over.", QUESTIONS),
+    Row("ELI-16", "MUST", ONLY_2511, f"{SCHEMA_2511}#ElicitRequestURLParams",
+        "The id of a link is compared and never interpreted.", QUESTIONS),
+    Row("ELI-17", "SHOULD", FROM_2511,
+        f"{OLD_FORM}#completion-notifications-for-url-mode-elicitation",
+        "The person can try again or give up while a link is waited for.", QUESTIONS),
+    Row("ELI-18", "MUST", ONLY_2511, f"{OLD_FORM}#url-elicitation-required-error",
+        "Error -32042 leads through its links and lets the call be made again.", QUESTIONS),
+)
+
+ROUND = f"{S26}/basic/patterns/mrtr"
+RETRY = f"{ROUND}#client-requirements-basic-workflow"
+
+ROUNDS = (
+    Row("MRTR-01", "MUST", STATELESS, RETRY,
+        "The call is sent again when each of its questions has an answer.", QUESTIONS),
+    Row("MRTR-02", "MUST", STATELESS, RETRY,
+        "A state that the server gave goes back unchanged.", QUESTIONS),
+    Row("MRTR-03", "MUST NOT", STATELESS, RETRY,
+        "No state is sent where none was given.", QUESTIONS),
+    Row("MRTR-04", "MUST NOT", STATELESS, f"{ROUND}#inputrequiredresult",
+        "The state is never looked into.", QUESTIONS),
+    Row("MRTR-05", "MUST", STATELESS, RETRY,
+        "Each leg of a call has an id of its own.", QUESTIONS),
+    Row("MRTR-06", "MUST NOT", STATELESS, RETRY,
+        "Questions and state of one call touch no other.", QUESTIONS),
+    Row("MRTR-07", "MUST", STATELESS, f"{ROUND}#supported-requests",
+        "Questions in the result of a method that cannot have any fail the call.", QUESTIONS),
+    Row("MRTR-08", "MUST", STATELESS, f"{SCHEMA_26}#InputResponseRequestParams",
+        "Answers stand under the keys of their questions, all of them and no more.", QUESTIONS),
+)
+
+ROWS = ROOTS + SAMPLING + ELICITATION + ROUNDS

@@ -1,0 +1,89 @@
+"""What one row of the requirement manifest is, and the words its rows share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Level = Literal["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "GOAL", "GUARD"]
+"""How binding a duty is: the specification's own word, a goal of this project, or a guard
+against a failure that other clients were seen to have."""
+
+ALL: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+STATEFUL: Final = ALL[:4]
+STATELESS: Final = ALL[4:]
+STREAMABLE: Final = ALL[1:4]
+"""The stateful revisions that have Streamable HTTP."""
+FROM_2503: Final = ALL[1:]
+FROM_2506: Final = ALL[2:]
+FROM_2511: Final = ALL[3:]
+BEFORE_2511: Final = ALL[:3]
+ONLY_2411: Final = ALL[:1]
+ONLY_2503: Final = ALL[1:2]
+ONLY_2511: Final = ALL[3:4]
+FROM_2506_TO_2511: Final = ALL[2:4]
+EXTENSION: Final = ("extension",)
+"""The duty belongs to an extension, which is versioned on its own."""
+
+# Where a duty is written: pages below https://modelcontextprotocol.io/ (`seps`,
+# `specification`, `tutorials`), the schema files of the specification's repository, and the
+# repositories of the two extensions.
+S24: Final = "specification/2024-11-05"
+S2503: Final = "specification/2025-03-26"
+S2506: Final = "specification/2025-06-18"
+S2511: Final = "specification/2025-11-25"
+S26: Final = "specification/2026-07-28"
+SCHEMA_2511: Final = "schema/2025-11-25/schema.ts"
+SCHEMA_26: Final = "schema/2026-07-28/schema.ts"
+EXT_TASKS: Final = "ext-tasks/specification/2026-07-28/tasks"
+EXT_AUTH: Final = "ext-auth/specification"
+PRACTICES: Final = "tutorials/security/security_best_practices"
+
+# What brings the rows that are not shown yet.
+BATCHES: Final = "batches of requests"
+EXTENSIONS: Final = "extensions"
+FEATURES: Final = "server features"
+GROUPS: Final = "command line and groups"
+MODELS: Final = "model providers and example programs"
+OAUTH: Final = "OAuth"
+QUESTIONS: Final = "handlers for sampling, elicitation and roots"
+RESILIENCE: Final = "HTTP resilience"
+TASKS: Final = "tasks"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One duty of the client.
+
+    Attributes:
+        id: The name that tests carry in their mark.
+        level: How binding the duty is.
+        revisions: The protocol revisions it holds in.
+        source: Where it is written, as path#anchor of the public specification.
+        duty: What the client does, in one or two sentences.
+        arrives: The capability that brings the row, or the rest of it; empty when tests show
+            the whole row now.
+        partly: A part of a row that still arrives is shown by tests now.
+    """
+
+    id: str
+    level: Level
+    revisions: tuple[str, ...]
+    source: str
+    duty: str
+    arrives: str = ""
+    partly: bool = False
+
+    @property
+    def shown(self) -> bool:
+        """Whether a test must carry this row now."""
+        return not self.arrives or self.partly
+
+    @property
+    def revisions_in_words(self) -> str:
+        """The revisions for a table: all, one, or from the first to the last."""
+        if self.revisions == ALL:
+            return "all"
+        if len(self.revisions) == 1:
+            return self.revisions[0]
+        return f"{self.revisions[0]} to {self.revisions[-1]}"

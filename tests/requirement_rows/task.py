@@ -1,0 +1,47 @@
+"""Long-running work: the tasks of 2025-11-25 and the tasks extension of 2026-07-28."""
+
+# fmt: off
+from __future__ import annotations
+
+from .row import EXT_TASKS, ONLY_2511, S2511, STATELESS, TASKS, Row
+
+CORE = f"{S2511}/basic/utilities/tasks"
+
+ROWS = (
+    Row("TSK-01", "MUST", ONLY_2511, f"{CORE}#capabilities",
+        "A client that takes task-augmented questions declares `tasks`.", TASKS),
+    Row("TSK-02", "MUST NOT", ONLY_2511, f"{CORE}#tool-level-negotiation",
+        "No tool runs as a task on a server that does not offer that.", TASKS),
+    Row("TSK-03", "MUST NOT", ONLY_2511, f"{CORE}#tool-level-negotiation",
+        "A tool that forbids tasks, or says nothing, is called plainly.", TASKS),
+    Row("TSK-04", "MUST", ONLY_2511, f"{CORE}#tool-level-negotiation",
+        "A tool that requires a task is run as one.", TASKS),
+    Row("TSK-05", "MUST", ONLY_2511, f"{CORE}#task-support-and-handling",
+        "A question that asks for a task we did not declare is answered plainly.", TASKS),
+    Row("TSK-06", "MUST NOT", ONLY_2511, f"{CORE}#task-notifications",
+        "A task is followed to its end without any status notification.", TASKS),
+    Row("TSK-07", "MUST", ONLY_2511, f"{CORE}#associating-task-related-messages",
+        "What we send on behalf of a task names it in `_meta`.", TASKS),
+    Row("TSK-08", "MUST", ONLY_2511, f"{CORE}#task-listing",
+        "Cursors of the task list go back as they came.", TASKS),
+    Row("TSK-09", "SHOULD", ONLY_2511, f"{CORE}#getting-tasks",
+        "Polling keeps the server's interval, does not stop early, and fetches the result when "
+        "input is needed.", TASKS),
+    Row("TSK-10", "MUST", ONLY_2511, f"{CORE}#behavior-requirements",
+        "Tasks that we run for a server have states, lifetime and owner as prescribed.", TASKS),
+    Row("TSX-01", "MUST", STATELESS, f"{EXT_TASKS}#capability-negotiation",
+        "With the extension on, a call may return its result or a task.", TASKS),
+    Row("TSX-02", "MUST", STATELESS, f"{EXT_TASKS}#capability-negotiation",
+        "A task in answer to a request that cannot be one fails the call.", TASKS),
+    Row("TSX-03", "MUST", STATELESS, f"{EXT_TASKS}#task-update-requests",
+        "Questions of a task go to the same handlers as all others.", TASKS),
+    Row("TSX-04", "SHOULD", STATELESS, f"{EXT_TASKS}#task-update-requests",
+        "A question seen twice is answered once; poll intervals are kept, and so are task ids.",
+        TASKS),
+    Row("TSX-05", "MUST NOT", STATELESS, f"{EXT_TASKS}#task-cancellation",
+        "A task is not cancelled by `notifications/cancelled`.", TASKS),
+    Row("TSX-06", "MUST", STATELESS, f"{EXT_TASKS}#streamable-http-routing-headers",
+        "Requests about a task carry its id in `Mcp-Name`.", TASKS),
+    Row("TSX-07", "MUST", STATELESS, f"{EXT_TASKS}#protocol-errors",
+        "Requests about tasks, and listening to them, declare the extension.", TASKS),
+)
