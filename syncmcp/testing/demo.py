@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from typing import Any, TypedDict
+from typing import Any
+
+from typing_extensions import TypedDict
 
 from syncmcp.testing.context import ToolContext
 from syncmcp.testing.revisions import REVISIONS

@@ -48,6 +48,11 @@ class ScriptedPeer:
         self._control: _Control | None = None
         self._closed = False
 
+    @property
+    def name(self) -> str:
+        """What a client calls it."""
+        return "scripted peer"
+
     def connect(
         self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
     ) -> ScriptedConnection:

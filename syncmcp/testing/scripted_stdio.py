@@ -75,7 +75,8 @@ class _Process:
     def cut(self, step: Step) -> None:
         code: int = step["code"]
         if code < 0:
-            signal.signal(-code, signal.SIG_DFL)
+            if code == -signal.SIGTERM:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), -code)
             time.sleep(60)  # Until the signal arrives.
         os._exit(code)
@@ -87,7 +88,7 @@ class _Process:
         elif kind == "ignore_eof":
             self._ignores_eof = True
         elif kind == "ignore_sigterm":
-            signal.signal(signal.SIGTERM, lambda *_: self.report({"event": "sigterm"}))
+            self._ignore_sigterm()
         elif kind == "stop_reading":
             os.write(self._wake, b"x")
             if self._reader is not None:
@@ -108,6 +109,20 @@ class _Process:
         """Stay until a signal comes, if the script said so."""
         while self._ignores_eof:
             time.sleep(60)
+
+    def _ignore_sigterm(self) -> None:
+        # Reported from a thread: a handler runs only when the main thread comes to it, and a
+        # signal that arrives while one runs may wait until the next.
+        heard, told = socket.socketpair()
+        told.setblocking(False)
+        signal.set_wakeup_fd(told.detach())
+        signal.signal(signal.SIGTERM, lambda *_: None)
+
+        def listen() -> None:
+            while heard.recv(1):
+                self.report({"event": "sigterm"})
+
+        threading.Thread(target=listen, daemon=True).start()
 
     def _read(self) -> None:
         pending = b""

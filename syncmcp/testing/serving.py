@@ -21,6 +21,8 @@ PATH = "/mcp"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 _LARGEST_BODY = 64 * 1024 * 1024
+_LONGEST_LINE = 65536
+_MOST_HEADERS = 100
 
 
 def serve_http(
@@ -164,8 +166,33 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    def parse_request(self) -> bool:
+        """Read the head of a request, in a fraction of the time the base class takes."""
+        self.close_connection = True
+        words = self.raw_requestline.decode("latin-1").split()
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return False
+        self.requestline = " ".join(words)
+        self.command, self.path, self.request_version = words
+        self._fields: dict[str, str] = {}
+        while line := self.rfile.readline(_LONGEST_LINE).strip():
+            if len(self._fields) == _MOST_HEADERS:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+                return False
+            name, _, value = line.decode("latin-1").partition(":")
+            self._fields[name.lower()] = value.strip()
+        wish = self._fields.get("connection", "").lower()
+        if self.request_version == "HTTP/1.0":
+            self.close_connection = wish != "keep-alive"
+        else:
+            self.close_connection = wish == "close"
+        if self._fields.get("expect", "").lower() == "100-continue":
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return True
+
     def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "")
+        length = self._fields.get("content-length", "")
         if not length.isdecimal():
             self._refuse(HTTPStatus.LENGTH_REQUIRED)
         elif int(length) > _LARGEST_BODY:
@@ -173,15 +200,15 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             body = self.rfile.read(int(length))
             if self._at_endpoint():
-                self._write(self._endpoint.handle_post(self._headers(), body, gone=self._gone))
+                self._write(self._endpoint.handle_post(self._fields, body, gone=self._gone))
 
     def do_GET(self) -> None:
         if self._at_endpoint():
-            self._write(self._endpoint.handle_get(self._headers(), gone=self._gone))
+            self._write(self._endpoint.handle_get(self._fields, gone=self._gone))
 
     def do_DELETE(self) -> None:
         if self._at_endpoint():
-            self._write(self._endpoint.handle_delete(self._headers()))
+            self._write(self._endpoint.handle_delete(self._fields))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a test server is seen through its counters."""
@@ -190,9 +217,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _endpoint(self) -> HttpEndpoint:
         assert isinstance(self.server, _Listener)
         return self.server.endpoint
-
-    def _headers(self) -> Mapping[str, str]:
-        return dict(self.headers.items())
 
     def _at_endpoint(self) -> bool:
         if urlsplit(self.path).path == PATH:

@@ -38,8 +38,15 @@ class InProcessServer(Protocol):
         """What errors call it."""
         ...
 
-    def connect(self, deliver: Callable[[bytes], None]) -> ServerSession:
-        """Start a session whose frames for the client are given to `deliver`."""
+    def connect(
+        self, deliver: Callable[[bytes], None], on_close: Callable[[], None]
+    ) -> ServerSession:
+        """Start a session.
+
+        Args:
+            deliver: Given each frame for the client.
+            on_close: Called when the session has ended, whoever ended it.
+        """
         ...
 
 
@@ -61,7 +68,8 @@ class MemoryTransport:
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
         """See `Transport`."""
-        self._session = self._server.connect(self._inbox.put)
+        # The end of a session comes through the same queue, behind the last frame.
+        self._session = self._server.connect(self._inbox.put, lambda: self._inbox.put(None))
         for role, target in (("read", self._read), ("write", self._write)):
             thread = threading.Thread(
                 target=target,
@@ -107,6 +115,8 @@ class MemoryTransport:
     def _read(self, receiver: Receiver) -> None:
         while (frame := self._inbox.get()) is not None:
             receiver.receive(frame)
+        if not self._closed:
+            receiver.lost(ConnectionLost("the in-process server ended the session"))
 
     def _write(self, receiver: Receiver) -> None:
         session = self._session
