@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, get_origin, is_typeddict
+from typing import Any, get_origin
 
 from pydantic import BaseModel, TypeAdapter
+from typing_extensions import is_typeddict
 
 from syncmcp.testing import wire
 from syncmcp.testing.binding import BadArguments, Binding

@@ -1,0 +1,1 @@
+"""The ways to reach a server: stdio, Streamable HTTP, memory."""

@@ -61,9 +61,9 @@ class Outbox:
         self._limit = _BACKLOG_FRAMES * max_frame
         self._process: Process | None = None
         self.writer: threading.Thread | None = None
-        # Guards everything here. Held only for system calls that cannot block; the reader never
-        # takes it. Reentrant, because a signal handler or a finalizer may send or close while its
-        # own thread is in here.
+        # Guards everything here. Held only for what cannot block: one write, or the start of the
+        # writer thread; the reader never takes it. Reentrant, because a signal handler or a
+        # finalizer may send or close while its own thread is in here.
         self._lock = threading.RLock()
         self._work = threading.Condition(self._lock)
         self._closing = False

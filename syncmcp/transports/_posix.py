@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # Lets type checkers for Windows skip what follows.
 assert sys.platform != "win32"
 
+# The first read of stdout after a pause asks for little: memory for the big size comes from the
+# system each time, which costs a short call more than its pipe does.
+_SMALL_CHUNK = 16 * 1024
 _CHUNK = 256 * 1024
 _PIPE_SIZE = 1024 * 1024
 
@@ -109,6 +112,7 @@ class PosixProcess:
         # Guards the numbers of the pipes against being closed, and given to another file, between
         # the look at them and their use.
         self._guard = threading.RLock()
+        self._output_chunk = _SMALL_CHUNK
         self._output_reads: int | None = None
         self._error_reads: int | None = None
         self._exit_told = False
@@ -120,7 +124,9 @@ class PosixProcess:
     def read_output(self) -> bytes:
         """See `Process`."""
         if self._can_nudge and self._output_reads is None:
-            return os.read(self._stdout, _CHUNK)
+            data = os.read(self._stdout, self._output_chunk)
+            self._output_chunk = _CHUNK if len(data) >= _SMALL_CHUNK else _SMALL_CHUNK
+            return data
         ready = _ready((self._stdout, self._output_wake.reader), None)
         if self._output_reads is not None:
             if self._output_reads == 0:

@@ -171,6 +171,7 @@ class HttpTransport:
             exchange: Exchange | None = out.state
             if exchange is None:  # `send` has not begun, and will find this
                 exchange = out.state = Exchange(out.deadline)
+            self._running.discard(exchange)
         return "unknown" if exchange.end() else "not_sent"
 
     def close(self, deadline: Deadline) -> None:
@@ -215,7 +216,7 @@ class HttpTransport:
                     raise
                 found = explain(error, exchange)
                 raise found from found.__cause__
-            if self._closed:
+            if exchange in self._running:  # else it was withdrawn, and nobody wants to know
                 raise ClosedError(
                     "the client was closed", delivery="unknown" if exchange.sent else "not_sent"
                 ) from None

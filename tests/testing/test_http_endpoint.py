@@ -13,6 +13,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import pytest
 import requests
+
+from syncmcp.testing import HttpEndpoint, Server, ToolContext, demo_server, serve_http, wsgi_app
 from tests.testing.wires import (
     MODERN,
     PATIENCE,
@@ -23,8 +25,6 @@ from tests.testing.wires import (
     modern,
     read_event,
 )
-
-from syncmcp.testing import HttpEndpoint, Server, ToolContext, demo_server, serve_http, wsgi_app
 
 COUNT = {"name": "countdown", "arguments": {"steps": 1, "delay": 0}, "_meta": {"progressToken": 1}}
 
@@ -352,7 +352,7 @@ def test_errors_of_the_new_era_have_their_status(http: Http) -> None:
     status, _, answer = http.modern("no/such")
     assert (status, answer["error"]["code"]) == (404, -32601)
     meta = {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}
-    params = modern(**meta)
+    params = modern(None, **meta)
     status, _, answer = http.post(
         "tools/list", params, MCP_Protocol_Version="2099-01-01", Mcp_Method="tools/list"
     )
@@ -541,9 +541,8 @@ def test_other_paths_and_bad_lengths_are_refused(http: Http) -> None:
     http.connection.request("GET", "/elsewhere")
     response = http.connection.getresponse()
     assert (response.status, response.read()) == (404, b"Not found")
-    host, port = http.parts.hostname, http.parts.port
     for head, status in ((b"", b"411"), (b"Content-Length: 99999999999\r\n", b"413")):
-        with socket.create_connection((host, port), PATIENCE) as bare:
+        with socket.create_connection(http.address, PATIENCE) as bare:
             bare.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n" + head + b"\r\n")
             assert bare.makefile("rb").readline().split()[1] == status
 
@@ -551,7 +550,7 @@ def test_other_paths_and_bad_lengths_are_refused(http: Http) -> None:
 def test_a_client_of_http_1_0_gets_its_stream_unchunked(http: Http) -> None:
     http.start()
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": COUNT}).encode()
-    with socket.create_connection((http.parts.hostname, http.parts.port), PATIENCE) as bare:
+    with socket.create_connection(http.address, PATIENCE) as bare:
         bare.sendall(
             b"POST /mcp HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Accept: */*\r\nMcp-Session-Id: %b\r\nContent-Length: %d\r\n\r\n%b"

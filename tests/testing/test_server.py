@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from tests.testing.wires import PATIENCE, Memory, initialize, modern
 
 from syncmcp.testing import RpcError, Server, ToolContext, demo_server
 from syncmcp.testing.revisions import REVISIONS
+from tests.testing.wires import PATIENCE, Memory, initialize, modern
 
 STATEFUL = REVISIONS[:-1]
 SINCE_STRUCTURED = STATEFUL[2:]
@@ -101,7 +101,7 @@ def test_every_request_of_the_new_era_needs_its_meta(client: Memory) -> None:
 
 def test_an_unknown_version_is_answered_with_the_known_ones(client: Memory) -> None:
     meta = {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}
-    error = client.call("tools/list", modern(**meta))["error"]
+    error = client.call("tools/list", modern(None, **meta))["error"]
     assert error["code"] == -32022
     assert error["data"] == {"supported": list(REVISIONS), "requested": "2099-01-01"}
 
@@ -425,7 +425,10 @@ def test_lists_come_in_pages(client: Memory) -> None:
     client.start()
     whole = client.call("tools/list")["result"]
     assert "nextCursor" not in whole
-    names, cursor, pages = [], None, 0
+    names: list[str] = []
+    cursor: str | None = None
+    last: str | None = None
+    pages = 0
     while pages == 0 or cursor is not None:
         result = paged.call("tools/list", {} if cursor is None else {"cursor": cursor})["result"]
         names += [tool["name"] for tool in result["tools"]]

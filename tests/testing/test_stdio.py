@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
 from tests.testing.wires import PATIENCE, Http, initialize, modern
 
 

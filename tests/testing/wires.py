@@ -86,6 +86,12 @@ class Http:
         self.version: str | None = None
         self._ids = itertools.count(1)
 
+    @property
+    def address(self) -> tuple[str, int]:
+        assert self.parts.hostname
+        assert self.parts.port
+        return self.parts.hostname, self.parts.port
+
     def request(
         self, verb: str, body: Any = None, headers: dict[str, str | None] | None = None
     ) -> http.client.HTTPResponse:
@@ -150,9 +156,10 @@ def events(body: bytes) -> list[dict[str, str]]:
     """Read whole events; data, id, retry and comments by name."""
     found: list[dict[str, str]] = []
     for block in body.decode().split("\n\n"):
-        fields = dict(
-            line.split(": ", 1) if ": " in line else (line, "") for line in block.split("\n")
-        )
+        fields: dict[str, str] = {}
+        for line in block.split("\n"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
         if block:
             found.append(fields)
     return found
@@ -165,5 +172,5 @@ def read_event(response: http.client.HTTPResponse) -> dict[str, str]:
         line = response.readline()
         assert line, "the stream ended"
         if line == b"\n":
-            return events(b"".join(lines))[0]
+            return events(b"".join(lines).rstrip(b"\n"))[0]
         lines.append(line)

@@ -1,0 +1,84 @@
+"""The official SDK's client as the judge of the test server, in both eras."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from syncmcp.testing import demo_server, serve_http
+
+MODES = {"legacy": "2025-11-25", "auto": "2026-07-28", "2026-07-28": "2026-07-28"}
+
+
+async def _judge(target: Any, mode: str, revision: str) -> None:
+    reports: list[tuple[float, float | None, str | None]] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        reports.append((progress, total, message))
+
+    async with Client(target, mode=mode) as client:
+        assert client.protocol_version == revision
+        tools = (await client.list_tools()).tools
+        assert {"add", "countdown", "weather"} <= {tool.name for tool in tools}
+        added: Any = await client.call_tool("add", {"a": 1, "b": 2})
+        assert added.content[0].text == "3"
+        await client.call_tool("countdown", {"steps": 2, "delay": 0}, progress_callback=on_progress)
+        assert reports == [(1, 2, "1 left"), (2, 2, "0 left")]
+        weather = await client.call_tool("weather", {"city": "Cairo"})
+        assert weather.structured_content == {"city": "Cairo", "celsius": 31.0, "sky": "sun"}
+        failed: Any = await client.call_tool("fail", {"message": "no"})
+        assert (failed.is_error, failed.content[0].text) == (True, "no")
+        assert len((await client.list_resources()).resources) == 3
+        assert len((await client.list_resource_templates()).resource_templates) == 1
+        read: Any = (await client.read_resource("demo://readme")).contents[0]
+        assert read.text == "This is the demo server."
+        assert [prompt.name for prompt in (await client.list_prompts()).prompts] == [
+            "hello",
+            "translate",
+        ]
+        got: Any = await client.get_prompt("translate", {"text": "hei"})
+        assert got.messages[1].content.text == "hei"
+        with pytest.raises(Exception, match="Unknown tool"):
+            await client.call_tool("none", {})
+        calls = [client.call_tool("sleep", {"seconds": 0.01}) for _ in range(20)]
+        assert len(await asyncio.gather(*calls)) == 20
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_official_client_is_content_over_stdio(mode: str) -> None:
+    server = StdioServerParameters(command=sys.executable, args=["-m", "syncmcp.testing"])
+    asyncio.run(_judge(stdio_client(server), mode, MODES[mode]))
+
+
+@pytest.mark.parametrize("response", ["auto", "sse"])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_official_client_is_content_over_http(mode: str, response: Any) -> None:
+    with serve_http(demo_server(), response=response) as http:
+        asyncio.run(_judge(http.url, mode, MODES[mode]))
+        stats = http.endpoint.server.stats
+        assert stats.wait_for(lambda seen: (seen.running, seen.streams) == (0, 0))
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_a_call_the_official_client_gives_up_is_cancelled(mode: str) -> None:
+    server = demo_server()
+
+    async def give_up(url: str) -> None:
+        async with Client(url, mode=mode) as client:
+            call = asyncio.ensure_future(client.call_tool("sleep", {"seconds": 60}))
+            await asyncio.to_thread(server.stats.wait_for, lambda seen: seen.running == 1)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            cancelled = await asyncio.to_thread(
+                server.stats.wait_for, lambda seen: seen.cancelled == 1
+            )
+            assert cancelled
+
+    with serve_http(server) as http:
+        asyncio.run(give_up(http.url))

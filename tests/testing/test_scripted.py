@@ -1,0 +1,434 @@
+"""The scripted peer on its three wires: what it says, what it sees, how it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncmcp.testing import ScriptedPeer
+from syncmcp.testing import script as s
+from syncmcp.testing.player import ScriptError
+from tests.testing.wires import PATIENCE, Http, decoded, read_event
+
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"_meta": {"progressToken": "t"}}}
+NOTE = {"jsonrpc": "2.0", "method": "note"}
+
+
+class Pipe:
+    """A line-based connection to a scripted peer, in memory or to a process."""
+
+    def __init__(self, peer: ScriptedPeer, *, process: bool) -> None:
+        self.lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.process: subprocess.Popen[bytes] | None = None
+        if process:
+            self.process = subprocess.Popen(
+                peer.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            self._reader = threading.Thread(target=self._read)
+            self._reader.start()
+        else:
+            self.connection = peer.connect(self.lines.put, lambda: self.lines.put(None))
+
+    def send(self, message: Any) -> None:
+        frame = json.dumps(message).encode()
+        if self.process is None:
+            self.connection.receive(frame)
+        else:
+            assert self.process.stdin is not None
+            self.process.stdin.write(frame + b"\n")
+            self.process.stdin.flush()
+
+    def line(self) -> bytes | None:
+        return self.lines.get(timeout=PATIENCE)
+
+    def next(self) -> Any:
+        line = self.line()
+        assert line is not None, "the peer has ended"
+        return json.loads(line)
+
+    def hang_up(self) -> None:
+        if self.process is None:
+            self.connection.close()
+        else:
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+
+    def close(self) -> None:
+        if self.process is None:
+            self.connection.close()
+            return
+        self.process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.__exit__(None, None, None)
+        self._reader.join(PATIENCE)
+
+    def _read(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip(b"\n"))
+        self.lines.put(None)
+
+
+Open = Callable[[ScriptedPeer], Pipe]
+
+
+@pytest.fixture(params=["memory", "stdio"])
+def pipe(request: pytest.FixtureRequest) -> Iterator[Open]:
+    with contextlib.ExitStack() as stack:
+
+        def connect(peer: ScriptedPeer) -> Pipe:
+            stack.enter_context(peer)
+            opened = Pipe(peer, process=request.param == "stdio")
+            stack.callback(opened.close)
+            return opened
+
+        yield connect
+
+
+@pytest.fixture
+def process() -> Iterator[Open]:
+    with contextlib.ExitStack() as stack:
+
+        def connect(peer: ScriptedPeer) -> Pipe:
+            stack.enter_context(peer)
+            opened = Pipe(peer, process=True)
+            stack.callback(opened.close)
+            return opened
+
+        yield connect
+
+
+@pytest.fixture
+def http() -> Iterator[Callable[[ScriptedPeer], Http]]:
+    with contextlib.ExitStack() as stack:
+
+        def connect(peer: ScriptedPeer) -> Http:
+            stack.enter_context(peer)
+            client = Http(peer.url)
+            stack.callback(client.close)
+            return client
+
+        yield connect
+
+
+def test_a_script_is_played_in_order(pipe: Open) -> None:
+    peer = ScriptedPeer(
+        [
+            s.expect("hello"),
+            s.progress(1, 2, "half"),
+            s.request("ping", identifier=9),
+            s.expect("response"),
+            s.reply({"said": s.ID}),
+            s.error(-5, "no", {"why": 1}),
+        ]
+    )
+    client = pipe(peer)
+    client.send(NOTE)
+    client.send(HELLO)
+    assert client.next()["params"] == {
+        "progressToken": "t", "progress": 1, "total": 2, "message": "half",
+    }  # fmt: skip
+    assert client.next() == {"jsonrpc": "2.0", "id": 9, "method": "ping"}
+    client.send({"jsonrpc": "2.0", "id": 9, "result": {}})
+    assert client.next() == {"jsonrpc": "2.0", "id": 9, "result": {"said": 9}}
+    assert client.next()["error"] == {"code": -5, "message": "no", "data": {"why": 1}}
+    assert peer.transcript.wait_event("finished")
+    assert peer.transcript.methods() == ["note", "hello", "response"]
+    assert peer.transcript.received[1].message == HELLO
+    client.hang_up()
+    assert peer.transcript.wait_event("disconnected")
+
+
+def test_labels_let_answers_come_in_another_order(pipe: Open) -> None:
+    peer = ScriptedPeer(
+        [
+            s.expect("hello", label="first"),
+            s.expect("hello", label="second"),
+            s.reply("b", to="second"),
+            s.reply("a", to="first"),
+        ]
+    )
+    client = pipe(peer)
+    client.send(HELLO)
+    client.send({**HELLO, "id": "1"})
+    assert [client.next(), client.next()] == [
+        {"jsonrpc": "2.0", "id": "1", "result": "b"},
+        {"jsonrpc": "2.0", "id": 1, "result": "a"},
+    ]
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
+def test_the_ordinary_start_is_a_few_steps(pipe: Open, revision: str) -> None:
+    client = pipe(ScriptedPeer(s.handshake(revision, probe=True)))
+    client.send({"jsonrpc": "2.0", "id": 1, "method": "server/discover"})
+    if revision == "2026-07-28":
+        assert client.next()["result"]["supportedVersions"] == [revision]
+    else:
+        assert client.next()["error"]["code"] == -32601
+        client.send({"jsonrpc": "2.0", "id": 2, "method": "initialize"})
+        assert client.next()["result"]["protocolVersion"] == revision
+
+
+def test_gates_hold_a_script_until_the_test_opens_them(pipe: Open) -> None:
+    peer = ScriptedPeer([s.expect("hello"), s.gate("go"), s.reply(1), s.gate("early"), s.reply(2)])
+    client = pipe(peer)
+    client.send(HELLO)
+    peer.transcript.wait_received("hello")
+    assert client.lines.empty()
+    peer.open("early")
+    peer.open("go")
+    assert [client.next()["result"], client.next()["result"]] == [1, 2]
+
+
+def test_bytes_may_be_dripped_cut_short_or_nonsense(pipe: Open) -> None:
+    peer = ScriptedPeer(
+        [
+            s.expect("hello"),
+            s.garbage(),
+            s.drip(s.reply("slow"), every=0.0001),
+            s.repeat([s.raw(b"again\n")], times=2),
+            s.part(s.reply("never whole"), 20),
+            s.raw(b"!\n"),
+        ]
+    )
+    client = pipe(peer)
+    client.send(HELLO)
+    noise = client.line()
+    assert noise is not None
+    with pytest.raises(ValueError, match=r"utf-8|Expecting"):
+        json.loads(noise)
+    assert client.next()["result"] == "slow"
+    assert [client.line(), client.line()] == [b"again", b"again"]
+    assert client.line() == b'{"jsonrpc":"2.0","id!'
+
+
+def test_a_cut_ends_the_connection_with_an_exit_code(pipe: Open) -> None:
+    peer = ScriptedPeer([s.expect("hello"), s.delay(0.001), s.cut(code=3)])
+    client = pipe(peer)
+    client.send(HELLO)
+    assert client.line() is None
+    if client.process is not None:
+        assert client.process.wait(PATIENCE) == 3
+        assert peer.transcript.wait_event("exited")
+    assert "disconnected" not in peer.transcript.events
+
+
+def test_silence_lasts_until_the_client_hangs_up(pipe: Open) -> None:
+    peer = ScriptedPeer([s.expect("hello"), s.silence(), s.reply("never")])
+    client = pipe(peer)
+    client.send(HELLO)
+    peer.transcript.wait_received("hello")
+    client.hang_up()
+    assert peer.transcript.wait_event("disconnected")
+    if client.process is not None:
+        assert client.process.wait(PATIENCE) == 0
+        assert client.line() is None
+    assert client.lines.empty()
+
+
+def test_each_connection_has_its_script_and_the_last_is_used_again(pipe: Open) -> None:
+    peer = ScriptedPeer([s.expect("hello"), s.cut()], [s.expect("hello"), s.reply("better")])
+    client = pipe(peer)
+    client.send(HELLO)
+    assert client.line() is None
+    for number in (1, 2):
+        again = Pipe(peer, process=client.process is not None)
+        again.send(HELLO)
+        assert again.next()["result"] == "better"
+        received = peer.transcript.wait_received("hello", count=number + 1)
+        assert received[-1].connection == number
+        again.close()
+
+
+def test_a_script_without_sense_fails_loudly() -> None:
+    peer = ScriptedPeer([s.head()])
+    peer.connect(lambda frame: None)
+    assert peer.transcript.wait_for(lambda seen: bool(seen.events[1:]))
+    with pytest.raises(ScriptError, match="head has no meaning in memory"):
+        peer.close()
+
+
+def test_a_process_may_be_killed_by_a_signal(process: Open) -> None:
+    client = process(ScriptedPeer([s.expect("hello"), s.cut(code=-signal.SIGKILL)]))
+    client.send(HELLO)
+    assert client.line() is None
+    assert client.process is not None
+    assert client.process.wait(PATIENCE) == -signal.SIGKILL
+
+
+def test_a_process_may_write_to_stderr(process: Open) -> None:
+    client = process(ScriptedPeer([s.stderr(b"\xffoops\n"), s.cut()]))
+    assert client.process is not None
+    assert client.process.stderr is not None
+    assert client.process.stderr.read() == b"\xffoops\n"
+
+
+def test_a_process_may_ignore_the_end_of_stdin_and_sigterm(process: Open) -> None:
+    peer = ScriptedPeer([s.ignore_eof(), s.ignore_sigterm(), s.expect("hello"), s.reply(1)])
+    client = process(peer)
+    client.send(HELLO)
+    client.next()
+    client.hang_up()
+    assert peer.transcript.wait_event("disconnected")
+    assert client.process is not None
+    client.process.terminate()
+    assert peer.transcript.wait_event("sigterm")
+    client.process.terminate()
+    assert peer.transcript.wait_event("sigterm", count=2)
+    assert client.process.poll() is None
+    client.process.kill()
+    assert client.process.wait(PATIENCE) == -signal.SIGKILL
+
+
+def test_a_process_may_stop_reading(process: Open) -> None:
+    peer = ScriptedPeer([s.stop_reading(), s.notify("ready"), s.gate("die"), s.cut()])
+    client = process(peer)
+    assert client.next()["method"] == "ready"
+    assert client.process is not None
+    assert client.process.stdin is not None
+    number = client.process.stdin.fileno()
+    os.set_blocking(number, False)
+    with pytest.raises(BlockingIOError):
+        _fill(number)
+    assert peer.transcript.received == []
+    peer.open("die")
+    assert client.line() is None
+
+
+def _fill(pipe_end: int) -> None:
+    while True:
+        os.write(pipe_end, b"x" * 65536)
+
+
+def test_a_process_may_leave_a_grandchild_that_holds_its_pipes(process: Open) -> None:
+    peer = ScriptedPeer([s.spawn_grandchild(), s.expect("hello"), s.cut()])
+    client = process(peer)
+    client.send(HELLO)
+    assert client.process is not None
+    assert client.process.wait(PATIENCE) == 0
+    assert peer.transcript.wait_event("exited")
+    assert peer.children == [client.process.pid]
+    (grandchild,) = peer.grandchildren
+    assert client.lines.empty()
+    os.kill(grandchild, signal.SIGKILL)
+    assert client.line() is None
+
+
+def test_a_script_may_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "script.json"
+    path.write_text(json.dumps([s.expect("hello"), s.reply("from a file")]))
+    with ScriptedPeer([]) as peer:
+        command = [*peer.command[:-1], str(path)]
+    stdin = json.dumps(HELLO).encode() + b"\n"
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=PATIENCE, check=True)
+    assert json.loads(done.stdout)["result"] == "from a file"
+
+
+def test_over_http_an_answer_is_a_whole_response(http: Callable[[ScriptedPeer], Http]) -> None:
+    peer = ScriptedPeer([s.expect("a"), s.reply("A"), s.expect("b"), s.error(-3, "B")])
+    client = http(peer)
+    assert client.post("a", X_Mine="yes")[2] == {"jsonrpc": "2.0", "id": 1, "result": "A"}
+    assert client.post("b")[2]["error"]["code"] == -3
+    (received,) = peer.transcript.wait_received("a")
+    assert (received.http, received.headers["x-mine"]) == ("POST /mcp", "yes")
+    assert peer.connections == 1
+
+
+def test_over_http_the_rest_is_answered_as_usual(http: Callable[[ScriptedPeer], Http]) -> None:
+    peer = ScriptedPeer([])
+    client = http(peer)
+    for verb, body, status in (("POST", NOTE, 202), ("GET", None, 405), ("DELETE", None, 200)):
+        response = client.request(verb, body)
+        assert (response.status, response.read()) == (status, b"")
+    assert peer.transcript.methods() == ["note", "GET", "DELETE"]
+
+
+def test_over_http_what_precedes_an_answer_makes_it_a_stream(
+    http: Callable[[ScriptedPeer], Http],
+) -> None:
+    client = http(ScriptedPeer([s.expect("hello"), s.progress(1), s.reply("end")]))
+    found = decoded(client.request("POST", HELLO))
+    assert [json.loads(event["data"]).get("result") for event in found] == [None, "end"]
+
+
+def test_over_http_a_response_is_written_byte_for_byte(
+    http: Callable[[ScriptedPeer], Http],
+) -> None:
+    peer = ScriptedPeer(
+        [
+            s.expect("hello"),
+            s.head(200, {"Mcp-Session-Id": "abc"}),
+            s.event("", identifier="1", retry=5),
+            s.comment(" hi"),
+            s.event({"id": s.ID}, kind="message"),
+            s.drip(s.event("slow"), every=0.0001),
+            s.end(),
+            s.expect("GET"),
+            s.head(503, {"content-type": "text/plain", "content-length": "4"}, chunked=False),
+            s.chunk(b"busy"),
+            s.expect("raw"),
+            s.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
+        ]
+    )
+    client = http(peer)
+    response = client.request("POST", HELLO)
+    assert response.headers["mcp-session-id"] == "abc"
+    assert read_event(response) == {"id": "1", "retry": "5", "data": ""}
+    assert read_event(response) == {"": "hi"}
+    assert read_event(response) == {"event": "message", "data": '{"id":1}'}
+    assert read_event(response) == {"data": "slow"}
+    assert response.read() == b""
+    response = client.request("GET")
+    assert (response.status, response.read()) == (503, b"busy")
+    assert client.post("raw")[2] == {}
+    assert peer.connections == 1
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_over_http_a_stream_may_be_cut(http: Callable[[ScriptedPeer], Http], reset: bool) -> None:
+    peer = ScriptedPeer([s.expect("hello"), s.part(s.head(), 12), s.cut(reset=reset)])
+    client = http(peer)
+    with socket.create_connection(client.address, PATIENCE) as bare, bare.makefile("rb") as answer:
+        body = json.dumps(HELLO).encode()
+        bare.sendall(b"POST /mcp HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        if reset:
+            with pytest.raises(ConnectionResetError):
+                answer.read()
+        else:
+            assert answer.read() == b"HTTP/1.1 200"
+    assert peer.transcript.wait_event("finished")
+    assert "disconnected" not in peer.transcript.events
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [s.silence(), s.delay(60), s.repeat([s.comment(), s.delay(0.001)])],
+    ids=["silence", "delay", "comments for ever"],
+)
+def test_over_http_a_script_goes_on_when_the_client_hangs_up(
+    http: Callable[[ScriptedPeer], Http], waiting: s.Step
+) -> None:
+    peer = ScriptedPeer([s.expect("hello"), s.head(), waiting, s.expect("hello"), s.reply("again")])
+    client = http(peer)
+    response = client.request("POST", HELLO)
+    assert response.status == 200
+    response.close()
+    client.close()
+    assert peer.transcript.wait_event("disconnected")
+    assert decoded(client.request("POST", HELLO))["result"] == "again"
+    assert peer.connections == 2

@@ -1,0 +1,137 @@
+"""What the tests of the stdio transport share: servers to start, a connection that takes notes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syncmcp._threads import Deadline
+from syncmcp.config import Stdio
+from syncmcp.transports.base import Outgoing
+from syncmcp.transports.stdio import StdioTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from syncmcp.errors import McpError
+
+# A wait that gets here has failed. Far above what any of them takes.
+PATIENCE = 20.0
+
+ECHO = """
+import sys
+for line in sys.stdin.buffer:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+"""
+
+
+def python(code: str, *args: str, **options: Any) -> Stdio:
+    """A server that runs `code`."""
+    return Stdio(sys.executable, "-I", "-S", "-c", code, *args, **options)
+
+
+def frame(body: bytes = b'{"id":1}', id: int | None = 1) -> Outgoing:
+    return Outgoing(body, "test", id, {}, Deadline(None))
+
+
+class Notes:
+    """A receiver that writes down what it is told; `on_receive` and `on_lost` run in between."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.frames: list[bytes] = []
+        self.failures: list[tuple[Outgoing, McpError]] = []
+        self.losses: list[McpError] = []
+        self.on_receive: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[], None] = lambda: None
+
+    def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
+        self.on_receive()
+        with self._changed:
+            self.frames.append(frame)
+            self._changed.notify_all()
+        return False
+
+    def alive(self, out: Outgoing) -> None:
+        raise AssertionError("stdio has no streams")
+
+    def failed(self, out: Outgoing, error: McpError) -> None:
+        with self._changed:
+            self.failures.append((out, error))
+            self._changed.notify_all()
+
+    def lost(self, error: McpError) -> None:
+        self.on_lost()
+        with self._changed:
+            self.losses.append(error)
+            self._changed.notify_all()
+
+    def until(self, reached: Callable[[], object]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(reached, PATIENCE), (self.frames[:3], self.losses)
+
+    def wait_frames(self, count: int) -> list[bytes]:
+        self.until(lambda: len(self.frames) >= count)
+        return self.frames
+
+    def wait_lost(self) -> McpError:
+        self.until(lambda: self.losses)
+        return self.losses[0]
+
+
+@contextlib.contextmanager
+def running(
+    config: Stdio, notes: Notes | None = None, close: float | None = PATIENCE
+) -> Iterator[tuple[StdioTransport, Notes]]:
+    """An open transport, closed at the end."""
+    notes = notes or Notes()
+    transport = StdioTransport(config)
+    transport.open(notes, Deadline(PATIENCE))
+    try:
+        yield transport, notes
+    finally:
+        transport.close(Deadline(close))
+
+
+def pid_of(transport: StdioTransport) -> int:
+    process: Any = transport._process
+    pid: int = process._popen.pid
+    return pid
+
+
+def kill(pid: int) -> None:
+    """End a process without a warning."""
+    os.kill(pid, signal.SIGKILL)
+
+
+def wait_gone(pid: int) -> bool:
+    """Wait until a process, of whomever, has ended; `False` if it goes on."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(PATIENCE * 1000))
+    finally:
+        os.close(descriptor)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("syncmcp-")]

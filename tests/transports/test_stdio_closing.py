@@ -1,0 +1,469 @@
+"""How a server ends, whoever ends it: politely, by force, with its parent, in a forked child."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncmcp._threads import Deadline
+from syncmcp.errors import ClosedError
+from syncmcp.transports import _process
+from syncmcp.transports.stdio import StdioTransport
+from tests.transports._stdio import (
+    ECHO,
+    PATIENCE,
+    Notes,
+    frame,
+    is_running,
+    kill,
+    pid_of,
+    python,
+    running,
+    threads,
+    wait_gone,
+)
+
+# Says who it is; ignores the end of its input.
+DEAF = "import os, signal\nos.write(1, b'{\"pid\":%d}\\n' % os.getpid())\n"
+PAUSE = "while True: signal.pause()\n"
+
+
+def grandchild(ignoring: str = "", **options: object) -> str:
+    """Code that starts another process, which holds the pipes, and tells its id."""
+    code = (
+        f"import os, signal\n{ignoring}\nos.write(1, b'{{\"child\":%d}}\\n' % os.getpid())\n{PAUSE}"
+    )
+    return (
+        "import subprocess, sys\n"
+        f"subprocess.Popen([sys.executable, '-I', '-S', '-c', {code!r}], **{options!r})\n"
+    )
+
+
+def child_of(notes: Notes) -> int:
+    child: int = json.loads(notes.wait_frames(1)[0])["child"]
+    return child
+
+
+@pytest.mark.requirement("STD-06")
+def test_a_server_that_ends_with_its_input_gets_no_signal(tmp_path: Path) -> None:
+    file = tmp_path / "end"
+    code = f"""
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: open({str(file)!r}, "a").write("term"))
+sys.stdout.write("{{}}\\n")
+sys.stdout.flush()
+sys.stdin.read()
+open({str(file)!r}, "a").write("end of input")
+"""
+    with running(python(code)) as (transport, notes):
+        notes.wait_frames(1)
+        pid = pid_of(transport)
+    assert file.read_text() == "end of input"
+    assert not is_running(pid)
+    assert notes.losses == []
+
+
+@pytest.mark.requirement("STD-06")
+@pytest.mark.pitfall("7")
+def test_a_server_that_ignores_the_end_of_its_input_is_asked_to_terminate(tmp_path: Path) -> None:
+    file = tmp_path / "end"
+    code = f"""
+import os, signal, sys
+def end(*_):
+    open({str(file)!r}, "w").write("terminated")
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+{DEAF}{PAUSE}"""
+    with running(python(code, grace=(0.05, PATIENCE))) as (_, notes):
+        notes.wait_frames(1)
+    assert file.read_text() == "terminated"
+
+
+@pytest.mark.requirement("STD-06")
+@pytest.mark.pitfall("7")
+def test_a_server_that_ignores_everything_is_killed_with_its_children() -> None:
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    code = f"import signal\n{ignore}\n{grandchild(ignore)}{PAUSE}"
+    with running(python(code, grace=(0.05, 0.05))) as (transport, notes):
+        child, pid = child_of(notes), pid_of(transport)
+    assert not is_running(pid)
+    assert wait_gone(child)
+
+
+@pytest.mark.pitfall("7")
+@pytest.mark.parametrize("ignoring", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
+def test_what_a_wrapper_leaves_behind_is_killed(ignoring: str) -> None:
+    code = f"{grandchild(ignoring)}sys.stdin.read()"
+    with running(python(code, grace=(PATIENCE, 0.05))) as (_, notes):
+        child = child_of(notes)
+    assert wait_gone(child)
+    assert notes.losses == []
+
+
+@pytest.mark.pitfall("7")
+@pytest.mark.parametrize("can_nudge", [True, False])
+def test_a_process_that_escaped_with_the_pipes_does_not_hold_the_reader(
+    can_nudge: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not can_nudge:
+        monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._nudge", lambda *_: False)
+    code = f"{grandchild(start_new_session=True)}sys.stdin.read()"
+    with running(python(code, grace=(PATIENCE, 0.05))) as (_, notes):
+        child = child_of(notes)
+    try:
+        assert threads() == []
+        assert is_running(child)
+    finally:
+        kill(child)
+        assert wait_gone(child)
+
+
+@pytest.mark.pitfall("7")
+def test_an_escaped_process_that_writes_for_ever_does_not_hold_the_reader() -> None:
+    flood = """
+import os
+os.write(1, b'{"child":%d}\\n' % os.getpid())
+while True:
+    os.write(1, b'{}\\n' * 1000)
+    os.write(2, b'noise\\n' * 1000)
+"""
+    code = (
+        "import subprocess, sys\n"
+        f"subprocess.Popen([sys.executable, '-I', '-S', '-c', {flood!r}], start_new_session=True)\n"
+        "sys.stdin.read()"
+    )
+    with running(python(code, grace=(PATIENCE, 0.05), stderr="devnull")) as (_, notes):
+        child = child_of(notes)
+    assert threads() == []
+    assert wait_gone(child)  # its pipes are closed: it gets a signal
+
+
+@pytest.mark.pitfall("7")
+def test_a_server_that_flushes_much_output_at_its_end_can_end(tmp_path: Path) -> None:
+    file = tmp_path / "end"
+    code = f"""
+import sys
+sys.stdin.read()
+sys.stdout.write("x" * 5_000_000 + "\\n{{}}\\n")
+sys.stdout.flush()
+open({str(file)!r}, "w").write("flushed")
+"""
+    with running(python(code, grace=(PATIENCE, 0.0))) as (_, notes):
+        pass
+    assert file.read_text() == "flushed"
+    assert notes.frames == []
+
+
+@pytest.mark.pitfall("1", "6")
+@pytest.mark.parametrize("where", ["receive", "lost", "stderr"])
+def test_the_transport_can_be_closed_on_its_own_threads(where: str) -> None:
+    notes = Notes()
+    closed = threading.Event()
+    opened = threading.Event()
+
+    def close(*_: object) -> None:
+        assert opened.wait(PATIENCE)
+        transport.close(Deadline(PATIENCE))
+        closed.set()
+
+    code = "import sys\nsys.stdout.write('{}\\n')\nsys.stdout.flush()\n"
+    if where == "receive":
+        notes.on_receive = close
+    elif where == "lost":
+        notes.on_lost = close
+    else:
+        code += "print('closing', file=sys.stderr)\n"
+    code += "" if where == "lost" else "sys.stdin.read()"
+    sink = close if where == "stderr" else "log"
+    transport = StdioTransport(python(code, stderr=sink))
+    transport.open(notes, Deadline(PATIENCE))
+    opened.set()
+    assert closed.wait(PATIENCE)
+    transport.close(Deadline(PATIENCE))
+    with pytest.raises(ClosedError):
+        transport.send(frame())
+
+
+@pytest.mark.pitfall("1")
+def test_many_threads_may_close_at_once_and_each_finds_it_closed() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(5):
+            with running(python(ECHO)) as (transport, notes):
+                pid, start = pid_of(transport), threading.Barrier(8)
+                still: list[bool] = []
+
+                def close(
+                    transport: StdioTransport = transport,
+                    pid: int = pid,
+                    start: threading.Barrier = start,
+                    still: list[bool] = still,
+                ) -> None:
+                    start.wait(PATIENCE)
+                    transport.close(Deadline(PATIENCE))
+                    still.append(is_running(pid))
+
+                closers = [threading.Thread(target=close) for _ in range(8)]
+                for closer in closers:
+                    closer.start()
+                for closer in closers:
+                    closer.join(PATIENCE)
+                assert still == [False] * 8
+                assert notes.losses == []
+    finally:
+        sys.setswitchinterval(before)
+
+
+@pytest.mark.pitfall("7")
+def test_a_server_closed_while_it_is_opening_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = _process.start
+
+    def close_meanwhile(*args: object) -> object:
+        closer = threading.Thread(target=transport.close, args=(Deadline(0),))
+        closer.start()
+        closer.join(PATIENCE)
+        return start(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("syncmcp.transports.stdio.start", close_meanwhile)
+    transport = StdioTransport(python(ECHO))
+    with pytest.raises(ClosedError):
+        transport.open(Notes(), Deadline(PATIENCE))
+    assert threads() == []
+
+
+@pytest.mark.pitfall("6")
+def test_closing_with_no_time_left_kills_at_once() -> None:
+    started = time.monotonic()
+    with running(python(f"{DEAF}{PAUSE}", grace=(60, 60)), close=0) as (transport, notes):
+        notes.wait_frames(1)
+        pid = pid_of(transport)
+    assert not is_running(pid)
+    assert time.monotonic() - started < PATIENCE
+
+
+@pytest.mark.pitfall("4", "6")
+def test_closing_ends_by_its_deadline_though_nothing_yields() -> None:
+    release = threading.Event()
+    entered = threading.Event()
+
+    def stuck(_: str) -> None:
+        entered.set()
+        release.wait(PATIENCE)
+
+    ignore = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    code = f"{ignore}import sys\nprint('x', file=sys.stderr, flush=True)\n{PAUSE}"
+    with running(python(code, stderr=stuck, grace=(60, 60)), close=0.5) as (transport, _):
+        assert entered.wait(PATIENCE)
+        started = time.monotonic()
+        transport.close(Deadline(0.5))
+        assert time.monotonic() - started < 5
+        assert not is_running(pid_of(transport))
+    release.set()
+
+
+@pytest.mark.pitfall("9", "7")
+def test_ctrl_c_while_closing_leaves_no_server_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(process: Any, timeout: float | None) -> int | None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with running(python(f"{DEAF}{PAUSE}")) as (transport, notes):
+        notes.wait_frames(1)
+        pid = pid_of(transport)
+        monkeypatch.setattr("syncmcp.transports._posix.PosixProcess.wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            transport.close(Deadline(PATIENCE))
+        assert not is_running(pid)
+        assert threads() == []
+
+
+@pytest.mark.pitfall("2", "7")
+def test_after_many_deaths_nothing_runs_or_stays() -> None:
+    for number in range(40):
+        with running(python("import os\nos.write(1, b'{}\\n')\nimport signal\nsignal.pause()")) as (
+            transport,
+            notes,
+        ):
+            notes.wait_frames(1)
+            kill(pid_of(transport))
+            notes.wait_lost()
+            if number == 0:
+                cpu = time.process_time()
+                threading.Event().wait(0.5)  # measures idling: nothing is waited for
+                assert time.process_time() - cpu < 0.1
+    assert threads() == []
+
+
+PROGRAM = """
+import os, signal, subprocess, sys, threading, time
+from syncmcp._threads import Deadline
+from syncmcp.config import Stdio
+from syncmcp.errors import ForkedError
+from syncmcp.transports.stdio import StdioTransport
+from tests.transports._stdio import (
+    ECHO, Notes, frame, is_running, pid_of, python, running, wait_gone
+)
+notes = Notes()
+transport = StdioTransport(python(ECHO))
+transport.open(notes, Deadline(10))
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that has a transport open, in a session of its own."""
+    root = Path(__file__).parents[2]
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", PROGRAM + code],
+        check=False,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.pitfall("7", "H12")
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_server_ends_with_a_parent_that_had_no_time_to_close(end: str) -> None:
+    done = run(
+        f"""
+sleeper = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, close_fds=False,
+    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print(pid_of(transport), sleeper.pid, flush=True)
+{end}
+"""
+    )
+    server, sleeper = map(int, done.stdout.split())
+    try:
+        assert wait_gone(server), done.stderr
+        assert is_running(sleeper)
+    finally:
+        kill(sleeper)
+
+
+@pytest.mark.pitfall("6")
+def test_a_program_that_never_closes_ends_and_so_does_its_server() -> None:
+    started = time.monotonic()
+    done = run("print(pid_of(transport))")
+    assert time.monotonic() - started < 15
+    assert done.returncode == 0, done.stderr
+    assert wait_gone(int(done.stdout))
+
+
+@pytest.mark.pitfall("6", "H8")
+def test_the_transport_can_be_closed_at_interpreter_exit() -> None:
+    done = run(
+        """
+import atexit
+def finish():
+    transport.send(frame())
+    notes.wait_frames(1)
+    transport.close(Deadline(10))
+    print("closed", is_running(pid))
+pid = pid_of(transport)
+atexit.register(finish)
+"""
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("closed False\n", "", 0)
+
+
+@pytest.mark.pitfall("32", "H12")
+def test_a_forked_child_neither_holds_nor_hurts_the_server() -> None:
+    done = run(
+        """
+ready, release = os.pipe(), os.pipe()
+child = os.fork()
+if not child:
+    os.close(release[1])
+    transport.close(Deadline(10))
+    try:
+        transport.send(frame())
+    except ForkedError:
+        os.write(ready[1], b"refused")
+    with running(python(ECHO)) as (own, heard):
+        own.send(frame())
+        heard.wait_frames(1)
+    os.read(release[0], 1)
+    os._exit(0)
+print(os.read(ready[0], 7))
+server = pid_of(transport)
+transport.send(frame())
+print(notes.wait_frames(1))
+transport.close(Deadline(30))
+print(is_running(server))
+os.close(release[1])
+print(os.waitpid(child, 0)[1])
+"""
+    )
+    assert done.stdout.splitlines() == ["b'refused'", "[b'{\"id\":1}']", "False", "0"], done.stderr
+
+
+@pytest.mark.pitfall("H12")
+def test_a_server_sees_the_end_of_its_input_though_a_forked_child_lives_on() -> None:
+    done = run(
+        """
+release = os.pipe()
+child = os.fork()
+if not child:
+    os.close(release[1])
+    os.read(release[0], 1)
+    os._exit(0)
+transport._outbox.close()
+print(notes.wait_lost().exit_code)
+transport.close(Deadline(10))
+os.close(release[1])
+os.waitpid(child, 0)
+"""
+    )
+    assert done.stdout.splitlines() == ["0"], done.stderr
+
+
+@pytest.mark.pitfall("9")
+def test_ctrl_c_at_the_terminal_does_not_reach_the_server() -> None:
+    controller, terminal = pty.openpty()
+    try:
+        root = Path(__file__).parents[2]
+        code = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+foreground = os.tcgetpgrp(0)
+server = StdioTransport(python(ECHO))
+server.open(notes, Deadline(10))
+try:
+    print("ready", flush=True)
+    threading.Event().wait(30)
+except KeyboardInterrupt:
+    server.send(frame())
+    print(notes.wait_frames(1), os.tcgetpgrp(0) == foreground, flush=True)
+server.close(Deadline(10))
+transport.close(Deadline(10))
+"""
+        program = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM + code],
+            cwd=root,
+            stdin=terminal,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        with program:
+            assert program.stdout is not None
+            assert program.stderr is not None
+            assert program.stdout.readline() == "ready\n"
+            os.write(controller, b"\x03")
+            assert program.stdout.readline() == "[b'{\"id\":1}'] True\n", program.stderr.read()
+            assert program.wait(PATIENCE) == 0
+    finally:
+        os.close(controller)
+        os.close(terminal)

@@ -1,0 +1,175 @@
+"""How a server is started: where its command is looked for, what environment it gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from syncmcp._threads import Deadline
+from syncmcp.config import Stdio
+from syncmcp.errors import ConnectFailed, RequestTimeout, UsageError
+from syncmcp.transports._process import environment, search_path
+from syncmcp.transports.stdio import StdioTransport
+from tests.transports._stdio import ECHO, Notes, python, running, threads
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHOW_ENVIRONMENT = """
+import json, os, sys
+print(json.dumps(dict(os.environ)), flush=True)
+sys.stdin.read()
+"""
+
+
+def environment_of(**options: Any) -> dict[str, str]:
+    with running(python(SHOW_ENVIRONMENT, **options)) as (_, notes):
+        shown: dict[str, str] = json.loads(notes.wait_frames(1)[0])
+    shown.pop("LC_CTYPE", None)  # Python sets it by itself
+    return shown
+
+
+def opening_fails(config: Stdio) -> ConnectFailed:
+    with pytest.raises(ConnectFailed) as caught:
+        StdioTransport(config).open(Notes(), Deadline(5))
+    assert threads() == []
+    assert caught.value.delivery == "not_sent"
+    return caught.value
+
+
+@pytest.mark.pitfall("26")
+@pytest.mark.requirement("STD-10")
+def test_a_server_gets_what_programs_need_and_what_the_caller_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THIS_PROGRAM", "canary")
+    monkeypatch.setenv("HOME", "/somewhere")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("SHELL", "() { echo; }")
+    monkeypatch.setenv("TERM", "dumb")
+    got = environment_of(env={"API_TOKEN": "given", "TERM": "xterm"})
+    assert "SECRET_OF_THIS_PROGRAM" not in got
+    assert "SHELL" not in got
+    assert got["PATH"] == os.environ["PATH"]
+    assert (got["HOME"], got["LC_ALL"]) == ("/somewhere", "C.UTF-8")
+    assert (got["API_TOKEN"], got["TERM"]) == ("given", "xterm")
+
+
+@pytest.mark.pitfall("26")
+def test_everything_or_nothing_can_be_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANYTHING", "at all")
+    assert environment_of(inherit_env="all")["ANYTHING"] == "at all"
+    assert environment_of(inherit_env="none", env={"ONLY": "this"}) == {"ONLY": "this"}
+
+
+@pytest.mark.pitfall("26")
+def test_on_windows_names_differ_by_more_than_case() -> None:
+    own = {"Path": "a", "SystemRoot": "b", "SECRET": "c", "HOME": "d"}
+    assert environment({}, "safe", own, windows=True) == {"Path": "a", "SystemRoot": "b"}
+    given = environment({"PATH": "x"}, "safe", own, windows=True)
+    assert given == {"PATH": "x", "SystemRoot": "b"}
+    assert search_path({"Path": "a"}, windows=True) == "a"
+    assert search_path({}, windows=True) == os.defpath
+
+
+@pytest.mark.pitfall("8", "26")
+def test_a_command_that_is_nowhere_is_reported_with_the_path_that_was_searched() -> None:
+    error = opening_fails(Stdio("no-such-command", env={"PATH": "/here:/there"}))
+    assert "command not found: 'no-such-command'; PATH searched: /here:/there" in str(error)
+    assert isinstance(error.__cause__, FileNotFoundError)
+    assert "PATH" not in str(opening_fails(Stdio("/no/such/command")))
+
+
+@pytest.mark.pitfall("26")
+def test_a_command_is_looked_up_on_the_path_of_the_server(tmp_path: Path) -> None:
+    script = tmp_path / "our-server"
+    script.write_text("#!/bin/sh\necho '{\"found\":true}'\nread line\n")
+    script.chmod(0o755)
+    with running(Stdio("our-server", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})) as (_, notes):
+        assert notes.wait_frames(1) == [b'{"found":true}']
+
+
+@pytest.mark.pitfall("26")
+def test_a_command_with_a_directory_is_relative_to_the_directory_of_the_server(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "server.sh"
+    script.write_text("#!/bin/sh\necho '{}'\nread line\n")
+    script.chmod(0o755)
+    with running(Stdio("./server.sh", cwd=tmp_path)) as (_, notes):
+        notes.wait_frames(1)
+
+
+@pytest.mark.pitfall("8")
+def test_a_file_that_is_no_program_is_another_error(tmp_path: Path) -> None:
+    script = tmp_path / "plain"
+    script.write_text("text")
+    for config in (Stdio("plain", env={"PATH": str(tmp_path)}), Stdio(script)):
+        error = opening_fails(config)
+        assert "not executable" in str(error)
+        assert isinstance(error.__cause__, PermissionError)
+    script.chmod(0o755)
+    error = opening_fails(Stdio(script))
+    assert "could not be run" in str(error)
+    assert isinstance(error.__cause__, OSError)
+
+
+@pytest.mark.pitfall("8")
+def test_a_bad_working_directory_is_another_error(tmp_path: Path) -> None:
+    error = opening_fails(python(ECHO, cwd=tmp_path / "missing"))
+    assert "working directory" in str(error)
+    assert isinstance(error.__cause__, FileNotFoundError)
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    error = opening_fails(python(ECHO, cwd=plain))
+    assert "working directory" in str(error)
+    assert isinstance(error.__cause__, NotADirectoryError)
+
+
+def test_a_file_for_stderr_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    error = opening_fails(python(ECHO, stderr=tmp_path))
+    assert "stderr" in str(error)
+    assert isinstance(error.__cause__, IsADirectoryError)
+
+
+def test_what_no_process_can_take_is_the_mistake_of_the_caller() -> None:
+    with pytest.raises(UsageError) as caught:
+        StdioTransport(python(ECHO, env={"A": "x\0y"})).open(Notes(), Deadline(5))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_no_server_is_started_when_no_time_is_left() -> None:
+    with pytest.raises(RequestTimeout) as caught:
+        StdioTransport(python(ECHO)).open(Notes(), Deadline(0))
+    assert (caught.value.kind, caught.value.delivery) == ("open", "not_sent")
+
+
+@pytest.mark.pitfall("7")
+@pytest.mark.parametrize("started", [0, 1])
+def test_a_server_whose_threads_cannot_be_started_does_not_stay(
+    started: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, left = threading.Thread.start, [started]
+
+    def refuse(thread: threading.Thread) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(ConnectFailed) as caught:
+        StdioTransport(python(ECHO)).open(Notes(), Deadline(5))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.pitfall("26")
+def test_no_shell_reads_the_arguments() -> None:
+    code = "import json, sys\nprint(json.dumps({'args': sys.argv[1:]}), flush=True)"
+    args = ["$HOME; `id` | > 'x'", "", "a b"]
+    with running(python(code, *args)) as (_, notes):
+        assert json.loads(notes.wait_frames(1)[0]) == {"args": args}

@@ -1,0 +1,348 @@
+"""What comes from a server: frames, noise, stderr, its death."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import random
+import sys
+import threading
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import pytest
+
+from syncmcp._threads import Deadline
+from syncmcp.errors import ConnectionLost, LimitExceeded
+from syncmcp.transports._lines import Cut, Lines
+from syncmcp.transports._stderr import StderrSink
+from syncmcp.transports.stdio import StdioTransport
+from tests.transports._stdio import (
+    ECHO,
+    PATIENCE,
+    Notes,
+    frame,
+    kill,
+    pid_of,
+    python,
+    running,
+    wait_gone,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def writes(data: bytes) -> str:
+    """A server that writes `data` to stdout, then waits for the end of its input."""
+    return f"import sys\nsys.stdout.buffer.write({data!r})\nsys.stdout.flush()\nsys.stdin.read()"
+
+
+@pytest.mark.requirement("STD-11")
+def test_a_frame_goes_out_and_the_answer_comes_back() -> None:
+    with running(python(ECHO)) as (transport, notes):
+        transport.send(frame(b'{"id":1}'))
+        assert notes.wait_frames(1) == [b'{"id":1}']
+        transport.post(frame(b'{"method":"x"}', None))
+        assert notes.wait_frames(2)[1] == b'{"method":"x"}'
+    assert notes.losses == []
+
+
+@pytest.mark.requirement("STD-09")
+def test_the_server_outlives_the_thread_that_opened_it() -> None:
+    notes = Notes()
+    transport = StdioTransport(python(ECHO))
+    opener = threading.Thread(target=transport.open, args=(notes, Deadline(PATIENCE)))
+    opener.start()
+    opener.join(PATIENCE)
+    transport.send(frame())
+    assert notes.wait_frames(1) == [b'{"id":1}']
+    transport.close(Deadline(PATIENCE))
+
+
+@pytest.mark.pitfall("12")
+def test_noise_on_stdout_is_skipped_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    noise = b"Welcome!\n\n\r\n  \n[INFO] ready\n\xff\xfe\xfa\n[1]\n"
+    caplog.set_level(logging.DEBUG, "syncmcp.stdio")
+    data = noise + b'{"id":1}\r\n [{"id":2}]\n {"id":"\xe2\x80\xa8"}\n'
+    with running(python(writes(data))) as (transport, notes):
+        assert notes.wait_frames(3) == [b'{"id":1}', b' [{"id":2}]', b' {"id":"\xe2\x80\xa8"}']
+        assert transport.noise == 4
+    levels = [record.levelname for record in caplog.records if record.name == "syncmcp.stdio"]
+    assert levels == ["WARNING", "DEBUG", "DEBUG", "DEBUG"]
+    assert "Welcome!" in caplog.text
+
+
+@pytest.mark.pitfall("12")
+def test_a_secret_in_a_noisy_line_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    code = writes(b"using s3cr3t-canary\n{}\n")
+    with running(python(code, env={"KEY": "s3cr3t-canary"})) as (_, notes):
+        notes.wait_frames(1)
+    assert "using" in caplog.text
+    assert "s3cr3t-canary" not in caplog.text
+
+
+@pytest.mark.pitfall("12")
+@pytest.mark.parametrize("first", [b'{"id":1}', b'[{"id":1}]'])
+def test_a_byte_order_mark_before_the_first_message_is_dropped(first: bytes) -> None:
+    with running(python(writes(b"\xef\xbb\xbf" + first + b"\n"))) as (transport, notes):
+        assert notes.wait_frames(1) == [first]
+        assert transport.noise == 0
+
+
+@pytest.mark.pitfall("12")
+def test_a_line_of_50_megabytes_is_skipped_without_being_kept() -> None:
+    code = """
+import sys
+for _ in range(50):
+    sys.stdout.write("x" * 1_000_000)
+sys.stdout.write('\\n{"id":1}\\n')
+sys.stdout.flush()
+sys.stdin.read()
+"""
+    tracemalloc.start()
+    try:
+        with running(python(code, max_frame=1_000_000)) as (transport, notes):
+            assert notes.wait_frames(1) == [b'{"id":1}']
+            assert transport.noise == 1
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.pitfall("12")
+def test_a_message_longer_than_the_bound_ends_the_connection_with_its_name() -> None:
+    code = writes(b'{"text":"' + b"x" * 2000 + b'"}\n{"id":2}\n')
+    with running(python(code, max_frame=1000)) as (_, notes):
+        error = notes.wait_lost()
+        assert isinstance(error, LimitExceeded)
+        assert "max_frame" in str(error)
+        assert notes.frames == []
+
+
+def test_a_message_of_exactly_the_bound_is_taken() -> None:
+    body = b'{"text":"' + b"x" * 989 + b'"}'
+    with running(python(writes(body + b"\r\n"), max_frame=1000)) as (_, notes):
+        assert notes.wait_frames(1) == [body]
+
+
+@pytest.mark.pitfall("12")
+@pytest.mark.parametrize(("last", "taken"), [(b'{"id":2}', True), (b'{"id":2,"resu', False)])
+def test_a_last_line_without_its_end_counts_only_if_it_is_whole(last: bytes, taken: bool) -> None:
+    code = f"import os\nos.write(1, {b'{}' + bytes([10]) + last!r})"
+    with running(python(code)) as (transport, notes):
+        error = notes.wait_lost()
+        assert isinstance(error, ConnectionLost)
+        assert notes.frames == ([b"{}", last] if taken else [b"{}"])
+        assert transport.noise == (0 if taken else 1)
+
+
+def test_lines_do_not_depend_on_how_the_bytes_are_cut_up() -> None:
+    seed = random.randrange(2**32)
+    chance = random.Random(seed)
+    for _ in range(300):
+        data = bytes(chance.choice(b"ab\r\n") for _ in range(chance.randrange(60)))
+        lines = Lines(8)
+        got: list[bytes] = []
+        left = data
+        while left:
+            size = chance.randrange(1, 9)
+            got += lines.feed(left[:size])
+            left = left[size:]
+        *whole, rest = data.split(b"\n")
+        wanted = [line[:-1] if line.endswith(b"\r") else line for line in whole]
+        cut = [isinstance(line, Cut) for line in got[: len(wanted)]]
+        assert [line[:8] for line in wanted] == got[: len(wanted)], f"seed {seed}"
+        assert cut == [len(line) > 8 for line in wanted], f"seed {seed}"
+        if len(rest) <= 8:
+            assert lines.rest() == rest, f"seed {seed}"
+
+
+@pytest.mark.pitfall("10")
+@pytest.mark.parametrize("newline", ["\\n", ""])
+def test_a_megabyte_on_stderr_does_not_stop_the_answer(newline: str) -> None:
+    code = f"""
+import sys
+for line in sys.stdin:
+    for number in range(10_000):
+        sys.stderr.write(f"{{number:05}}" + "e" * 100 + "{newline}")
+    sys.stderr.flush()
+    sys.stdout.write(line)
+    sys.stdout.flush()
+    sys.exit(4)
+"""
+    with running(python(code)) as (transport, notes):
+        transport.send(frame())
+        assert notes.wait_frames(1) == [b'{"id":1}']
+        error = notes.wait_lost()
+        assert isinstance(error, ConnectionLost)
+        assert error.stderr_tail.endswith("09999" + "e" * 100)
+        assert len(error.stderr_tail) <= 4096
+        assert error.stderr_tail.count("\n") < 20
+
+
+@pytest.mark.pitfall("10")
+def test_stderr_without_a_newline_takes_little_memory() -> None:
+    sink = StderrSink("devnull", "test", ())
+    tracemalloc.start()
+    try:
+        for _ in range(64):
+            sink.feed(b"x" * 100_000)
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert sink.tail() == "x" * 4096
+
+
+@pytest.mark.requirement("STD-03")
+def test_text_on_stderr_is_not_an_error() -> None:
+    code = "import sys\nprint('ERROR: fatal', file=sys.stderr, flush=True)" + ECHO
+    seen: list[str] = []
+    said = threading.Event()
+
+    def sink(line: str) -> None:
+        seen.append(line)
+        said.set()
+
+    with running(python(code, stderr=sink)) as (transport, notes):
+        assert said.wait(PATIENCE)
+        transport.send(frame())
+        notes.wait_frames(1)
+    assert seen == ["ERROR: fatal"]
+    assert (notes.losses, notes.failures, transport.noise) == ([], [], 0)
+
+
+@pytest.mark.pitfall("10", "5")
+def test_the_stderr_tail_tells_no_secret() -> None:
+    code = "import os, sys\nsys.exit('key ' + os.environ['KEY'] + ' Bearer abcdefgh refused')"
+    with running(python(code, env={"KEY": "s3cr3t-canary"})) as (_, notes):
+        error = notes.wait_lost()
+        assert isinstance(error, ConnectionLost)
+        assert error.stderr_tail == "key *** Bearer *** refused"
+        assert "s3cr3t-canary" not in str(error)
+
+
+@pytest.mark.pitfall("11")
+@pytest.mark.parametrize("target", ["log", "inherit", "devnull"])
+@pytest.mark.parametrize("own", [None, io.StringIO()])
+def test_no_real_stderr_is_needed(
+    target: str,
+    own: io.StringIO | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(sys, "stderr", own)
+    code = "import sys\nsys.exit('last words')"
+    with running(python(code, stderr=target)) as (_, notes):
+        error = notes.wait_lost()
+        assert isinstance(error, ConnectionLost)
+        assert error.stderr_tail == "last words"
+    assert [record.levelname for record in caplog.records if record.levelname == "ERROR"] == []
+    if own is not None and target == "inherit":
+        assert own.getvalue() == "last words\n"
+
+
+def test_stderr_goes_to_the_log_redacted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "syncmcp.stderr")
+    code = "import sys\nsys.exit('with s3cr3t-canary')"
+    with running(python(code, env={"KEY": "s3cr3t-canary"})) as (_, notes):
+        notes.wait_lost()
+    assert [record.getMessage().endswith("with ***") for record in caplog.records] == [True]
+
+
+def test_stderr_is_appended_to_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "stderr.txt"
+    file.write_text("before\n")
+    with running(python("import sys\nsys.exit('after')", stderr=file)) as (_, notes):
+        notes.wait_lost()
+    assert file.read_text() == "before\nafter\n"
+
+
+@pytest.mark.pitfall("10")
+def test_a_stderr_function_that_raises_is_dropped_and_the_draining_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls: list[str] = []
+
+    def sink(line: str) -> None:
+        calls.append(line)
+        raise ValueError("no")
+
+    code = "import sys\nfor _ in range(30000): print('noise', file=sys.stderr)\n" + ECHO
+    with running(python(code, stderr=sink)) as (transport, notes):
+        transport.send(frame())
+        assert notes.wait_frames(1)
+    assert calls == ["noise"]
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+
+
+@pytest.mark.pitfall("5")
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", -9)])
+def test_a_death_is_told_once_with_exit_code_and_last_words(end: str, code: int) -> None:
+    server = f"import os, sys\nos.write(2, b'dying')\nsys.stdin.readline()\n{end}"
+    with running(python(server)) as (transport, notes):
+        transport.send(frame())
+        error = notes.wait_lost()
+        assert isinstance(error, ConnectionLost)
+        assert (error.exit_code, error.stderr_tail, error.delivery) == (code, "dying", "unknown")
+    assert len(notes.losses) == 1
+
+
+@pytest.mark.pitfall("5")
+def test_a_killed_server_is_told_though_its_child_holds_the_pipes() -> None:
+    code = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
+print('{"child":%d}' % child.pid, flush=True)
+sys.stdin.read()
+"""
+    with running(python(code)) as (transport, notes):
+        child = json.loads(notes.wait_frames(1)[0])["child"]
+        kill(pid_of(transport))
+        error = notes.wait_lost()
+        assert isinstance(error, ConnectionLost)
+        assert error.exit_code == -9
+    assert wait_gone(child)
+
+
+def test_what_a_dead_server_had_written_is_still_received() -> None:
+    code = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
+for number in range(5000):
+    sys.stdout.write('{"id":%d}\\n' % number)
+"""
+    with running(python(code)) as (_, notes):
+        notes.wait_lost()
+        assert len(notes.frames) == 5000
+
+
+@pytest.mark.pitfall("5")
+def test_a_server_that_closes_its_stdout_and_stays_is_lost_too() -> None:
+    with running(python("import os, sys\nos.close(1)\nsys.stdin.read()")) as (_, notes):
+        error = notes.wait_lost()
+        assert isinstance(error, ConnectionLost)
+        assert error.exit_code is None
+
+
+@pytest.mark.parametrize("without", ["nudge", "pidfd"])
+def test_systems_with_fewer_means_get_the_same_news(
+    without: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if without == "nudge":
+        monkeypatch.setattr("syncmcp.transports._posix.PosixProcess._nudge", lambda *_: False)
+    else:
+        monkeypatch.setattr("syncmcp.transports._posix._watch_exit", lambda _: None)
+    code = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
+sys.stdout.write(sys.stdin.readline())
+sys.exit(5)
+"""
+    with running(python(code)) as (transport, notes):
+        transport.send(frame())
+        assert notes.wait_frames(1) == [b'{"id":1}']
+        error = notes.wait_lost()
+        assert isinstance(error, ConnectionLost)
+        assert error.exit_code == 5

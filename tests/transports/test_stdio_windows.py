@@ -1,0 +1,185 @@
+"""What is decided on Windows, with stand-ins for its processes and jobs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from syncmcp._threads import Deadline
+from syncmcp.errors import UsageError
+from syncmcp.transports._process import make_pipes
+from syncmcp.transports._windows import WindowsProcess, check_arguments
+from syncmcp.transports.stdio import StdioTransport
+from tests.transports._stdio import PATIENCE, Notes, frame, python
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class FakeChild:
+    """A process that lives until it is killed, or until its test says that it ended."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.code = 0
+        self.kills = 0
+
+    def poll(self) -> int | None:
+        return self.code if self.ended.is_set() else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self.ended.wait(timeout):
+            raise subprocess.TimeoutExpired("fake", timeout or 0)
+        return self.code
+
+    def kill(self) -> None:
+        self.kills += 1
+        self.code = 1
+        self.ended.set()
+
+
+class FakeJob:
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.terminated = 0
+        self.closed = 0
+
+    def terminate(self) -> None:
+        self.terminated += 1
+        self.server.child.kill()
+        self.server.end()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Server:
+    """The other ends of the pipes, and an echo that runs until its input ends."""
+
+    def __init__(self, *, obedient: bool = True) -> None:
+        self.child = FakeChild()
+        self.job = FakeJob(self)
+        self.ours, (self.stdin, self.stdout, self.stderr) = make_pipes()
+        self.lock = threading.Lock()
+        self.open = True
+        self.obedient = obedient
+        self.thread = threading.Thread(target=self.echo)
+        self.thread.start()
+
+    def echo(self) -> None:
+        while data := os.read(self.stdin, 65536):
+            os.write(self.stdout, data)
+        if self.obedient:
+            self.end()
+            self.child.ended.set()
+
+    def end(self) -> None:
+        with self.lock:
+            if self.open:
+                self.open = False
+                os.close(self.stdout)
+                os.close(self.stderr)
+
+    def process(self, *, job: bool = True) -> WindowsProcess:
+        return WindowsProcess(self.child, self.job if job else None, *self.ours)
+
+    def finish(self) -> None:
+        self.thread.join(PATIENCE)
+        self.end()
+        os.close(self.stdin)
+
+
+@pytest.fixture(params=[True, False], ids=["obedient", "deaf"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    server = Server(obedient=request.param)
+    yield server
+    server.finish()
+
+
+@pytest.mark.pitfall("7")
+def test_a_job_ends_the_tree_of_a_server_that_does_not_end_by_itself(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = server.process()
+    monkeypatch.setattr("syncmcp.transports.stdio.start", lambda *_: process)
+    notes = Notes()
+    transport = StdioTransport(python("", grace=(0.05 if not server.obedient else PATIENCE, 0.05)))
+    transport.open(notes, Deadline(PATIENCE))
+    transport.send(frame())
+    assert notes.wait_frames(1) == [b'{"id":1}']
+    transport.close(Deadline(PATIENCE))
+    # What a server that ended left behind is ended too: hence never none.
+    assert server.job.terminated >= 1
+    assert server.job.closed == 1
+    assert notes.losses == []
+
+
+@pytest.mark.pitfall("5")
+def test_a_death_shows_when_the_pipes_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    process = server.process()
+    monkeypatch.setattr("syncmcp.transports.stdio.start", lambda *_: process)
+    notes = Notes()
+    transport = StdioTransport(python(""))
+    transport.open(notes, Deadline(PATIENCE))
+    os.write(server.stderr, b"crash")
+    server.child.code = 7
+    server.child.ended.set()
+    server.end()
+    error: Any = notes.wait_lost()
+    assert (error.exit_code, error.stderr_tail) == (7, "crash")
+    transport.close(Deadline(PATIENCE))
+    server.finish()
+
+
+def test_without_a_job_the_server_alone_is_killed_and_only_while_it_lives() -> None:
+    server = Server()
+    process = server.process(job=False)
+    process.terminate()
+    process.kill()
+    assert server.child.kills == 1
+    assert process.wait(0) == 1
+    process.close_input()
+    process.close_output()
+    process.close_errors()
+    process.release()
+    server.finish()
+
+
+def test_waiting_for_a_server_that_lives_gives_nothing() -> None:
+    server = Server()
+    process = server.process()
+    assert process.wait(0) is None
+    process.close_input()
+    assert process.wait(PATIENCE) == 0
+    process.end_output()
+    process.end_errors()
+    process.end_input()
+    assert (process.read_output(), process.read_errors()) == (b"", b"")
+    assert process.wait_writable() is False
+    process.close_output()
+    process.close_errors()
+    server.finish()
+
+
+@pytest.mark.pitfall("26")
+@pytest.mark.parametrize("argument", ["a&calc", "%PATH%", 'a"b', "x|y", "a\nb", "a^b", "!x!"])
+def test_a_batch_file_gets_no_argument_that_its_interpreter_would_act_on(argument: str) -> None:
+    with pytest.raises(ValueError, match="batch file"):
+        check_arguments(["C:\\npx.CMD", "fine", argument])
+    check_arguments(["C:\\node.exe", argument])
+    check_arguments(["C:\\npx.cmd", "-y", "@scope/server", "C:\\Program Files\\x"])
+
+
+def test_such_an_argument_is_the_mistake_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(argv: tuple[str, ...], *_: object) -> WindowsProcess:
+        check_arguments(["npx.cmd", *argv[1:]])
+        raise AssertionError("not refused")
+
+    monkeypatch.setattr("syncmcp.transports.stdio.start", start)
+    with pytest.raises(UsageError, match="batch file"):
+        StdioTransport(python("a & b")).open(Notes(), Deadline(PATIENCE))

@@ -1,0 +1,364 @@
+"""What goes to a server: whole frames, in order, and no sender ever waits for a slow one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from syncmcp._threads import Deadline
+from syncmcp.errors import ClosedError, ConnectionLost, LimitExceeded
+from syncmcp.transports._outbox import Outbox
+from syncmcp.transports.stdio import StdioTransport
+from tests.transports._stdio import (
+    ECHO,
+    PATIENCE,
+    Notes,
+    frame,
+    python,
+    running,
+    threads,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from syncmcp.errors import Delivery, McpError
+    from syncmcp.transports.base import Outgoing
+
+MEGABYTE = 1_000_000
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """A named pipe: a server that opens it waits until `release` opens it too."""
+    path = tmp_path / "gate"
+    os.mkfifo(path)
+    return path
+
+
+def release(gate: Path) -> None:
+    gate.write_bytes(b"")
+
+
+def reads_after(gate: Path) -> str:
+    """A server that reads nothing until the gate opens."""
+    return f"open({str(gate)!r}).read()\n" + ECHO
+
+
+def big(number: int) -> bytes:
+    return b'{"id":%d,"text":"%s"}' % (number, b"x" * MEGABYTE)
+
+
+@pytest.mark.requirement("STD-01", "STD-02")
+def test_a_server_gets_one_line_for_each_message_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "stdin"
+    code = f"import sys\nopen({str(file)!r}, 'wb').write(sys.stdin.buffer.read())"
+    with running(python(code)) as (transport, _):
+        transport.send(frame(b'{"id":1}'))
+        transport.post(frame(b'{"method":"x"}', None))
+    assert file.read_bytes() == b'{"id":1}\n{"method":"x"}\n'
+
+
+@pytest.mark.pitfall("4", "H13")
+def test_a_server_that_does_not_read_holds_nobody_up(gate: Path) -> None:
+    with running(python(reads_after(gate))) as (transport, notes):
+        frames = [frame(big(number), number) for number in range(4)]
+        for out in frames:
+            transport.send(out)
+        cancel = frame(b'{"method":"cancelled"}', None)
+        transport.post(cancel)
+        assert transport.withdraw(frames[3]) == "not_sent"
+        assert transport.withdraw(frames[3]) == "not_sent"
+        assert notes.frames == []
+        release(gate)
+        notes.until(lambda: notes.frames[-1:] == [cancel.body])
+        assert frames[3].body not in notes.frames
+
+
+@pytest.mark.pitfall("H13")
+def test_a_frame_half_written_when_it_is_withdrawn_is_completed(gate: Path) -> None:
+    with running(python(reads_after(gate))) as (transport, notes):
+        begun, waiting, last = frame(big(1) * 2), frame(big(2)), frame(b'{"id":3}')
+        for out in (begun, waiting, last):
+            transport.send(out)
+        assert transport.withdraw(begun) == "unknown"
+        assert transport.withdraw(waiting) == "not_sent"
+        release(gate)
+        assert notes.wait_frames(2) == [begun.body, last.body]
+        assert transport.withdraw(last) == "unknown"
+
+
+@pytest.mark.pitfall("H13")
+def test_frames_of_many_threads_neither_mix_nor_change_places(gate: Path) -> None:
+    senders, each = 8, 40
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with running(python(reads_after(gate))) as (transport, notes):
+            start = threading.Barrier(senders + 1)
+
+            def send(sender: int) -> None:
+                start.wait(PATIENCE)
+                for number in range(each):
+                    size = (number * 7919 * (sender + 1)) % 70_000
+                    body = b'{"s":%d,"n":%d,"x":"%s"}' % (sender, number, b"x" * size)
+                    transport.send(frame(body))
+
+            workers = [threading.Thread(target=send, args=(number,)) for number in range(senders)]
+            for worker in workers:
+                worker.start()
+            start.wait(PATIENCE)
+            release(gate)
+            for worker in workers:
+                worker.join(PATIENCE)
+            got = notes.wait_frames(senders * each)
+            assert transport.noise == 0
+    finally:
+        sys.setswitchinterval(before)
+    for sender in range(senders):
+        mine = [line for line in got if line.startswith(b'{"s":%d,' % sender)]
+        assert [int(line.split(b",")[1][4:]) for line in mine] == list(range(each))
+        assert all(line.endswith(b'"}') for line in mine)
+
+
+@pytest.mark.pitfall("H13")
+def test_what_waits_for_a_server_that_does_not_read_is_bounded(gate: Path) -> None:
+    with running(python(reads_after(gate), max_frame=MEGABYTE)) as (transport, _):
+        sent = []
+
+        def fill() -> None:
+            for number in range(20):
+                out = frame(big(number), number)
+                transport.send(out)
+                sent.append(out)
+
+        with pytest.raises(LimitExceeded, match="does not read") as caught:
+            fill()
+        assert caught.value.delivery == "not_sent"
+        assert 4 <= len(sent) <= 8
+        transport.withdraw(sent[-1])
+        transport.send(frame(b"{}"))
+        release(gate)
+
+
+def test_a_withdrawn_frame_is_never_written(tmp_path: Path) -> None:
+    file = tmp_path / "stdin"
+    code = f"import sys\nopen({str(file)!r}, 'wb').write(sys.stdin.buffer.read())"
+    with running(python(code)) as (transport, _):
+        out = frame(b'{"id":1}')
+        assert transport.withdraw(out) == "not_sent"
+        transport.send(out)
+        transport.send(frame(b'{"id":2}'))
+    assert file.read_bytes() == b'{"id":2}\n'
+
+
+@pytest.mark.pitfall("5")
+def test_a_frame_for_a_server_that_closed_its_stdin_was_not_sent() -> None:
+    code = "import os, signal\nos.close(0)\nos.write(1, b'{}\\n')\nsignal.pause()"
+    with running(python(code)) as (transport, notes):
+        notes.wait_frames(1)
+        for _ in range(2):
+            with pytest.raises(ConnectionLost) as caught:
+                transport.send(frame())
+            assert caught.value.delivery == "not_sent"
+            assert isinstance(caught.value.__cause__, BrokenPipeError)
+        assert notes.losses == []
+
+
+@pytest.mark.pitfall("5")
+def test_requests_that_waited_are_told_when_the_server_closes_its_stdin(gate: Path) -> None:
+    code = f"import os, signal\nopen({str(gate)!r}).read()\nos.close(0)\nsignal.pause()"
+    with running(python(code)) as (transport, notes):
+        begun, waiting, note = frame(big(1) * 2), frame(big(2)), frame(b"{}", None)
+        for out in (begun, waiting, note):
+            transport.send(out)
+        release(gate)
+        notes.until(lambda: len(notes.failures) == 2)
+        assert [(out, error.delivery) for out, error in notes.failures] == [  # type: ignore[attr-defined]
+            (begun, "unknown"),
+            (waiting, "not_sent"),
+        ]
+        assert [transport.withdraw(out) for out in (begun, waiting)] == ["unknown", "not_sent"]
+
+
+@pytest.mark.pitfall("5")
+def test_a_send_to_a_dead_server_says_how_it_died() -> None:
+    with running(python("import sys\nsys.exit('bye')")) as (transport, notes):
+        notes.wait_lost()
+        with pytest.raises(ConnectionLost) as caught:
+            transport.send(frame())
+        assert (caught.value.exit_code, caught.value.stderr_tail) == (1, "bye")
+        assert caught.value.delivery == "not_sent"
+
+
+def test_nothing_is_sent_before_opening_or_after_closing() -> None:
+    transport = StdioTransport(python(ECHO))
+    with pytest.raises(ClosedError):
+        transport.send(frame())
+    with running(python(ECHO)) as (transport, _):
+        pass
+    out = frame()
+    with pytest.raises(ClosedError):
+        transport.send(out)
+    assert transport.withdraw(out) == "not_sent"
+    with pytest.raises(ClosedError):
+        transport.open(Notes(), Deadline(1))
+
+
+@pytest.mark.pitfall("H8", "6")
+def test_a_thread_that_cannot_be_started_fails_the_send_and_not_the_close(
+    gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with running(python(reads_after(gate))) as (transport, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            errors = []
+            for body in (big(1) * 2, b"{}"):
+                with pytest.raises(ConnectionLost) as caught:
+                    transport.send(frame(body))
+                errors.append(caught.value.delivery)
+        assert errors == ["unknown", "not_sent"]
+        release(gate)
+
+
+def test_a_fast_server_needs_no_writer_thread() -> None:
+    with running(python(ECHO)) as (transport, notes):
+        for number in range(1, 50):
+            transport.send(frame())
+            notes.wait_frames(number)
+        assert sorted(thread.name.split("[")[0] for thread in threads()) == [
+            "syncmcp-read",
+            "syncmcp-stderr",
+        ]
+
+
+class FakeProcess:
+    """Takes writes as the test says: `sizes` tells how much of each is taken, then everything."""
+
+    def __init__(self, *sizes: int, writes_block: bool = False) -> None:
+        self.writes_block = writes_block
+        self.sizes = deque(sizes)
+        self.taken = b""
+        self.changed = threading.Condition()
+        self.writers: list[str] = []
+        self.on_write: Callable[[], None] = lambda: None
+        self.writable = threading.Event()
+        self.writable.set()
+        self.closed = 0
+        self.ended = False
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.writers.append(threading.current_thread().name)
+        action, self.on_write = self.on_write, lambda: None
+        action()
+        assert not self.closed
+        size = min(self.sizes.popleft(), len(data)) if self.sizes else len(data)
+        with self.changed:
+            self.taken += bytes(data[:size])
+            self.changed.notify_all()
+        return size
+
+    def wait_writable(self) -> bool:
+        assert self.writable.wait(PATIENCE)
+        return not self.ended
+
+    def end_input(self) -> None:
+        self.ended = True
+        self.writable.set()
+
+    def close_input(self) -> None:
+        self.closed += 1
+
+
+class FakeOwner:
+    label = "fake"
+
+    def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=target, name=f"syncmcp-{role}[fake]", daemon=True)
+        thread.start()
+        return thread
+
+    def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
+        return ConnectionLost("broken", delivery=delivery)
+
+    def failed(self, out: Outgoing, error: McpError) -> None:
+        raise AssertionError(error)
+
+
+def outbox(process: FakeProcess) -> Outbox:
+    box = Outbox(FakeOwner(), MEGABYTE)
+    box.open(process)  # type: ignore[arg-type]
+    return box
+
+
+def finish(box: Outbox) -> None:
+    box.close()
+    if box.writer is not None:
+        box.writer.join(PATIENCE)
+
+
+@pytest.mark.pitfall("H13")
+def test_a_signal_handler_that_sends_in_mid_write_does_not_cut_the_frame() -> None:
+    process = FakeProcess(3)
+    process.writable.clear()
+    box = outbox(process)
+    process.on_write = lambda: box.send(frame(b"{inner}"))
+    box.send(frame(b"{outer}"))
+    assert process.taken == b"{ou"
+    process.writable.set()
+    with process.changed:
+        assert process.changed.wait_for(lambda: process.taken.endswith(b"{inner}\n"), PATIENCE)
+    finish(box)
+    assert process.taken == b"{outer}\n{inner}\n"
+
+
+def test_a_signal_handler_that_closes_in_mid_write_leaves_the_pipe_to_the_writer() -> None:
+    process = FakeProcess()
+    box = outbox(process)
+    closed_meanwhile: list[int] = []
+
+    def interrupt() -> None:
+        box.close()
+        closed_meanwhile.append(process.closed)
+
+    process.on_write = interrupt
+    box.send(frame(b"{}"))
+    assert (process.taken, closed_meanwhile, process.closed) == (b"{}\n", [0], 1)
+    with pytest.raises(ClosedError):
+        box.send(frame(b"{}"))
+    finish(box)
+    assert process.closed == 1
+
+
+@pytest.mark.pitfall("4", "H13")
+def test_where_writes_block_only_the_writer_thread_writes() -> None:
+    process = FakeProcess(writes_block=True)
+    entered, go_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        entered.set()
+        assert go_on.wait(PATIENCE)
+
+    process.on_write = block
+    box = outbox(process)
+    box.send(frame(b"{1}"))
+    assert entered.wait(PATIENCE)
+    second, third = frame(b"{2}"), frame(b"{3}")
+    box.send(second)
+    box.send(third)
+    assert box.withdraw(second) == "not_sent"
+    box.close()
+    assert process.closed == 0
+    go_on.set()
+    finish(box)
+    assert set(process.writers) == {"syncmcp-write[fake]"}
+    assert (process.taken, process.closed) == (b"{1}\n", 1)
