@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import requests
 from requests.adapters import HTTPAdapter
 from requests.cookies import get_cookie_header
+from requests.hooks import dispatch_hook
 from requests.models import PreparedRequest
 from requests.structures import CaseInsensitiveDict
 from requests.utils import default_user_agent
@@ -21,7 +22,7 @@ from syncmcp.errors import HttpError, LimitExceeded
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
     from syncmcp._http_exchange import Exchange
     from syncmcp.config import Http
@@ -38,12 +39,6 @@ _DRAIN_SECONDS = 0.1
 _DRAIN_BYTES = 64 * 1024
 
 
-class _Session(requests.Session):
-    def resolve_redirects(self, *_: Any, **__: Any) -> Generator[requests.Response, None, None]:
-        # `requests` would read the body of a redirect without a limit to learn what comes next.
-        yield from ()
-
-
 class HttpSession:
     """What stays the same over the exchanges with one URL: connections, TLS, proxies, cookies.
 
@@ -57,15 +52,13 @@ class HttpSession:
 
     def __init__(self, config: Http, connections: int) -> None:
         theirs = config.session
-        self._own = theirs is None or not _has_its_own_way(theirs)
-        if theirs is not None and not self._own:
-            self._session = theirs
+        self._adapter: Adapter | None = None
+        if theirs is not None and _has_its_own_way(theirs):
+            session = theirs
         else:
-            self._session = _taken_over(theirs)
-            adapter = Adapter(pool_connections=4, pool_maxsize=connections)
-            self._session.mount("http://", adapter)
-            self._session.mount("https://", adapter)
-        session = self._session
+            session = _taken_over(theirs)
+            self._adapter = Adapter(connections)
+        self._session = session
         verify = config.verify if config.verify is not True else session.verify
         self._settings: dict[str, Any] = {
             **session.merge_environment_settings(
@@ -74,7 +67,7 @@ class HttpSession:
         }
         if config.proxies is not None:
             self._settings["proxies"] = dict(config.proxies)
-        self._recorded = self._own and not any(
+        self._recorded = self._adapter is not None and not any(
             map(is_socks, filter(None, self._settings["proxies"].values()))
         )
         template = PreparedRequest()
@@ -128,17 +121,25 @@ class HttpSession:
             raise TimeoutError("there was no time left")
         if not self._recorded:
             exchange.hold(_nothing, sending=True)
-        response = session.send(
-            request, allow_redirects=False, timeout=(left, left), **self._settings
-        )
+        options: dict[str, Any] = {**self._settings, "timeout": (left, left)}
+        if self._adapter is None:
+            response = session.send(request, allow_redirects=False, **options)
+        else:
+            response = self._adapter.send(request, **options)
+            if request.hooks["response"]:
+                response = dispatch_hook(  # type: ignore[no-untyped-call]
+                    "response", request.hooks, response, **options
+                )
+            if response.cookies:
+                session.cookies.update(response.cookies)
         if not self._recorded:
             exchange.hold(partial(_shut_down_response, response.raw))
         return response
 
     def close(self) -> None:
         """Close all idle connections. A session used as it is stays its owner's."""
-        if self._own:
-            self._session.close()
+        if self._adapter is not None:
+            self._adapter.close()
 
 
 def _nothing() -> None:
@@ -161,7 +162,7 @@ def _has_its_own_way(session: requests.Session) -> bool:
 
 
 def _taken_over(theirs: requests.Session | None) -> requests.Session:
-    ours = _Session()
+    ours = requests.Session()
     if theirs is not None:
         for name in (
             "headers", "auth", "proxies", "hooks", "params", "verify", "cert", "cookies",

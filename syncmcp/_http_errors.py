@@ -34,7 +34,8 @@ _URL_ERRORS = (
     urllib3.exceptions.LocationValueError,
 )
 _TLS_ERRORS = (ssl.SSLError, CertificateError)
-_TIMEOUTS = (TimeoutError, urllib3.exceptions.TimeoutError, requests.Timeout)
+# Not urllib3's TimeoutError: a refused connection is one, too, there.
+_TIMEOUTS = (TimeoutError, urllib3.exceptions.ReadTimeoutError, requests.Timeout)
 
 
 def explain(error: Exception, exchange: Exchange) -> McpError:
@@ -45,6 +46,8 @@ def explain(error: Exception, exchange: Exchange) -> McpError:
     """
     chain = list(_chain(error))
     root = chain[-1]
+    if isinstance(root, McpError):
+        return root
     found = _classify(chain, exchange)
     found.__cause__ = root
     return found
@@ -52,8 +55,6 @@ def explain(error: Exception, exchange: Exchange) -> McpError:
 
 def _classify(chain: list[BaseException], exchange: Exchange) -> McpError:
     root = chain[-1]
-    if isinstance(root, McpError):
-        return root
     if any(isinstance(one, _TIMEOUTS) for one in chain) and exchange.deadline.expired:
         return RequestTimeout(
             "no answer came in time",
@@ -65,10 +66,6 @@ def _classify(chain: list[BaseException], exchange: Exchange) -> McpError:
         if any(isinstance(one, _TLS_ERRORS) for one in chain):
             return ConnectionLost(f"TLS failed in the middle of the exchange: {text}")
         return ConnectionLost(f"the connection ended before the answer: {text}")
-    if any(isinstance(one, _URL_ERRORS) for one in chain) or isinstance(
-        root, (ValueError, TypeError)
-    ):
-        return UsageError(f"this cannot be sent over HTTP: {text}")
     if any(isinstance(one, urllib3.exceptions.ProxyError) for one in chain):
         return ConnectFailed(f"the proxy cannot be used: {text}")
     if any(isinstance(one, _TLS_ERRORS) for one in chain):
@@ -77,6 +74,10 @@ def _classify(chain: list[BaseException], exchange: Exchange) -> McpError:
         return ConnectFailed(f"the host name cannot be resolved (DNS): {text}")
     if any(isinstance(one, _TIMEOUTS) for one in chain):
         return ConnectFailed("the connection attempt timed out")
+    if any(isinstance(one, _URL_ERRORS) for one in chain) or isinstance(
+        root, (ValueError, TypeError)
+    ):
+        return UsageError(f"this cannot be sent over HTTP: {text}")
     if isinstance(root, ConnectionRefusedError):
         return ConnectFailed(f"the connection was refused: {text}")
     return ConnectFailed(f"no connection came about: {text}")

@@ -16,9 +16,13 @@ from functools import partial
 from typing import Any
 
 from requests.adapters import HTTPAdapter
+from requests.cookies import extract_cookies_to_jar
+from requests.models import PreparedRequest, Response
+from requests.structures import CaseInsensitiveDict
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.util import Retry, Timeout
 from urllib3.util.connection import allowed_gai_family
 from urllib3.util.wait import wait_for_write
 
@@ -200,8 +204,70 @@ class _SecurePool(HTTPSConnectionPool):
 _POOLS: dict[str, Any] = {"http": _Pool, "https": _SecurePool}
 
 
+_NO_RETRIES = Retry(0, read=False)
+
+# Distinct URLs whose pool is remembered; a server may redirect to as many as it likes.
+_KNOWN_URLS = 16
+
+
 class Adapter(HTTPAdapter):
-    """Makes connections that can be ended, directly and through HTTP proxies."""
+    """Makes connections that can be ended, directly and through HTTP proxies.
+
+    It is used with the same proxies and certificates for all its life, and therefore finds out
+    once for each URL what `HTTPAdapter` finds out for each request.
+    """
+
+    def __init__(self, connections: int) -> None:
+        """Keep up to `connections` idle connections."""
+        super().__init__(pool_connections=4, pool_maxsize=connections)
+        self._ways: dict[Any, tuple[HTTPConnectionPool, str]] = {}
+
+    def send(
+        self,
+        request: PreparedRequest,
+        stream: bool = True,
+        timeout: Any = None,
+        verify: Any = True,
+        cert: Any = None,
+        proxies: Any = None,
+    ) -> Response:
+        """Send the request; the response's body is always left to be read.
+
+        Raises:
+            Exception: Whatever requests, urllib3, ssl or socket raise.
+        """
+        way = self._ways.get(request.url)
+        if way is None:
+            pool: Any = self.get_connection_with_tls_context(request, verify, proxies, cert)
+            self.cert_verify(pool, request.url, verify, cert)  # type: ignore[no-untyped-call]
+            way = pool, self.request_url(request, proxies)
+            if len(self._ways) < _KNOWN_URLS:
+                self._ways[request.url] = way
+        pool, target = way
+        connect, read = timeout
+        raw: Any = pool.urlopen(
+            method=request.method,
+            url=target,
+            body=request.body,
+            headers=dict(request.headers.items()),
+            retries=_NO_RETRIES,
+            redirect=False,
+            assert_same_host=False,
+            timeout=Timeout(connect=connect, read=read),
+            preload_content=False,
+            decode_content=False,
+        )
+        response = Response()
+        response.status_code = raw.status
+        response.headers = CaseInsensitiveDict(raw.headers)
+        response.reason = raw.reason
+        response.raw = raw
+        response.url = str(request.url)
+        response.request = request
+        response.connection = self
+        if "Set-Cookie" in response.headers:
+            extract_cookies_to_jar(response.cookies, request, raw)  # type: ignore[no-untyped-call]
+        return response
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)

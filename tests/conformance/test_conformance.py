@@ -1,0 +1,65 @@
+"""The official conformance suite, strictly: one scenario at a time, and every check counts."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.client import SCENARIOS
+from tests.conformance.table import PAIRS, WIRES
+from tests.peers.setup_peers import NODE_MODULES, node
+
+SUITE = NODE_MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+CLIENT = Path(__file__).with_name("client.py")
+TIMEOUT_MS = 30_000
+
+
+def complaints(client: Path, scenario: str, wire: str, results: Path) -> list[str]:
+    """Runs one scenario and returns what is wrong; the suite's files go below `results`."""
+    # Without `exec` the suite could end only the shell around a client that hangs.
+    driven = "exec " + shlex.join([sys.executable, str(client)])
+    command = [str(node()), str(SUITE), "client", "--command", driven, "--scenario", scenario]
+    command += ["--spec-version", wire, "--timeout", str(TIMEOUT_MS), "-o", str(results)]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=2 * TIMEOUT_MS / 1000
+    )
+    [checks] = results.glob("**/checks.json")
+    seen = Counter(check["status"] for check in json.loads(checks.read_text("utf-8")))
+    found = [f"{seen[bad]} {bad}" for bad in ("FAILURE", "WARNING") if seen[bad]]
+    if done.returncode:
+        found.append(f"exit code {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    # The suite is content with a client that never asked for anything.
+    if not seen["SUCCESS"]:
+        found.append("no check succeeded")
+    return found
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(("scenario", "wire"), PAIRS)
+def test_a_scenario_passes_every_check(scenario: str, wire: str, tmp_path: Path) -> None:
+    assert complaints(CLIENT, scenario, wire, tmp_path) == []
+
+
+@pytest.mark.peer
+def test_a_client_that_does_nothing_does_not_pass(tmp_path: Path) -> None:
+    idle = tmp_path / "idle.py"
+    idle.touch()
+    assert complaints(idle, "initialize", "2025-11-25", tmp_path) == ["no check succeeded"]
+
+
+@pytest.mark.peer
+def test_a_client_that_ends_with_an_error_does_not_pass(tmp_path: Path) -> None:
+    failing = tmp_path / "failing.py"
+    failing.write_text(f"{CLIENT.read_text('utf-8')}    raise SystemExit(3)\n", "utf-8")
+    [complaint] = complaints(failing, "initialize", "2025-11-25", tmp_path)
+    assert complaint.startswith("exit code ")
+
+
+def test_the_table_and_the_client_know_the_same_scenarios() -> None:
+    assert SCENARIOS.keys() == WIRES.keys()

@@ -1,0 +1,281 @@
+"""The real servers as data: how to start each, what it speaks, and what to ask of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import syncmcp
+from tests.peers.setup_peers import HERE, NODE_MODULES, node, venv_python
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ROOT = HERE.parents[1]
+FILES = HERE / "files"
+
+REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+STDIO = "stdio"
+HTTP = "HTTP"
+HTTP_JSON = "HTTP, JSON"
+HTTP_SSE = "HTTP, SSE"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command line; ``{port}`` and ``{node}`` in it, or in a variable, are filled in later."""
+
+    command: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def ready(self, port: int = 0) -> Program:
+        """Returns the program as it can be started, to listen on this port if it does."""
+        # Node is looked for only here: a run without peers need not have it.
+        facts = {"port": port, "node": node() if "{node}" in self.command else ""}
+        return Program(
+            tuple(part.format(**facts) for part in self.command),
+            {name: value.format(**facts) for name, value in self.env.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call and the text that its answer, or its error, holds."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    text: str
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a peer cannot do, and why.
+
+    Attributes:
+        cell: The column of the table.
+        reason: Why, for people.
+        transports: Where it cannot; everywhere, if none is named.
+        revisions: In which revisions; in all, if none is named.
+        half: The client's half of it can be tried, but not what the server makes of it.
+    """
+
+    cell: str
+    reason: str
+    transports: tuple[str, ...] = ()
+    revisions: tuple[str, ...] = ()
+    half: bool = False
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A server program.
+
+    Attributes:
+        name: As the table shows it.
+        programs: How to start it, by transport.
+        revisions: Those tested, oldest first; ``mode="auto"`` must reach the last.
+        call: A call that works.
+        error: A call that fails.
+        error_type: What `raise_for_error` (or the call itself) raises then.
+        progress: A call that reports ``progress_steps`` steps, if it has one.
+        wait: A call that runs until it is cancelled, if it has one.
+        has_gates: It has the tools ``started`` and ``cancelled``, which answer when ``wait`` is.
+        progress_apart: Over HTTP its progress comes on the listening stream, so that the last
+            report may come after the result.
+        one_session: Over HTTP it does not serve a second session as it should.
+        limits: What it cannot do.
+    """
+
+    name: str
+    programs: Mapping[str, Program]
+    revisions: tuple[str, ...]
+    call: Call
+    error: Call
+    error_type: type[syncmcp.McpError] = syncmcp.ToolError
+    progress: Call | None = None
+    progress_steps: int = 3
+    wait: Call | None = None
+    has_gates: bool = False
+    progress_apart: bool = False
+    one_session: bool = False
+    limits: tuple[Limit, ...] = ()
+
+
+def _python_peer(
+    name: str, python: str | Path, module: str, revisions: tuple[str, ...], **rest: Any
+) -> Peer:
+    command = (str(python), "-m", f"tests.peers.servers.{module}")
+    return Peer(
+        name,
+        {
+            STDIO: Program((*command, "stdio")),
+            HTTP_JSON: Program((*command, "json", "{port}")),
+            HTTP_SSE: Program((*command, "sse", "{port}")),
+        },
+        revisions,
+        call=Call("add", {"a": 2, "b": 3}, "5"),
+        error=Call("fail", {"reason": "out of paper"}, "out of paper"),
+        progress=Call("count", {"steps": 3}, "counted to 3"),
+        wait=Call("wait", {"nonce": ""}, ""),
+        has_gates=True,
+        **rest,
+    )
+
+
+def _npm_program(package: str, script: str, *arguments: str, **env: str) -> Program:
+    return Program(("{node}", str(NODE_MODULES / package / "dist" / script), *arguments), env)
+
+
+_JSON_LIMITS = (
+    Limit("progress", "a JSON answer holds the result alone", transports=(HTTP_JSON,)),
+    Limit(
+        "cancel",
+        "it does not notice a closed connection while it prepares a JSON answer",
+        transports=(HTTP_JSON,),
+        revisions=("2026-07-28",),
+        half=True,
+    ),
+)
+OFFICIAL = _python_peer(
+    "mcp 2.3.0", sys.executable, "official", ("2025-11-25", "2026-07-28"), limits=_JSON_LIMITS
+)
+FASTMCP = _python_peer(
+    "fastmcp 4.1.2",
+    venv_python("fastmcp-4"),
+    "fastmcp_4",
+    ("2025-11-25", "2026-07-28"),
+    limits=_JSON_LIMITS,
+)
+MCP_1_12 = _python_peer(
+    "mcp 1.12.4",
+    venv_python("mcp-1.12"),
+    "official_1",
+    ("2025-03-26", "2025-06-18"),
+    progress_apart=True,
+)
+_FALLS_OVER = Limit("cancel", "cancelling a request ends its session, and over stdio the server")
+MCP_1_9 = _python_peer(
+    "mcp 1.9.4",
+    venv_python("mcp-1.9"),
+    "official_1",
+    ("2024-11-05", "2025-03-26"),
+    progress_apart=True,
+    one_session=True,
+    limits=(_FALLS_OVER,),
+)
+MCP_1_8 = _python_peer(
+    "mcp 1.8.1",
+    venv_python("mcp-1.8"),
+    "official_1",
+    ("2024-11-05",),
+    progress_apart=True,
+    one_session=True,
+    limits=(_FALLS_OVER,),
+)
+
+_EVERYTHING_NOW = "@modelcontextprotocol/server-everything"
+EVERYTHING = Peer(
+    "server-everything 2026.8.31",
+    {
+        STDIO: _npm_program(_EVERYTHING_NOW, "index.js", "stdio"),
+        HTTP: _npm_program(_EVERYTHING_NOW, "index.js", "streamableHttp", PORT="{port}"),
+    },
+    ("2025-11-25",),
+    call=Call("get-sum", {"a": 2, "b": 3}, "The sum of 2 and 3 is 5"),
+    error=Call("get-sum", {"a": "two", "b": 3}, "Invalid arguments"),
+    progress=Call("trigger-long-running-operation", {"duration": 0.3, "steps": 3}, "completed"),
+    wait=Call("trigger-long-running-operation", {"duration": 60, "steps": 600}, ""),
+    limits=(Limit("cancel", "it has no way to say that it stopped working", half=True),),
+)
+EVERYTHING_2025_06 = replace(
+    EVERYTHING,
+    name="server-everything 2025.8.18",
+    programs={
+        STDIO: _npm_program("everything-2025-06-18", "index.js", "stdio"),
+        HTTP: _npm_program("everything-2025-06-18", "index.js", "streamableHttp", PORT="{port}"),
+    },
+    revisions=("2025-06-18",),
+    call=Call("add", {"a": 2, "b": 3}, "The sum of 2 and 3 is 5"),
+    error=Call("add", {"a": "two", "b": 3}, "Expected number"),
+    error_type=syncmcp.ServerError,
+    progress=Call("longRunningOperation", {"duration": 0.3, "steps": 3}, "completed"),
+    wait=Call("longRunningOperation", {"duration": 60, "steps": 600}, ""),
+    progress_apart=True,
+)
+EVERYTHING_2025_03 = replace(
+    EVERYTHING_2025_06,
+    name="server-everything 2025.4.28",
+    programs={
+        STDIO: _npm_program("everything-2025-03-26", "index.js"),
+        HTTP: _npm_program("everything-2025-03-26", "streamableHttp.js", PORT="{port}"),
+    },
+    revisions=("2025-03-26",),
+    # All its sessions share one server object, and so each other's notifications.
+    one_session=True,
+)
+EVERYTHING_2024 = replace(
+    EVERYTHING_2025_06,
+    name="server-everything 0.6.2",
+    programs={STDIO: _npm_program("everything-2024-11-05", "index.js")},
+    revisions=("2024-11-05",),
+)
+FILESYSTEM = Peer(
+    "server-filesystem 2026.8.31",
+    {STDIO: _npm_program("@modelcontextprotocol/server-filesystem", "index.js", str(FILES))},
+    ("2025-11-25",),
+    call=Call("read_text_file", {"path": str(FILES / "hello.txt")}, "hello from a file"),
+    error=Call("read_text_file", {"path": str(ROOT / "setup.cfg")}, "Access denied"),
+    limits=(
+        Limit("progress", "none of its tools reports progress"),
+        Limit("cancel", "none of its tools takes long enough"),
+    ),
+)
+
+PEERS = (
+    OFFICIAL,
+    FASTMCP,
+    MCP_1_12,
+    MCP_1_9,
+    MCP_1_8,
+    EVERYTHING,
+    EVERYTHING_2025_06,
+    EVERYTHING_2025_03,
+    EVERYTHING_2024,
+    FILESYSTEM,
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: one peer over one transport, opened in one mode."""
+
+    peer: Peer
+    transport: str
+    mode: str
+
+    @property
+    def revision(self) -> str:
+        """The revision that must come out of it."""
+        return self.peer.revisions[-1] if self.mode == "auto" else self.mode
+
+    def limit(self, cell: str) -> Limit | None:
+        """Returns what keeps this cell from being tried in full."""
+        for limit in self.peer.limits:
+            here = not limit.transports or self.transport in limit.transports
+            if limit.cell == cell and here and self.revision in (limit.revisions or REVISIONS):
+                return limit
+        return None
+
+    def __str__(self) -> str:
+        words = f"{self.peer.name} {self.transport} {self.mode}"
+        return words.replace(",", "").replace(" ", "-")
+
+
+ROWS = tuple(
+    Row(peer, transport, mode)
+    for peer in PEERS
+    for transport in peer.programs
+    for mode in (*peer.revisions, "auto")
+)

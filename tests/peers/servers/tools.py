@@ -1,0 +1,68 @@
+"""The tools that every Python peer offers, so that one test body fits all of them.
+
+Each server program wraps these functions in the decorators of its own SDK.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import anyio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+# A test that is wrong gets an answer saying so, well before its own deadline.
+PATIENCE = 20.0
+
+# Where reports and result take different ways, the result must not overtake the first of them.
+STEP = 0.1
+
+_started: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
+_cancelled: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
+
+
+def add(a: int, b: int) -> str:
+    """Adds two numbers."""
+    return str(a + b)
+
+
+def fail(reason: str) -> str:
+    """Fails, always."""
+    raise ValueError(reason)
+
+
+async def count(steps: int, report: Callable[[float, float], Awaitable[None]]) -> str:
+    """Reports progress once for each step."""
+    for step in range(1, steps + 1):
+        await report(step, steps)
+        await anyio.sleep(STEP)
+    return f"counted to {steps}"
+
+
+async def wait(nonce: str) -> str:
+    """Waits until it is cancelled, and remembers that it was."""
+    _started[nonce].set()
+    try:
+        await anyio.sleep_forever()
+    except anyio.get_cancelled_exc_class():
+        _cancelled[nonce].set()
+        raise
+    return "never"
+
+
+async def started(nonce: str) -> str:
+    """Says "yes" as soon as ``wait`` is running with this nonce."""
+    return await _say_when(_started[nonce])
+
+
+async def cancelled(nonce: str) -> str:
+    """Says "yes" as soon as ``wait`` with this nonce was cancelled."""
+    return await _say_when(_cancelled[nonce])
+
+
+async def _say_when(event: anyio.Event) -> str:
+    with anyio.move_on_after(PATIENCE):
+        await event.wait()
+    return "yes" if event.is_set() else "no"

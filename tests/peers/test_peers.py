@@ -1,0 +1,135 @@
+"""Every row of the table, cell by cell, through the public interface."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import CancelledError
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+import syncmcp
+from tests.peers.peers import ROWS, STDIO, Call, Peer, Row
+from tests.peers.table import PAGE, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from syncmcp.types import CallToolResult
+    from tests.peers.conftest import Peers
+
+pytestmark = pytest.mark.peer
+
+PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module")
+def target(row: Row, peers: Peers) -> syncmcp.Stdio | str:
+    """What to open a client on; a server that listens runs from here on."""
+    return peers.target(row)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
+def test_a_peer_does_all_that_its_row_says(
+    row: Row, target: syncmcp.Stdio | str, table: Table, subtests: pytest.Subtests
+) -> None:
+    with syncmcp.connect(target, mode=row.mode) as client:
+        for cell, check in CHECKS.items():
+            limit = row.limit(cell)
+            if limit is None or limit.half:
+                with subtests.test(cell), table.cell(row, cell):
+                    check(row, client)
+
+
+def lists_its_tools(row: Row, client: syncmcp.Client) -> None:
+    assert client.server.revision == row.revision
+    names = {tool.name for tool in client.list_tools(timeout=PATIENCE).tools}
+    used = [row.peer.call, row.peer.error, row.peer.progress, row.peer.wait]
+    assert {call.tool for call in used if call} <= names
+
+
+def answers_a_call(row: Row, client: syncmcp.Client) -> None:
+    result = ask(client, row.peer.call)
+    assert not result.is_error
+    assert row.peer.call.text in result.text
+
+
+def says_why_a_call_failed(row: Row, client: syncmcp.Client) -> None:
+    with pytest.raises(row.peer.error_type) as caught:
+        ask(client, row.peer.error).raise_for_error()
+    assert row.peer.error.text in str(caught.value)
+
+
+def reports_progress_in_order_before_the_result(row: Row, client: syncmcp.Client) -> None:
+    assert row.peer.progress
+    seen: list[tuple[float, float | None]] = []
+    result = client.call_tool(
+        row.peer.progress.tool,
+        row.peer.progress.arguments,
+        timeout=PATIENCE,
+        on_progress=lambda progress, total, message: seen.append((progress, total)),
+    )
+    assert row.peer.progress.text in result.text
+    steps = row.peer.progress_steps
+    everything: Sequence[tuple[float, float]] = [(step, steps) for step in range(1, steps + 1)]
+    if row.peer.progress_apart and row.transport != STDIO:
+        assert seen
+        assert seen == everything[: len(seen)]
+    else:
+        assert seen == everything
+
+
+def stops_a_cancelled_call_and_goes_on(row: Row, client: syncmcp.Client) -> None:
+    nonce = uuid.uuid4().hex
+    future = start_waiting(row.peer, client, nonce)
+    assert future.cancel()
+    if row.limit("cancel"):
+        answers_a_call(row, client)
+    else:
+        assert ask(client, Call("cancelled", {"nonce": nonce}, "")).text == "yes"
+    with pytest.raises(CancelledError):
+        future.result(PATIENCE)
+
+
+CHECKS = {
+    "list": lists_its_tools,
+    "call": answers_a_call,
+    "error": says_why_a_call_failed,
+    "progress": reports_progress_in_order_before_the_result,
+    "cancel": stops_a_cancelled_call_and_goes_on,
+}
+
+
+def start_waiting(
+    peer: Peer, client: syncmcp.Client, nonce: str
+) -> syncmcp.RequestFuture[CallToolResult]:
+    """Starts a call that does not end by itself, and returns when the server works on it."""
+    assert peer.wait
+    running = Event()
+    future = client.call_tool.future(
+        peer.wait.tool,
+        {"nonce": nonce} if peer.has_gates else peer.wait.arguments,
+        timeout=PATIENCE,
+        on_progress=lambda progress, total, message: running.set(),
+    )
+    if peer.has_gates:
+        assert ask(client, Call("started", {"nonce": nonce}, "")).text == "yes"
+    else:
+        assert running.wait(PATIENCE)
+    return future
+
+
+def ask(client: syncmcp.Client, call: Call) -> CallToolResult:
+    """Makes one bounded call."""
+    return client.call_tool(call.tool, call.arguments, timeout=PATIENCE)
+
+
+def test_the_page_about_peers_is_what_this_run_has_seen(table: Table) -> None:
+    """Runs last; a better table is written, a worse one is not."""
+    assert table.worse() == []
+    before = PAGE.read_text("utf-8") if PAGE.exists() else ""
+    now = table.render()
+    if now != before:
+        PAGE.write_text(now, "utf-8")
+    assert now == before, f"{PAGE.name} was out of date and has been written anew: commit it"

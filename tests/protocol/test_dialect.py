@@ -1,0 +1,327 @@
+"""What each revision has, and how it says it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncmcp._protocol.dialect import (
+    KNOWN_NOTIFICATIONS,
+    KNOWN_QUESTIONS,
+    KNOWN_REQUESTS,
+    REVISIONS,
+    STATEFUL,
+    STATELESS,
+    Dialect,
+    dialect_for,
+    newest_shared,
+)
+from syncmcp.errors import ProtocolError, UsageError
+
+PREFIX = "io.modelcontextprotocol/"
+INFO = {"name": "tests", "version": "1"}
+CAPABILITIES: dict[str, Any] = {"sampling": {"tools": {}}}
+NEWEST = "2026-07-28"
+TASKS = {"tasks/cancel", "tasks/get", "tasks/list", "tasks/result"}
+SESSION_ONLY = {
+    "initialize",
+    "ping",
+    "logging/setLevel",
+    "resources/subscribe",
+    "resources/unsubscribe",
+}
+
+
+def speaking(revision: str) -> Dialect:
+    return dialect_for(revision, INFO, CAPABILITIES)
+
+
+def params(
+    revision: str,
+    method: str,
+    given: dict[str, Any] | None = None,
+    meta: dict[str, Any] | None = None,
+    log_level: str | None = None,
+) -> dict[str, Any]:
+    made = speaking(revision).params(method, given, 7, meta, log_level)
+    assert made is not None
+    return made
+
+
+def test_all_five_revisions_are_there_newest_first_each_in_one_era() -> None:
+    assert STATELESS == ("2026-07-28",)
+    assert STATEFUL == ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+    assert REVISIONS == STATELESS + STATEFUL
+    assert [speaking(revision).stateful for revision in REVISIONS] == [False, *[True] * 4]
+    assert [speaking(revision).revision for revision in REVISIONS] == list(REVISIONS)
+
+
+@pytest.mark.parametrize(
+    ("offered", "expected"),
+    [
+        (["2024-11-05", "2025-06-18", "2026-07-28"], "2025-06-18"),
+        (("2024-11-05",), "2024-11-05"),
+        (["2099-01-01", "9999"], None),
+        ([], None),
+        ([None, 5, {}], None),
+        ("2025-06-18", None),
+        ({"2025-06-18": 1}, None),
+        (None, None),
+    ],
+)
+def test_the_newest_shared_revision_is_found_by_our_order_not_by_comparing_text(
+    offered: object, expected: str | None
+) -> None:
+    assert newest_shared(offered, STATEFUL) == expected
+
+
+@pytest.mark.requirement("VER-06")
+@pytest.mark.parametrize(
+    ("revision", "lacking"),
+    [
+        ("2024-11-05", TASKS | {"server/discover", "subscriptions/listen"}),
+        ("2025-03-26", TASKS | {"server/discover", "subscriptions/listen"}),
+        ("2025-06-18", TASKS | {"server/discover", "subscriptions/listen"}),
+        ("2025-11-25", {"server/discover", "subscriptions/listen"}),
+        ("2026-07-28", TASKS | SESSION_ONLY),
+    ],
+)
+def test_what_a_revision_lacks_is_missing_from_its_table(revision: str, lacking: set[str]) -> None:
+    dialect = speaking(revision)
+    assert {method for method in KNOWN_REQUESTS if dialect.needs(method) is None} == lacking
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_no_revision_knows_a_method_of_a_caller_s_own(revision: str) -> None:
+    dialect = speaking(revision)
+    assert dialect.needs("acme/do") is None
+    assert not dialect.has_notification("notifications/acme")
+    assert not dialect.has_question("acme/ask")
+
+
+@pytest.mark.requirement("VER-06")
+def test_requests_name_the_server_capability_they_need() -> None:
+    for revision in REVISIONS:
+        dialect = speaking(revision)
+        assert dialect.needs("tools/call") == ("tools",)
+        assert dialect.needs("prompts/get") == ("prompts",)
+        assert dialect.needs("resources/templates/list") == ("resources",)
+    assert speaking("2025-11-25").needs("resources/subscribe") == ("resources", "subscribe")
+    assert speaking("2025-11-25").needs("logging/setLevel") == ("logging",)
+    assert speaking("2025-11-25").needs("ping") == ()
+    assert speaking("2025-11-25").needs("tasks/list") == ("tasks", "list")
+    assert speaking(NEWEST).needs("server/discover") == ()
+
+
+def test_completion_needs_a_capability_only_where_there_is_one() -> None:
+    needed = [speaking(revision).needs("completion/complete") for revision in REVISIONS]
+    assert needed == [*[("completions",)] * 4, ()]
+
+
+@pytest.mark.parametrize("revision", STATEFUL)
+def test_a_stateful_client_may_send_the_notifications_of_its_revision(revision: str) -> None:
+    own = {method for method in KNOWN_NOTIFICATIONS if speaking(revision).has_notification(method)}
+    later = set() if revision == "2025-11-25" else {"notifications/tasks/status"}
+    assert own == KNOWN_NOTIFICATIONS - later
+    assert "notifications/roots/list_changed" in own
+
+
+def test_a_stateless_client_sends_no_notifications_of_its_own() -> None:
+    assert not any(map(speaking(NEWEST).has_notification, KNOWN_NOTIFICATIONS))
+
+
+@pytest.mark.parametrize(
+    ("revision", "expected"),
+    [
+        ("2024-11-05", {"ping", "roots/list", "sampling/createMessage"}),
+        ("2025-03-26", {"ping", "roots/list", "sampling/createMessage"}),
+        ("2025-06-18", {"ping", "roots/list", "sampling/createMessage", "elicitation/create"}),
+        ("2025-11-25", set(KNOWN_QUESTIONS)),
+        ("2026-07-28", set()),
+    ],
+)
+def test_a_server_may_ask_what_its_revision_has(revision: str, expected: set[str]) -> None:
+    assert set(filter(speaking(revision).has_question, KNOWN_QUESTIONS)) == expected
+
+
+@pytest.mark.requirement("PRG-01", "PRG-02")
+@pytest.mark.pitfall("20")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_each_request_asks_for_progress_with_its_own_integer_id(revision: str) -> None:
+    dialect = speaking(revision)
+    made = [dialect.params("tools/call", {"name": "x"}, id, None, None) for id in (7, 8)]
+    tokens = [one["_meta"]["progressToken"] for one in made if one is not None]
+    assert tokens == [7, 8]
+    assert [type(token) for token in tokens] == [int, int]
+
+
+@pytest.mark.parametrize("revision", STATEFUL)
+@pytest.mark.parametrize("method", ["initialize", "ping"])
+def test_the_handshake_and_a_ping_go_without_progress(revision: str, method: str) -> None:
+    dialect = speaking(revision)
+    assert dialect.params(method, None, 7, None, None) is None
+    assert dialect.params(method, {"a": 1}, 7, None, None) == {"a": 1}
+    assert dialect.params(method, {"a": 1}, 7, {"k": 2}, None) == {"a": 1, "_meta": {"k": 2}}
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_caller_s_params_and_meta_are_merged_and_left_as_they_were(revision: str) -> None:
+    given = {"name": "x", "_meta": {"a": 1, "b": 1, "progressToken": "mine"}}
+    meta = {"b": 2}
+    made = params(revision, "tools/call", given, meta)
+    assert made["name"] == "x"
+    assert {"a": 1, "b": 2, "progressToken": 7}.items() <= made["_meta"].items()
+    assert given == {"name": "x", "_meta": {"a": 1, "b": 1, "progressToken": "mine"}}
+    assert meta == {"b": 2}
+
+
+@pytest.mark.requirement("RPC-21")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_meta_key_that_is_not_valid_goes_nowhere(revision: str) -> None:
+    with pytest.raises(UsageError, match="not a valid _meta key"):
+        params(revision, "tools/call", {"_meta": {"not a key": 1}})
+
+
+def test_the_context_of_a_completion_goes_only_where_there_is_one() -> None:
+    given: dict[str, Any] = {"argument": {}, "context": {"arguments": {}}}
+    with_context = [
+        revision
+        for revision in REVISIONS
+        if "context" in params(revision, "completion/complete", given)
+    ]
+    assert with_context == ["2026-07-28", "2025-11-25", "2025-06-18"]
+    assert "context" in params("2024-11-05", "acme/other", given)
+    assert "context" in given
+
+
+@pytest.mark.requirement("VER-08", "VER-09", "VER-10", "RPC-27")
+@pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "acme/do"])
+def test_every_stateless_request_says_revision_capabilities_and_client(method: str) -> None:
+    meta = params(NEWEST, method)["_meta"]
+    assert meta[PREFIX + "protocolVersion"] == NEWEST
+    assert meta[PREFIX + "clientCapabilities"] == CAPABILITIES
+    assert meta[PREFIX + "clientInfo"] == INFO
+
+
+def test_a_client_that_keeps_its_name_to_itself_leaves_it_out() -> None:
+    made = dialect_for(NEWEST, None, {}).params("tools/list", None, 7, None, None)
+    assert made == {
+        "_meta": {
+            PREFIX + "protocolVersion": NEWEST,
+            PREFIX + "clientCapabilities": {},
+            "progressToken": 7,
+        }
+    }
+
+
+@pytest.mark.requirement("VER-08", "VER-09")
+def test_a_caller_cannot_replace_what_the_protocol_says_in_meta() -> None:
+    own = {PREFIX + "protocolVersion": "1999-01-01", PREFIX + "clientCapabilities": {"x": {}}}
+    meta = params(NEWEST, "tools/call", {"_meta": own}, own)["_meta"]
+    assert meta[PREFIX + "protocolVersion"] == NEWEST
+    assert meta[PREFIX + "clientCapabilities"] == CAPABILITIES
+
+
+def test_a_stateless_probe_asks_for_no_progress() -> None:
+    assert "progressToken" not in params(NEWEST, "server/discover")["_meta"]
+
+
+def test_the_log_level_travels_with_a_stateless_request_and_only_there() -> None:
+    assert (
+        params(NEWEST, "tools/call", None, None, "debug")["_meta"][PREFIX + "logLevel"] == "debug"
+    )
+    assert PREFIX + "logLevel" not in params(NEWEST, "tools/call")["_meta"]
+    asked_for = params(NEWEST, "tools/call", None, {PREFIX + "logLevel": "info"})
+    assert asked_for["_meta"][PREFIX + "logLevel"] == "info"
+    assert params("2025-11-25", "tools/call", None, None, "debug") == {
+        "_meta": {"progressToken": 7}
+    }
+
+
+@pytest.mark.requirement("HTM-03", "HTM-04")
+@pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "acme/do"])
+def test_a_stateless_request_repeats_revision_and_method_in_its_headers(method: str) -> None:
+    dialect = speaking(NEWEST)
+    made = dialect.params(method, {}, 7, None, None)
+    assert made is not None
+    headers = dialect.headers(method, made)
+    assert headers["MCP-Protocol-Version"] == made["_meta"][PREFIX + "protocolVersion"] == NEWEST
+    assert headers["Mcp-Method"] == method
+
+
+@pytest.mark.requirement("HTM-05")
+@pytest.mark.parametrize(
+    ("method", "key"), [("tools/call", "name"), ("prompts/get", "name"), ("resources/read", "uri")]
+)
+def test_the_name_of_what_is_used_is_repeated_in_a_header(method: str, key: str) -> None:
+    headers = speaking(NEWEST).headers(method, {"name": "other", "uri": "other", key: "wanted"})
+    assert headers["Mcp-Name"] == "wanted"
+
+
+@pytest.mark.requirement("HTM-06")
+def test_a_name_that_a_header_cannot_hold_is_encoded() -> None:
+    headers = speaking(NEWEST).headers("tools/call", {"name": "grüße\r\n"})
+    assert headers["Mcp-Name"] == "=?base64?Z3LDvMOfZQ0K?="
+
+
+@pytest.mark.parametrize("given", [None, {}, {"name": None}, {"name": 5}])
+def test_without_a_name_there_is_no_name_header(given: dict[str, Any] | None) -> None:
+    assert "Mcp-Name" not in speaking(NEWEST).headers("tools/call", given)
+    assert "Mcp-Name" not in speaking(NEWEST).headers("tools/list", {"name": "x"})
+
+
+@pytest.mark.requirement("HTM-11")
+def test_a_stateless_client_has_no_headers_of_a_session() -> None:
+    assert speaking(NEWEST).session_headers() == {}
+
+
+@pytest.mark.requirement("HTL-14")
+@pytest.mark.parametrize("revision", STATEFUL)
+def test_a_stateful_client_names_its_revision_after_the_start(revision: str) -> None:
+    assert speaking(revision).session_headers() == {"MCP-Protocol-Version": revision}
+    assert speaking(revision).headers("tools/call", {"name": "x"}) == {}
+
+
+@pytest.mark.requirement("STD-05", "HTM-09", "HTL-06")
+def test_a_cancel_is_said_unless_closing_a_stateless_request_s_own_stream_says_it() -> None:
+    for revision in STATEFUL:
+        assert speaking(revision).announces_cancel(own_stream=True)
+        assert speaking(revision).announces_cancel(own_stream=False)
+    assert not speaking(NEWEST).announces_cancel(own_stream=True)
+    assert speaking(NEWEST).announces_cancel(own_stream=False)
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize("result", [None, 5, "text", [], True])
+def test_a_result_that_is_no_object_is_refused_with_its_method(revision: str, result: Any) -> None:
+    with pytest.raises(ProtocolError, match="not an object") as caught:
+        speaking(revision).final_result("tools/list", result)
+    assert caught.value.method == "tools/list"
+
+
+@pytest.mark.requirement("RPC-15")
+@pytest.mark.parametrize("result", [{}, {"tools": []}, {"resultType": "complete"}])
+def test_a_stateless_result_without_a_kind_is_a_finished_one(result: dict[str, Any]) -> None:
+    assert speaking(NEWEST).final_result("tools/list", result) is result
+
+
+@pytest.mark.requirement("RPC-16")
+@pytest.mark.parametrize("kind", ["task", "Complete", "", None, 5, ["complete"], {}])
+def test_a_stateless_result_of_an_unknown_kind_fails_the_call(kind: Any) -> None:
+    with pytest.raises(ProtocolError, match="unknown kind") as caught:
+        speaking(NEWEST).final_result("tools/call", {"resultType": kind, "content": []})
+    assert repr(kind) in str(caught.value)
+    assert caught.value.method == "tools/call"
+
+
+@pytest.mark.requirement("RPC-16")
+def test_a_question_to_a_client_that_declared_nothing_fails_the_call() -> None:
+    with pytest.raises(ProtocolError, match="asks for input"):
+        speaking(NEWEST).final_result("tools/call", {"resultType": "input_required"})
+
+
+@pytest.mark.parametrize("revision", STATEFUL)
+def test_a_stateful_result_has_no_kind(revision: str) -> None:
+    result = {"resultType": "of a later revision"}
+    assert speaking(revision).final_result("tools/call", result) is result

@@ -1,0 +1,383 @@
+"""Frames: what is read out of bytes, and what is written into them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncmcp._protocol.jsonrpc import (
+    Error,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    Result,
+    decode,
+    encode_error,
+    encode_notification,
+    encode_request,
+    encode_result,
+)
+from syncmcp.errors import UsageError
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=10,
+)
+OBJECTS = st.dictionaries(TEXTS, VALUES, max_size=4)
+IDS = st.integers() | TEXTS
+
+
+def read(text: str) -> Message:
+    (message,) = decode(text.encode())
+    return message
+
+
+def malformed(text: str) -> Malformed:
+    message = read(text)
+    assert isinstance(message, Malformed)
+    return message
+
+
+@given(st.binary())
+def test_bytes_of_any_kind_are_read_without_an_exception(frame: bytes) -> None:
+    assert decode(frame)
+
+
+@given(VALUES)
+def test_json_of_any_kind_is_read_without_an_exception(value: Any) -> None:
+    assert decode(json.dumps(value).encode())
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "jsonrpc": VALUES,
+            "id": VALUES,
+            "method": VALUES,
+            "params": VALUES,
+            "result": VALUES,
+            "error": VALUES | st.fixed_dictionaries({"code": VALUES}, optional={"message": VALUES}),
+        },
+    )
+)
+def test_an_object_with_the_members_of_a_message_gives_one_message_with_a_proper_id(
+    value: dict[str, Any],
+) -> None:
+    (message,) = decode(json.dumps(value).encode())
+    if not isinstance(message, Notification):
+        assert message.id is None or type(message.id) in (int, str)
+    if isinstance(message, (Request, Notification)):
+        assert type(message.method) is str
+        assert type(message.params) is dict
+    if isinstance(message, Error):
+        assert type(message.code) is int
+        assert type(message.message) is str
+
+
+@pytest.mark.requirement("RPC-01")
+@given(st.integers(), TEXTS, st.none() | OBJECTS)
+def test_a_request_reads_back_as_it_was_written(
+    id: int, method: str, params: dict[str, Any] | None
+) -> None:
+    frame = encode_request(id, method, params)
+    assert decode(frame) == [Request(id, method, params or {})]
+    assert json.loads(frame)["jsonrpc"] == "2.0"
+
+
+@pytest.mark.requirement("RPC-01", "RPC-09")
+@given(TEXTS, st.none() | OBJECTS)
+def test_a_notification_reads_back_as_it_was_written(
+    method: str, params: dict[str, Any] | None
+) -> None:
+    frame = encode_notification(method, params)
+    assert decode(frame) == [Notification(method, params or {})]
+    assert json.loads(frame)["jsonrpc"] == "2.0"
+
+
+@pytest.mark.requirement("RPC-06")
+@given(IDS, OBJECTS)
+def test_a_result_reads_back_with_the_same_id_of_the_same_type(
+    id: int | str, result: dict[str, Any]
+) -> None:
+    (message,) = decode(encode_result(id, result))
+    assert isinstance(message, Result)
+    assert message == Result(id, result)
+    assert type(message.id) is type(id)
+
+
+@pytest.mark.requirement("RPC-06", "RPC-08")
+@given(IDS, st.integers(), TEXTS, VALUES)
+def test_an_error_reads_back_as_it_was_written(
+    id: int | str, code: int, text: str, data: Any
+) -> None:
+    (message,) = decode(encode_error(id, code, text, data))
+    assert isinstance(message, Error)
+    assert message == Error(id, code, text, data)
+    assert type(message.id) is type(id)
+
+
+@pytest.mark.requirement("RPC-02", "RPC-03", "RPC-14")
+@given(st.integers(), st.none() | OBJECTS)
+def test_a_request_is_one_object_with_an_integer_id(id: int, params: dict[str, Any] | None) -> None:
+    written = json.loads(encode_request(id, "tools/list", params))
+    assert type(written) is dict
+    assert type(written["id"]) is int
+    assert written["id"] == id
+
+
+@pytest.mark.requirement("RPC-09")
+def test_a_notification_has_no_id() -> None:
+    assert "id" not in json.loads(encode_notification("notifications/initialized", {}))
+
+
+def test_absent_params_are_not_written_as_null() -> None:
+    assert "params" not in json.loads(encode_request(1, "ping", None))
+    assert "params" not in json.loads(encode_notification("notifications/initialized", None))
+
+
+@pytest.mark.requirement("RPC-07", "RPC-08")
+def test_an_answer_has_a_result_or_an_error() -> None:
+    assert json.loads(encode_result("q", {})) == {"jsonrpc": "2.0", "id": "q", "result": {}}
+    assert json.loads(encode_error(7, -32601, "no")) == {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "error": {"code": -32601, "message": "no"},
+    }
+
+
+def test_the_data_of_an_error_is_written_unless_it_is_none() -> None:
+    assert json.loads(encode_error(1, 2, "no", data=[]))["error"]["data"] == []
+    assert "data" not in json.loads(encode_error(1, 2, "no", data=None))["error"]
+
+
+@pytest.mark.requirement("RPC-11", "STD-01")
+@given(TEXTS)
+def test_a_frame_is_utf_8_on_one_line(text: str) -> None:
+    frame = encode_request(1, "tools/call", {"text": text})
+    assert json.loads(frame.decode("utf-8"))["params"] == {"text": text}
+    assert b"\n" not in frame
+    assert b"\r" not in frame
+
+
+@pytest.mark.requirement("RPC-11")
+def test_text_beyond_ascii_is_written_as_utf_8_itself() -> None:
+    assert "grüße 😀".encode() in encode_request(1, "tools/call", {"text": "grüße 😀"})
+
+
+@pytest.mark.requirement("RPC-11")
+def test_bytes_that_are_not_utf_8_are_no_message() -> None:
+    (message,) = decode(b'{"jsonrpc":"2.0","method":"a","params":{"b":"\xe4"}}')
+    assert isinstance(message, Malformed)
+
+
+def request(params: dict[str, Any]) -> bytes:
+    return encode_request(1, "tools/call", params)
+
+
+def notification(params: dict[str, Any]) -> bytes:
+    return encode_notification("notifications/progress", params)
+
+
+def result(value: dict[str, Any]) -> bytes:
+    return encode_result(1, value)
+
+
+def error(data: dict[str, Any]) -> bytes:
+    return encode_error(1, -1, "no", data)
+
+
+WRITERS = [request, notification, result, error]
+
+
+def endless() -> dict[str, Any]:
+    circle: dict[str, Any] = {}
+    circle["again"] = circle
+    return circle
+
+
+def deep() -> dict[str, Any]:
+    outermost: dict[str, Any] = {}
+    inner = outermost
+    for _ in range(5000):
+        inner["in"] = inner = {}
+    return outermost
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(float("nan"), id="not a number"),
+        pytest.param(float("inf"), id="infinity"),
+        pytest.param(float("-inf"), id="minus infinity"),
+        pytest.param("\ud800", id="half of a surrogate pair"),
+        pytest.param(object(), id="an object of no known type"),
+        pytest.param(b"\xff", id="bytes that are no text"),
+        pytest.param(endless(), id="a circle"),
+        pytest.param(deep(), id="too deep"),
+    ],
+)
+@pytest.mark.parametrize("write", WRITERS)
+def test_what_json_cannot_express_is_a_usage_error_and_makes_no_frame(
+    write: Callable[[dict[str, Any]], bytes], value: Any
+) -> None:
+    assert write({"a": "something"})
+    with pytest.raises(UsageError, match="cannot be sent as JSON") as caught:
+        write({"a": value})
+    assert caught.value.__cause__ is not None
+
+
+def test_words_that_look_like_numbers_json_lacks_are_only_text() -> None:
+    params = {"text": "NaN", "Infinity": ["-Infinity"]}
+    assert decode(encode_request(1, "m", params)) == [Request(1, "m", params)]
+
+
+@pytest.mark.requirement("RPC-12")
+def test_a_batch_is_read_as_its_messages_in_order() -> None:
+    assert decode(
+        b'[{"id":1,"result":{}},{"method":"n"},{"id":"q","method":"ping"},5,'
+        b'{"id":2,"error":{"code":-1,"message":"no"}},[]]'
+    ) == [
+        Result(1, {}),
+        Notification("n", {}),
+        Request("q", "ping", {}),
+        Malformed("an element of a batch is not an object", None),
+        Error(2, -1, "no", None),
+        Malformed("an element of a batch is not an object", None),
+    ]
+
+
+@pytest.mark.requirement("RPC-12")
+@given(st.lists(st.tuples(IDS, OBJECTS), min_size=1, max_size=5))
+def test_no_answer_of_a_batch_is_lost(answers: list[tuple[int | str, dict[str, Any]]]) -> None:
+    frame = b"[" + b",".join(encode_result(id, result) for id, result in answers) + b"]"
+    assert decode(frame) == [Result(id, result) for id, result in answers]
+
+
+@pytest.mark.parametrize("text", ["[]", "5", "null", '"text"', "true", "1.5"])
+def test_json_that_is_no_object_and_no_batch_is_malformed(text: str) -> None:
+    assert malformed(text) == Malformed("neither an object nor a batch", None)
+
+
+@pytest.mark.pitfall("12")
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"   ",
+        b"Server listening on port 3000",
+        b'\xef\xbb\xbf{"method":"a"}',
+        b'{"id":1,"result":{}} trailing',
+        b'{"id":1,"resu',
+        b'{"id":1,"result":NaN}',
+        b'{"id":1,"result":"\\ud800"}',
+        b"[" * 100_000,
+        b'{"id":' + b"9" * 6000 + b',"result":{}}',
+    ],
+    ids=lambda frame: repr(frame[:24]),
+)
+def test_what_is_not_json_is_malformed_and_belongs_to_nobody(frame: bytes) -> None:
+    (message,) = decode(frame)
+    assert isinstance(message, Malformed)
+    assert message.reason.startswith("not JSON: ")
+    assert message.id is None
+
+
+@pytest.mark.pitfall("23")
+@pytest.mark.parametrize("id", ["true", "false", "1.0", "1e0", "[1]", '{"a":1}'])
+@pytest.mark.parametrize("rest", ['"result":{}', '"method":"ping"', '"error":{"code":1}'])
+def test_an_id_that_only_equals_an_integer_in_python_hits_no_request(id: str, rest: str) -> None:
+    message = malformed(f'{{"id":{id},{rest}}}')
+    assert message == Malformed("an id is neither a string nor an integer", None)
+
+
+def test_ids_of_the_server_keep_their_type() -> None:
+    assert read('{"id":7,"method":"ping"}') == Request(7, "ping", {})
+    assert read('{"id":"7","method":"ping"}') == Request("7", "ping", {})
+
+
+@pytest.mark.requirement("RPC-03")
+def test_a_request_with_a_null_id_is_neither_a_request_nor_a_notification() -> None:
+    assert malformed('{"id":null,"method":"ping"}').reason == "the request ping has a null id"
+
+
+@pytest.mark.parametrize("method", ["5", "true", "[]", '{"a":1}', "0", "false"])
+def test_a_method_that_is_no_string_is_malformed_and_its_id_is_not_taken_for_ours(
+    method: str,
+) -> None:
+    assert malformed(f'{{"id":3,"method":{method}}}') == Malformed("a method is not a string", None)
+
+
+@pytest.mark.parametrize("params", ["[]", "5", '"text"', "false"])
+def test_params_that_are_no_object_are_malformed_and_the_id_is_not_taken_for_ours(
+    params: str,
+) -> None:
+    message = malformed(f'{{"id":3,"method":"m","params":{params}}}')
+    assert message == Malformed("the params of m are not an object", None)
+
+
+@pytest.mark.parametrize("params", ["", ',"params":null', ',"params":{}'])
+def test_params_may_be_absent_null_or_empty(params: str) -> None:
+    assert read(f'{{"method":"m"{params}}}') == Notification("m", {})
+    assert read(f'{{"id":1,"method":"m"{params}}}') == Request(1, "m", {})
+
+
+def test_members_that_nobody_knows_are_overlooked() -> None:
+    assert read('{"jsonrpc":"1.0","id":1,"result":{"a":1},"extra":true}') == Result(1, {"a": 1})
+
+
+@pytest.mark.parametrize("result", [None, 5, "text", [], {}, False])
+def test_a_result_of_any_kind_is_handed_on_as_it_came(result: Any) -> None:
+    assert read(f'{{"id":1,"result":{json.dumps(result)}}}') == Result(1, result)
+
+
+def test_a_null_error_beside_a_result_and_a_null_result_beside_an_error_are_no_contradiction() -> (
+    None
+):
+    assert read('{"id":1,"result":{},"error":null}') == Result(1, {})
+    assert read('{"id":1,"result":null,"error":{"code":-5,"message":"no"}}') == Error(
+        1, -5, "no", None
+    )
+
+
+def test_both_a_result_and_an_error_are_malformed_and_fail_the_request_they_answer() -> None:
+    message = malformed('{"id":4,"result":{},"error":{"code":1,"message":"no"}}')
+    assert message == Malformed("both a result and an error", 4)
+
+
+def test_an_answer_with_nothing_in_it_is_malformed_and_fails_the_request_it_answers() -> None:
+    assert malformed('{"id":4}') == Malformed("neither a method, a result nor an error", 4)
+    assert malformed('{"id":4,"error":null}').id == 4
+    assert malformed("{}").id is None
+
+
+@pytest.mark.parametrize("error", ['"no"', "[]", "{}", '{"code":"1"}', '{"code":true}', "5"])
+def test_an_error_without_an_integer_code_is_malformed_and_fails_the_request_it_answers(
+    error: str,
+) -> None:
+    message = malformed(f'{{"id":4,"error":{error}}}')
+    assert message == Malformed("an error without an integer code", 4)
+
+
+@pytest.mark.requirement("RPC-10")
+@pytest.mark.parametrize("id", ["", '"id":null,'])
+def test_an_error_without_an_id_is_an_error_of_no_request(id: str) -> None:
+    message = read(f'{{{id}"error":{{"code":-32700,"message":"what?","data":[1]}}}}')
+    assert message == Error(None, -32700, "what?", [1])
+
+
+@pytest.mark.parametrize("text", ["", ',"message":null', ',"message":5'])
+def test_an_error_without_a_message_still_has_its_code(text: str) -> None:
+    assert read(f'{{"id":1,"error":{{"code":0{text}}}}}') == Error(1, 0, "", None)

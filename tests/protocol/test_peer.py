@@ -1,0 +1,272 @@
+"""The table of who waits for which id, by examples and against a simple model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from syncmcp._protocol.peer import Peer
+
+
+class Waiter:
+    """A request that waits for its answer."""
+
+    id = 0
+
+
+def peer(first_id: int = 1, max_in_flight: int = 8) -> Peer[Waiter, str]:
+    return Peer(first_id, max_in_flight)
+
+
+def registered(table: Peer[Waiter, str], count: int) -> list[Waiter]:
+    waiters = [Waiter() for _ in range(count)]
+    for waiter in waiters:
+        table.register(waiter)
+    return waiters
+
+
+@pytest.mark.requirement("RPC-02", "RPC-04", "RPC-05")
+def test_ids_are_integers_and_count_upwards_whatever_was_taken_meanwhile() -> None:
+    table = peer(first_id=5)
+    seen = []
+    for _ in range(4):
+        (waiter,) = registered(table, 1)
+        seen.append(waiter.id)
+        assert table.take(waiter.id) is waiter
+    assert seen == [5, 6, 7, 8]
+    assert table.next_id == 9
+
+
+@pytest.mark.pitfall("23")
+@pytest.mark.requirement("RPC-05")
+@given(st.permutations(range(12)))
+def test_answers_in_any_order_each_reach_their_own_request(order: list[int]) -> None:
+    table = peer(max_in_flight=12)
+    waiters = registered(table, 12)
+    for index in order:
+        assert table.take(waiters[index].id) is waiters[index]
+    assert len(table) == 0
+
+
+@pytest.mark.requirement("CAN-04", "CAN-05")
+@pytest.mark.pitfall("H10")
+def test_only_the_first_who_takes_a_request_gets_it() -> None:
+    table = peer()
+    first, second = registered(table, 2)
+    assert table.take(first.id) is first
+    assert table.take(first.id) is None
+    assert table.get(first.id) is None
+    assert table.get(second.id) is second
+    assert len(table) == 1
+
+
+@pytest.mark.pitfall("23")
+@pytest.mark.parametrize(
+    "id",
+    [
+        None,
+        True,
+        1.0,
+        "1.0",
+        " 1",
+        "1 ",
+        "+1",
+        "-1",
+        "",
+        "one",
+        "²",
+        "\N{ARABIC-INDIC DIGIT ONE}",
+        "9" * 5000,
+        [1],
+        {"a": 1},
+        99,
+    ],
+    ids=lambda id: repr(id)[:20],
+)
+def test_an_id_that_was_never_given_out_finds_nothing(id: object) -> None:
+    table = peer()
+    registered(table, 1)
+    assert table.get(id) is None
+    assert table.take(id) is None
+    assert len(table) == 1
+
+
+def test_a_number_that_a_server_turned_into_a_string_finds_its_request() -> None:
+    table = peer()
+    (waiter,) = registered(table, 1)
+    assert table.get("1") is waiter
+    assert table.take("1") is waiter
+
+
+def test_the_only_open_request_is_found_while_it_is_the_only_one() -> None:
+    table = peer()
+    assert table.only() is None
+    first, second = registered(table, 2)
+    assert table.only() is None
+    table.take(first.id)
+    assert table.only() is second
+
+
+def test_what_is_too_much_stands_in_line_and_goes_in_the_order_it_came() -> None:
+    table = peer(max_in_flight=2)
+    waiters = [Waiter() for _ in range(5)]
+    assert [table.register(waiter) for waiter in waiters] == [True, True, False, False, False]
+    assert table.next_in_line() is None
+    table.take(waiters[1].id)
+    assert table.next_in_line() is waiters[2]
+    assert table.next_in_line() is None
+    table.take(waiters[0].id)
+    table.take(waiters[2].id)
+    assert table.next_in_line() is waiters[3]
+    assert table.next_in_line() is waiters[4]
+    assert table.next_in_line() is None
+
+
+def test_a_request_that_is_taken_while_it_stands_in_line_loses_its_place() -> None:
+    table = peer(max_in_flight=1)
+    running, withdrawn, patient = registered(table, 3)
+    assert table.take(withdrawn.id) is withdrawn
+    assert table.next_in_line() is None
+    table.take(running.id)
+    assert table.next_in_line() is patient
+
+
+def test_draining_takes_everything_and_leaves_nobody_in_line() -> None:
+    table = peer(max_in_flight=1)
+    waiters = registered(table, 3)
+    assert table.drain() == waiters
+    assert len(table) == 0
+    assert table.next_in_line() is None
+    assert table.drain() == []
+    (following,) = registered(table, 1)
+    assert following.id == 4
+
+
+@pytest.mark.requirement("RPC-05", "RPC-06")
+def test_the_ids_of_the_server_and_ours_do_not_touch_each_other() -> None:
+    table = peer()
+    (waiter,) = registered(table, 1)
+    assert table.receive(1, "theirs")
+    assert table.finish(1) == "theirs"
+    assert table.get(1) is waiter
+    assert table.take(1) is waiter
+
+
+def test_a_question_keeps_the_type_of_its_id_and_is_finished_once() -> None:
+    table = peer()
+    assert table.receive(1, "by number")
+    assert table.receive("1", "by text")
+    assert table.open_questions == 2
+    assert table.finish("1") == "by text"
+    assert table.finish("1") is None
+    assert table.finish(1) == "by number"
+    assert table.open_questions == 0
+
+
+def test_a_question_with_an_id_in_use_is_not_taken_in() -> None:
+    table = peer()
+    assert table.receive("a", "first")
+    assert not table.receive("a", "second")
+    assert table.finish("a") == "first"
+    assert table.receive("a", "third")
+
+
+@pytest.mark.parametrize("id", [None, True, 1.0, [1], {}], ids=repr)
+def test_an_id_of_no_proper_type_finishes_no_question(id: object) -> None:
+    table = peer()
+    table.receive(1, "open")
+    assert table.finish(id) is None
+    assert table.open_questions == 1
+
+
+def test_draining_the_questions_takes_every_one_of_them() -> None:
+    table = peer()
+    table.receive(1, "one")
+    table.receive("a", "two")
+    assert table.drain_questions() == ["one", "two"]
+    assert table.open_questions == 0
+    assert table.drain_questions() == []
+
+
+IDS = st.integers(0, 30)
+STRANGE_IDS = st.one_of(
+    st.none(), st.booleans(), st.floats(0, 30), st.text("0123 .x", max_size=3), st.just([1])
+)
+MOST = 3
+
+
+class Model(RuleBasedStateMachine):
+    """Does to a table, and to a plain list of who waits, the same things in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: Peer[Waiter, str] = Peer(0, MOST)
+        self.running: dict[int, Waiter] = {}
+        self.line: list[Waiter] = []
+        self.given = 0
+
+    def waiting(self) -> dict[int, Waiter]:
+        return {**self.running, **{waiter.id: waiter for waiter in self.line}}
+
+    @rule()
+    def register(self) -> None:
+        waiter = Waiter()
+        # Only free slots that `next_in_line` was not asked for yet can be overtaken into.
+        free = len(self.running) < MOST
+        assert self.table.register(waiter) is free
+        assert waiter.id == self.given
+        self.given += 1
+        if free:
+            self.running[waiter.id] = waiter
+        else:
+            self.line.append(waiter)
+
+    @rule(id=IDS, as_text=st.booleans())
+    def take(self, id: int, as_text: bool) -> None:
+        expected = self.waiting().get(id)
+        assert self.table.get(str(id) if as_text else id) is expected
+        assert self.table.take(str(id) if as_text else id) is expected
+        self.running.pop(id, None)
+        self.line = [waiter for waiter in self.line if waiter is not expected]
+
+    @rule(id=STRANGE_IDS)
+    def take_with_a_strange_id(self, id: Any) -> None:
+        meant = int(id) if isinstance(id, str) and id.isdigit() else -1
+        expected = self.waiting().get(meant)
+        assert self.table.get(id) is expected
+        if expected is None:
+            assert self.table.take(id) is None
+
+    @rule()
+    def next_in_line(self) -> None:
+        expected = self.line[0] if self.line and len(self.running) < MOST else None
+        assert self.table.next_in_line() is expected
+        if expected is not None:
+            self.running[expected.id] = self.line.pop(0)
+
+    @rule()
+    def drain(self) -> None:
+        expected = sorted(self.waiting().values(), key=lambda waiter: waiter.id)
+        assert self.table.drain() == expected
+        self.running.clear()
+        self.line.clear()
+
+    @invariant()
+    def both_agree_on_who_waits(self) -> None:
+        waiting = self.waiting()
+        assert len(self.table) == len(waiting)
+        only = next(iter(waiting.values())) if len(waiting) == 1 else None
+        assert self.table.only() is only
+        for id, waiter in waiting.items():
+            assert waiter.id == id
+            assert self.table.get(id) is waiter
+
+
+@pytest.mark.requirement("RPC-04", "RPC-05", "CAN-04")
+@pytest.mark.pitfall("23")
+class TestModel(Model.TestCase):  # type: ignore[misc, valid-type]
+    """Any history of registering, taking and draining."""

@@ -1,0 +1,350 @@
+"""A raw HTTP server that does exactly what a test's script says, and a receiver that records."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from syncmcp._threads import Deadline
+from syncmcp.config import Http
+from syncmcp.errors import McpError
+from syncmcp.transports.base import Outgoing
+from syncmcp.transports.http import HttpTransport
+
+WAIT = 10.0
+"""A ceiling for everything that has to happen soon, in seconds."""
+
+
+@dataclass
+class Request:
+    """One HTTP request as it came in."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    connection: Connection
+
+    @property
+    def message(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def id(self) -> Any:
+        return self.message.get("id")
+
+
+class Connection:
+    """One connection to the server; the script writes to it as it likes."""
+
+    def __init__(self, sock: socket.socket, number: int) -> None:
+        self.sock = sock
+        self.number = number
+        self.ended = threading.Event()
+        self._buffer = b""
+
+    def read_request(self) -> Request | None:
+        """The next request, or `None` when the client has gone."""
+        while b"\r\n\r\n" not in self._buffer:
+            if not self._more():
+                return None
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        method, path, _ = first.split(" ")
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            assert name.lower() not in headers, f"{name} was sent twice"
+            headers[name.lower()] = value.strip()
+        length = int(headers.get("content-length", "0"))
+        while len(self._buffer) < length:
+            if not self._more():
+                return None
+        body, self._buffer = self._buffer[:length], self._buffer[length:]
+        return Request(method, path, headers, body, self)
+
+    def _more(self) -> bool:
+        try:
+            piece = self.sock.recv(65536)
+        except OSError:
+            piece = b""
+        self._buffer += piece
+        return bool(piece)
+
+    def wait_for_end(self) -> bool:
+        """Wait until the client has ended the connection. Returns whether it did."""
+        self.sock.settimeout(WAIT)
+        try:
+            while self.sock.recv(65536):
+                pass
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self.sock.sendall(data)
+
+    def respond(
+        self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> None:
+        lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        self.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    def json(
+        self, message: Any, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        body = json.dumps(message).encode()
+        self.respond(status, body, {"Content-Type": "application/json", **(headers or {})})
+
+    def result(self, request: Request, **headers: str) -> None:
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.json({"jsonrpc": "2.0", "id": request.id, "result": {}}, headers=given)
+
+    def start_events(self, headers: Mapping[str, str] | None = None) -> None:
+        given = {"Content-Type": "text/event-stream", **(headers or {})}
+        lines = ["HTTP/1.1 200 OK", "Transfer-Encoding: chunked"]
+        lines += [f"{name}: {value}" for name, value in given.items()]
+        self.write("\r\n".join(lines).encode() + b"\r\n\r\n")
+
+    def chunk(self, data: bytes) -> None:
+        self.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def event(self, message: Any, id: str | None = None) -> None:
+        text = f"id: {id}\n" if id is not None else ""
+        self.chunk(f"event: message\n{text}data: {json.dumps(message)}\n\n".encode())
+
+    def end_events(self) -> None:
+        self.write(b"0\r\n\r\n")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        self.sock.close()
+
+
+Script = Callable[[Request], None]
+
+
+class RawServer:
+    """Listens on a loopback port; runs `script` for each request, on the connection's thread."""
+
+    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
+        self.script = script
+        self.requests: list[Request] = []
+        self.connections: list[Connection] = []
+        self.failures: list[BaseException] = []
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/mcp"
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def _start(self, run: Callable[..., None], *args: Any) -> None:
+        thread = threading.Thread(target=run, args=args, name="test-http-server", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._start(self._serve, sock)
+
+    def _serve(self, sock: socket.socket) -> None:
+        if self._tls is not None:
+            try:
+                sock = self._tls.wrap_socket(sock, server_side=True)
+            except OSError:
+                sock.close()
+                return
+        with self._lock:
+            connection = Connection(sock, len(self.connections))
+            self.connections.append(connection)
+        try:
+            while (request := connection.read_request()) is not None:
+                with self._lock:
+                    self.requests.append(request)
+                self.script(request)
+                if connection.sock.fileno() < 0:
+                    break
+        except BaseException as error:
+            self.failures.append(error)
+        finally:
+            connection.ended.set()
+            connection.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in list(self.connections):
+            connection.close()
+        for thread in self._threads:
+            thread.join(WAIT)
+            assert not thread.is_alive()
+        assert not self.failures, self.failures
+
+
+def settles(frame: bytes, out: Outgoing | None) -> bool:
+    """Whether `frame` answers the request `out`, as a connection would see it."""
+    try:
+        message = json.loads(frame)
+    except ValueError:
+        return False
+    messages = message if isinstance(message, list) else [message]
+    return out is not None and any(
+        one.get("id", out.id) in (out.id, None) and ("result" in one or "error" in one)
+        for one in messages
+    )
+
+
+@dataclass
+class FakeReceiver:
+    """Records what a transport says; its answers are those of a connection."""
+
+    frames: list[tuple[bytes, Outgoing | None]] = field(default_factory=list)
+    failures: list[tuple[Outgoing, McpError]] = field(default_factory=list)
+    signs: list[Outgoing] = field(default_factory=list)
+    ends: list[McpError] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
+        with self.changed:
+            self.frames.append((frame, out))
+            self.changed.notify_all()
+        return settles(frame, out)
+
+    def alive(self, out: Outgoing) -> None:
+        with self.changed:
+            self.signs.append(out)
+            self.changed.notify_all()
+
+    def failed(self, out: Outgoing, error: McpError) -> None:
+        with self.changed:
+            self.failures.append((out, error))
+            self.changed.notify_all()
+
+    def lost(self, error: McpError) -> None:
+        self.ends.append(error)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, WAIT)
+
+    @property
+    def error(self) -> McpError:
+        """The one failure there was."""
+        [(_, error)] = self.failures
+        return error
+
+    @property
+    def messages(self) -> list[Any]:
+        return [json.loads(frame) for frame, _ in self.frames]
+
+
+_ids = iter(range(1, 1_000_000))
+
+
+def request(
+    method: str = "tools/call",
+    *,
+    seconds: float | None = WAIT,
+    headers: Mapping[str, str] | None = None,
+    params: Any = None,
+) -> Outgoing:
+    """A request on its way out."""
+    id = next(_ids)
+    body = json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}})
+    return Outgoing(body.encode(), method, id, headers or {}, Deadline(seconds))
+
+
+def notification(method: str = "notifications/initialized", seconds: float = WAIT) -> Outgoing:
+    body = json.dumps({"jsonrpc": "2.0", "method": method})
+    return Outgoing(body.encode(), method, None, {}, Deadline(seconds))
+
+
+@contextlib.contextmanager
+def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[RawServer]:
+    server = RawServer(script, tls)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextlib.contextmanager
+def opened(config: Http | str, **options: Any) -> Iterator[tuple[HttpTransport, FakeReceiver]]:
+    transport = HttpTransport(Http(config) if isinstance(config, str) else config, **options)
+    receiver = FakeReceiver()
+    transport.open(receiver, Deadline(WAIT))
+    try:
+        yield transport, receiver
+    finally:
+        transport.close(Deadline(WAIT))
+
+
+class Running:
+    """Runs `send` on a thread of its own and keeps what it raised."""
+
+    def __init__(self, transport: HttpTransport, out: Outgoing) -> None:
+        self.error: BaseException | None = None
+
+        def run() -> None:
+            try:
+                transport.send(out)
+            except BaseException as error:
+                self.error = error
+
+        self.thread = threading.Thread(target=run, name="test-send", daemon=True)
+        self.thread.start()
+
+    def join(self, seconds: float = WAIT) -> None:
+        self.thread.join(seconds)
+        assert not self.thread.is_alive(), "send did not return"
+
+
+class Logged(logging.Handler):
+    """Notices when the transport logs something with these words."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__()
+        self.words = words
+        self.level_seen: int | None = None
+        self._seen = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.words in record.getMessage():
+            self.level_seen = record.levelno
+            self._seen.set()
+
+    def wait(self) -> bool:
+        return self._seen.wait(WAIT)
+
+
+@contextlib.contextmanager
+def logged(words: str) -> Iterator[Logged]:
+    logger, handler = logging.getLogger("syncmcp.http"), Logged(words)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield handler
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

@@ -1,0 +1,442 @@
+"""Ending an exchange from another thread, or by its deadline, in every phase it can be in."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import urllib3.util.wait
+
+from syncmcp._threads import Deadline
+from syncmcp.config import Http
+from syncmcp.errors import RequestTimeout
+from syncmcp.transports.http import HttpTransport
+
+from .http_peer import (
+    WAIT,
+    Connection,
+    FakeReceiver,
+    Request,
+    Running,
+    notification,
+    opened,
+    request,
+    serving,
+)
+
+SOON = 2.0
+"""Ten times and more of what ending may take, in seconds."""
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+
+
+def silent(connection: Connection) -> None:
+    """No header comes."""
+
+
+def mid_headers(connection: Connection) -> None:
+    connection.write(b"HTTP/1.1 200 OK\r\nX: ")
+
+
+def mid_json(connection: Connection) -> None:
+    connection.write(HEAD + b'{"jsonrpc"')
+
+
+def mid_events(connection: Connection) -> None:
+    connection.start_events()
+    connection.event({"jsonrpc": "2.0", "method": "notifications/x"}, id="1")
+
+
+def mid_chunk(connection: Connection) -> None:
+    connection.start_events()
+    connection.write(b"ff\r\ndata: ")
+
+
+def mid_error(connection: Connection) -> None:
+    connection.write(b"HTTP/1.1 500 No\r\nContent-Length: 1000\r\n\r\nwhat")
+
+
+PHASES = pytest.mark.parametrize(
+    "phase", [silent, mid_headers, mid_json, mid_events, mid_chunk, mid_error]
+)
+
+
+def assert_ended_quietly(running: Running, receiver: FakeReceiver, started: float) -> None:
+    running.join(SOON)
+    assert time.monotonic() - started < SOON
+    assert running.error is None
+    assert not receiver.failures
+
+
+@PHASES
+@pytest.mark.pitfall("H1", "H1b", "14")
+@pytest.mark.requirement("HTM-09")
+def test_withdrawing_ends_the_exchange_at_once_and_the_server_sees_it(phase: Any) -> None:
+    reached, gone = threading.Event(), threading.Event()
+
+    def script(one: Request) -> None:
+        phase(one.connection)
+        reached.set()
+        assert one.connection.wait_for_end()
+        gone.set()
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        out = request(seconds=None)
+        running = Running(transport, out)
+        assert reached.wait(WAIT)
+        if phase is mid_events:
+            receiver.wait_for(lambda: bool(receiver.frames))
+        started = time.monotonic()
+        assert transport.withdraw(out) == "unknown"
+        assert_ended_quietly(running, receiver, started)
+        assert gone.wait(WAIT)
+    assert [one.method for one in server.requests] == ["POST"]
+
+
+@PHASES
+@pytest.mark.pitfall("4")
+def test_the_deadline_ends_a_silent_exchange_without_anybody_s_help(phase: Any) -> None:
+    def script(one: Request) -> None:
+        phase(one.connection)
+        assert one.connection.wait_for_end()
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        out = request(seconds=0.1)
+        transport.send(out)
+    if phase is not mid_error:  # there the status is known
+        error = receiver.error
+        assert isinstance(error, RequestTimeout)
+        assert (error.kind, error.seconds, error.delivery) == ("total", 0.1, "unknown")
+
+
+@pytest.mark.pitfall("4", "H5")
+@pytest.mark.parametrize("kind", ["json", "events", "comments"])
+def test_the_deadline_ends_a_dripping_exchange_without_anybody_s_help(kind: str) -> None:
+    def script(one: Request) -> None:
+        connection = one.connection
+        if kind == "json":
+            connection.write(HEAD)
+        else:
+            connection.start_events()
+        connection.sock.settimeout(0.02)
+        while True:
+            if kind == "json":
+                connection.write(b" ")
+            elif kind == "events":
+                connection.event({"jsonrpc": "2.0", "method": "notifications/x"})
+            else:
+                connection.chunk(b":\n")
+            try:
+                if not connection.sock.recv(1):
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        started = time.monotonic()
+        transport.send(request(seconds=0.2))
+        assert time.monotonic() - started < SOON
+    assert isinstance(receiver.error, RequestTimeout)
+    if kind == "comments":
+        assert len(receiver.signs) > 1
+        assert not receiver.frames
+
+
+def test_a_request_withdrawn_before_it_began_is_never_sent() -> None:
+    with (
+        serving(lambda one: one.connection.result(one)) as server,
+        opened(server.url) as (transport, receiver),
+    ):
+        out = request()
+        assert transport.withdraw(out) == "not_sent"
+        transport.send(out)
+        assert not receiver.failures
+        assert not receiver.frames
+    assert not server.requests
+
+
+def test_a_request_whose_deadline_has_passed_is_never_sent() -> None:
+    with (
+        serving(lambda one: one.connection.result(one)) as server,
+        opened(server.url) as (transport, receiver),
+    ):
+        transport.send(request(seconds=0))
+        assert isinstance(receiver.error, RequestTimeout)
+        assert receiver.error.delivery == "not_sent"
+    assert not server.requests
+
+
+@contextmanager
+def full_backlog() -> Iterator[int]:
+    """The port of a socket that listens, accepts nothing and has no room for another connection."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port: int = listener.getsockname()[1]
+        fillers = []
+        try:
+            while True:
+                filler = socket.socket()
+                fillers.append(filler)
+                filler.settimeout(0.2)
+                try:
+                    filler.connect(("127.0.0.1", port))
+                except TimeoutError:
+                    break
+            yield port
+        finally:
+            for filler in fillers:
+                filler.close()
+
+
+class Connecting:
+    """A gate that is set when a socket of the code under test has begun to connect."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = threading.Event()
+        gate = self.begun
+
+        def wait(sock: socket.socket, timeout: float | None = None) -> bool:
+            gate.set()
+            return original(sock, timeout)
+
+        original = urllib3.util.wait.wait_for_write
+        monkeypatch.setattr("syncmcp._http_wire.wait_for_write", wait)
+
+
+@pytest.mark.pitfall("H1b", "4")
+def test_withdrawing_ends_a_connection_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Connecting(monkeypatch)
+    with full_backlog() as port, opened(f"http://127.0.0.1:{port}/") as (transport, receiver):
+        out = request(seconds=None)
+        running = Running(transport, out)
+        assert gate.begun.wait(WAIT)
+        started = time.monotonic()
+        assert transport.withdraw(out) == "not_sent"
+        assert_ended_quietly(running, receiver, started)
+
+
+@pytest.mark.pitfall("4", "H5")
+def test_the_deadline_ends_a_connection_attempt() -> None:
+    with full_backlog() as port, opened(f"http://127.0.0.1:{port}/") as (transport, receiver):
+        started = time.monotonic()
+        transport.send(request(seconds=0.2))
+        assert time.monotonic() - started < SOON
+    assert isinstance(receiver.error, RequestTimeout)
+    assert receiver.error.delivery == "not_sent"
+
+
+@pytest.mark.pitfall("H1b")
+def test_withdrawing_ends_a_tls_handshake_and_an_exchange_with_a_mute_proxy() -> None:
+    accepted = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        peers = []
+
+        def accept() -> None:
+            for _ in range(2):
+                peer, _ = listener.accept()
+                peers.append(peer)
+                assert peer.recv(1)  # the client has begun to speak
+                accepted.set()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        port = listener.getsockname()[1]
+        proxy = {"https": f"http://127.0.0.1:{port}"}
+        for config in (
+            Http(f"https://127.0.0.1:{port}/"),
+            Http("https://mcp.invalid/", proxies=proxy),
+        ):
+            accepted.clear()
+            with opened(config) as (transport, receiver):
+                out = request(seconds=None)
+                running = Running(transport, out)
+                assert accepted.wait(WAIT)
+                started = time.monotonic()
+                assert transport.withdraw(out) == "not_sent"
+                assert_ended_quietly(running, receiver, started)
+        thread.join(WAIT)
+        for peer in peers:
+            peer.close()
+
+
+class StuckResolver:
+    """A name service that does not answer until it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, port: int = 0) -> None:
+        self.asked, self.release = threading.Event(), threading.Event()
+        self.port = port
+        monkeypatch.setattr(socket, "getaddrinfo", self)
+
+    def __call__(self, host: str, *args: Any, **kwargs: Any) -> Any:
+        self.asked.set()
+        assert self.release.wait(WAIT)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", self.port))]
+
+
+@pytest.mark.pitfall("H1b", "4")
+def test_withdrawing_leaves_a_stuck_name_lookup_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolver = StuckResolver(monkeypatch)
+    with opened("http://mcp.invalid/") as (transport, receiver):
+        out = request(seconds=None)
+        running = Running(transport, out)
+        assert resolver.asked.wait(WAIT)
+        started = time.monotonic()
+        assert transport.withdraw(out) == "not_sent"
+        assert_ended_quietly(running, receiver, started)
+    resolver.release.set()
+
+
+@pytest.mark.pitfall("4", "H5")
+def test_the_deadline_leaves_a_stuck_name_lookup_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolver = StuckResolver(monkeypatch)
+    with opened("http://mcp.invalid/") as (transport, receiver):
+        transport.send(request(seconds=0.1))
+        assert isinstance(receiver.error, RequestTimeout)
+        assert receiver.error.delivery == "not_sent"
+    resolver.release.set()
+
+
+def test_one_address_that_swallows_packets_leaves_time_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        serving(lambda one: one.connection.result(one)) as server,
+        full_backlog() as port,
+        opened("http://mcp.invalid/") as (transport, receiver),
+    ):
+        kind = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+        addresses = [(*kind, ("127.0.0.1", port)), (*kind, ("127.0.0.1", server.port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
+        transport.send(request(seconds=2))
+        assert not receiver.failures
+
+
+@pytest.mark.pitfall("4")
+def test_a_server_that_does_not_read_does_not_hold_a_large_request() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        with opened(url) as (transport, receiver):
+            transport.send(request(seconds=0.2, params={"x": "x" * 20_000_000}))
+            assert isinstance(receiver.error, RequestTimeout)
+            assert receiver.error.delivery == "unknown"
+            out = request(seconds=None, params={"x": "x" * 20_000_000})
+            running = Running(transport, out)
+            peer = None
+            for _ in range(2):  # the second connection is the second request's
+                if peer is not None:
+                    peer.close()
+                peer, _ = listener.accept()
+            assert peer is not None
+            assert peer.recv(1)
+            started = time.monotonic()
+            assert transport.withdraw(out) == "unknown"
+            running.join(SOON)
+            assert time.monotonic() - started < SOON
+            assert len(receiver.failures) == 1
+            peer.close()
+
+
+@pytest.mark.pitfall("H1c")
+def test_withdrawing_a_finished_request_leaves_its_connection_alone() -> None:
+    reached, go = threading.Event(), threading.Event()
+
+    def script(one: Request) -> None:
+        if one.message["params"]:
+            reached.set()
+            assert go.wait(WAIT)
+        one.connection.result(one)
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        first, second = request(), request(params={"slow": True})
+        transport.send(first)
+        running = Running(transport, second)
+        assert reached.wait(WAIT)
+        transport.withdraw(first)
+        go.set()
+        running.join()
+        transport.send(request())
+        assert not receiver.failures
+        assert len(receiver.frames) == 3
+    assert len(server.connections) == 1
+
+
+@pytest.mark.pitfall("H1c")
+def test_withdrawing_at_any_moment_hurts_no_other_request() -> None:
+    with (
+        serving(lambda one: one.connection.result(one)) as server,
+        opened(server.url) as (transport, receiver),
+    ):
+        lock, current = threading.Lock(), [request()]
+        done = threading.Event()
+
+        def withdraw() -> None:
+            while not done.is_set():
+                with lock:
+                    out = current[0]
+                transport.withdraw(out)
+
+        withdrawing = threading.Thread(target=withdraw, daemon=True)
+        withdrawing.start()
+        for number in range(100):
+            hunted, spared = request(), request()
+            if number % 2:
+                with lock:
+                    current[0] = hunted
+            transport.send(hunted)
+            if not number % 2:
+                with lock:
+                    current[0] = hunted
+            transport.send(spared)
+            assert receiver.frames[-1][1] is spared
+        done.set()
+        withdrawing.join(WAIT)
+        assert not receiver.failures
+
+
+def test_closing_does_not_settle_what_was_withdrawn() -> None:
+    reached = threading.Event()
+
+    def script(one: Request) -> None:
+        reached.set()
+        assert one.connection.wait_for_end()
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        out = request(seconds=None)
+        running = Running(transport, out)
+        assert reached.wait(WAIT)
+        transport.withdraw(out)
+        transport.close(Deadline(WAIT))
+        running.join(SOON)
+        assert not receiver.failures
+
+
+def test_a_notification_ends_by_its_deadline() -> None:
+    def script(one: Request) -> None:
+        assert one.connection.wait_for_end()
+
+    with (
+        serving(script) as server,
+        opened(server.url) as (transport, _),
+        pytest.raises(RequestTimeout),
+    ):
+        transport.send(notification(seconds=0.1))
+
+
+def test_close_while_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolver = StuckResolver(monkeypatch)
+    transport, receiver = HttpTransport(Http("http://mcp.invalid/")), FakeReceiver()
+    transport.open(receiver, Deadline(WAIT))
+    running = Running(transport, request(seconds=None))
+    assert resolver.asked.wait(WAIT)
+    transport.close(Deadline(WAIT))
+    running.join(SOON)
+    assert receiver.error.delivery == "not_sent"  # type: ignore[attr-defined]
+    resolver.release.set()

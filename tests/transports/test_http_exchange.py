@@ -1,0 +1,570 @@
+"""One HTTP exchange: what is sent, and what each answer means."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from syncmcp._threads import Deadline
+from syncmcp.config import Http
+from syncmcp.errors import (
+    AuthError,
+    ClosedError,
+    HttpError,
+    LimitExceeded,
+    ProtocolError,
+    SessionLost,
+    UsageError,
+)
+
+from .http_peer import (
+    WAIT,
+    FakeReceiver,
+    Request,
+    Running,
+    Script,
+    logged,
+    notification,
+    opened,
+    request,
+    serving,
+)
+
+SECRET = "s3cret-t0ken-value"
+
+
+def answer(one: Request) -> None:
+    """What a plain stateful server does."""
+    if one.method == "GET":
+        one.connection.respond(405)
+    elif one.method == "DELETE":
+        one.connection.respond(200)
+    elif "id" not in one.message:
+        one.connection.respond(202)
+    elif one.message["method"] == "initialize":
+        one.connection.result(one, Mcp_Session_Id=SECRET)
+    else:
+        one.connection.result(one)
+
+
+def respond(
+    status: int, body: bytes = b"", content_type: str = "text/html", **headers: str
+) -> Script:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    def script(one: Request) -> None:
+        one.connection.respond(status, body, {"Content-Type": content_type, **given})
+
+    return script
+
+
+def send_one(script: Script, **options: Any) -> FakeReceiver:
+    """Send one request to a server with `script` and return what the receiver saw."""
+    with serving(script) as server, opened(server.url, **options) as (transport, receiver):
+        transport.send(request())
+    return receiver
+
+
+@pytest.mark.requirement("HTL-01", "HTL-02", "HTM-01", "HTM-02")
+def test_each_message_is_a_post_of_its_own_that_accepts_json_and_events() -> None:
+    with serving(answer) as server, opened(server.url) as (transport, receiver):
+        outs = [request(), notification(), request()]
+        for out in outs:
+            transport.send(out)
+    assert [one.method for one in server.requests] == ["POST"] * 3
+    assert [one.path for one in server.requests] == ["/mcp"] * 3
+    assert [one.body for one in server.requests] == [out.body for out in outs]
+    for one in server.requests:
+        assert one.headers["content-type"] == "application/json"
+        assert one.headers["accept"] == "application/json, text/event-stream"
+        assert one.headers["content-length"] == str(len(one.body))
+    assert [message["id"] for message in receiver.messages] == [outs[0].id, outs[2].id]
+    assert len(server.connections) == 1
+
+
+@pytest.mark.requirement("HTL-03", "HTM-02")
+def test_a_request_may_be_answered_by_json_or_by_events() -> None:
+    def script(one: Request) -> None:
+        if one.message["params"]:
+            one.connection.start_events({"Content-Type": "Text/Event-Stream; charset=utf-8"})
+            one.connection.event({"jsonrpc": "2.0", "method": "notifications/x"})
+            one.connection.event({"jsonrpc": "2.0", "id": one.id, "result": {}})
+            one.connection.end_events()
+        else:
+            body = json.dumps({"jsonrpc": "2.0", "id": one.id, "result": {}}).encode()
+            one.connection.respond(200, body, {"Content-Type": "Application/JSON; charset=utf-8"})
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        first, second = request(), request(params={"stream": True})
+        transport.send(first)
+        transport.send(second)
+    assert [out for _, out in receiver.frames] == [first, second, second]
+    assert [message.get("id") for message in receiver.messages] == [first.id, None, second.id]
+
+
+def test_an_array_of_messages_is_passed_on_as_it_is() -> None:
+    def script(one: Request) -> None:
+        one.connection.json([{"jsonrpc": "2.0", "id": one.id, "result": {}}])
+
+    receiver = send_one(script)
+    assert isinstance(receiver.messages[0], list)
+    assert not receiver.failures
+
+
+@pytest.mark.parametrize("status", [200, 202, 204])
+def test_any_success_accepts_a_notification(status: int) -> None:
+    with serving(respond(status)) as server, opened(server.url) as (transport, receiver):
+        transport.send(notification())
+        transport.send(notification())
+    assert len(server.connections) == 1
+    assert not receiver.frames
+
+
+def test_a_notification_that_is_not_accepted_raises() -> None:
+    with (
+        serving(respond(400, b"no")) as server,
+        opened(server.url) as (transport, receiver),
+        pytest.raises(HttpError, match="notifications/initialized") as caught,
+    ):
+        transport.send(notification())
+    assert caught.value.status == 400
+    assert caught.value.delivery == "refused"
+    assert not receiver.failures
+
+
+def test_a_request_answered_with_202_fails_instead_of_hanging() -> None:
+    receiver = send_one(respond(202))
+    assert isinstance(receiver.error, ProtocolError)
+    assert "202" in str(receiver.error)
+
+
+def test_a_body_that_does_not_answer_the_request_fails_it() -> None:
+    receiver = send_one(respond(200, b"not json", "application/json"))
+    assert isinstance(receiver.error, ProtocolError)
+
+
+@pytest.mark.pitfall("8")
+@pytest.mark.parametrize(
+    ("status", "kind", "delivery"),
+    [
+        (400, HttpError, "refused"),
+        (401, AuthError, "refused"),
+        (403, AuthError, "refused"),
+        (404, HttpError, "refused"),
+        (405, HttpError, "refused"),
+        (429, HttpError, "refused"),
+        (500, HttpError, "unknown"),
+        (503, HttpError, "unknown"),
+    ],
+)
+def test_each_error_status_is_an_error_with_status_and_excerpt(
+    status: int, kind: type[HttpError], delivery: str
+) -> None:
+    receiver = send_one(respond(status, b"<h1>Go away</h1>"))
+    error = receiver.error
+    assert type(error) is kind
+    assert isinstance(error, HttpError)
+    assert (error.status, error.delivery) == (status, delivery)
+    assert error.body == "<h1>Go away</h1>"
+    assert error.method == "tools/call"
+    assert error.server is not None
+    assert "127.0.0.1" in error.server
+    if kind is AuthError:
+        assert "auth=" in str(error)
+        assert "headers=" in str(error)
+
+
+@pytest.mark.pitfall("8")
+def test_a_page_of_html_is_an_error_that_shows_its_type_and_beginning() -> None:
+    error = send_one(respond(200, b"<html>Login</html>")).error
+    assert isinstance(error, HttpError)
+    assert "text/html" in str(error)
+    assert "Login" in error.body
+    assert error.delivery == "unknown"
+
+
+@pytest.mark.requirement("HTM-12")
+@pytest.mark.parametrize("status", [400, 404, 500])
+@pytest.mark.parametrize("with_id", [True, False])
+def test_an_error_status_with_a_json_rpc_error_is_an_answer(status: int, with_id: bool) -> None:
+    def script(one: Request) -> None:
+        id = {"id": one.id} if with_id else {}
+        one.connection.json({"jsonrpc": "2.0", **id, "error": {"code": -32601}}, status)
+
+    receiver = send_one(script)
+    assert not receiver.failures
+    assert receiver.messages[0]["error"] == {"code": -32601}
+
+
+def test_a_json_rpc_error_for_somebody_else_leaves_the_status_as_the_failure() -> None:
+    def script(one: Request) -> None:
+        one.connection.json({"jsonrpc": "2.0", "id": "other", "error": {"code": 1}}, 400)
+
+    assert isinstance(send_one(script).error, HttpError)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_missing_credentials_are_an_auth_error_even_as_a_json_rpc_error(status: int) -> None:
+    def script(one: Request) -> None:
+        one.connection.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32001}}, status)
+
+    receiver = send_one(script)
+    assert isinstance(receiver.error, AuthError)
+    assert not receiver.frames
+
+
+def test_a_body_beyond_the_limit_is_an_error_that_names_the_option() -> None:
+    def chunked(one: Request) -> None:
+        one.connection.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        one.connection.chunk(b"x" * 1001)
+        one.connection.end_events()
+
+    for each in (respond(200, b"x" * 1001, "application/json"), chunked):
+        with serving(each) as server, opened(Http(server.url, max_body=1000)) as (transport, got):
+            transport.send(request())
+        assert isinstance(got.error, LimitExceeded)
+        assert "max_body=1000" in str(got.error)
+
+
+def test_a_compressed_body_is_decoded_and_bounded_by_what_it_decodes_to() -> None:
+    def script(one: Request) -> None:
+        assert one.headers["accept-encoding"] == "gzip"
+        padding = "x" * one.message["params"]["size"]
+        body = json.dumps({"jsonrpc": "2.0", "id": one.id, "result": {"x": padding}}).encode()
+        half = len(body) // 2
+        packed = gzip.compress(body[:half]) + gzip.compress(body[half:])
+        headers = {"Content-Type": "application/json", "Content-Encoding": "GZIP"}
+        one.connection.respond(200, packed, headers)
+
+    with serving(script) as server, opened(Http(server.url, max_body=100_000)) as (transport, got):
+        transport.send(request(params={"size": 90_000}))
+        transport.send(request(params={"size": 100_000}))
+    assert got.messages[0]["result"] == {"x": "x" * 90_000}
+    assert isinstance(got.error, LimitExceeded)
+
+
+def test_an_encoding_nobody_asked_for_is_an_error() -> None:
+    error = send_one(respond(200, b"x", "application/json", Content_Encoding="br")).error
+    assert isinstance(error, HttpError)
+    assert "'br'" in str(error)
+
+
+# Headers
+
+
+@pytest.mark.requirement("HTL-14", "HTM-03", "HTM-04")
+def test_headers_of_the_message_and_adopted_ones_are_sent() -> None:
+    with serving(answer) as server, opened(server.url) as (transport, _):
+        transport.send(request("initialize"))
+        transport.adopt({"MCP-Protocol-Version": "2026-07-28"}, stateful=False)
+        transport.send(request(headers={"Mcp-Method": "tools/call", "Mcp-Name": "add"}))
+    first, second = server.requests
+    assert "mcp-protocol-version" not in first.headers
+    assert second.headers["mcp-protocol-version"] == "2026-07-28"
+    assert second.headers["mcp-method"] == "tools/call"
+    assert second.headers["mcp-name"] == "add"
+
+
+def test_headers_of_the_user_are_sent_but_never_replace_those_of_the_protocol() -> None:
+    theirs = {
+        "X-Mine": "1",
+        "accept": "text/html",
+        "CONTENT-TYPE": "text/plain",
+        "Content-Length": "1",
+        "mcp-session-id": "theirs",
+        "MCP-protocol-version": "theirs",
+        "mcp-name": "theirs",
+        "Transfer-Encoding": "chunked",
+    }
+    with serving(answer) as server, opened(Http(server.url, headers=theirs)) as (transport, _):
+        transport.send(request("initialize"))
+        transport.send(request(headers={"Mcp-Name": "add", "MCP-Protocol-Version": "2025-11-25"}))
+    for one in server.requests:
+        assert one.headers["x-mine"] == "1"
+        assert one.headers["content-type"] == "application/json"
+        assert one.headers["accept"] == "application/json, text/event-stream"
+        assert "transfer-encoding" not in one.headers
+    first, second = server.requests
+    assert not any(name.startswith("mcp-") for name in first.headers)
+    assert second.headers["mcp-session-id"] == SECRET
+    assert second.headers["mcp-name"] == "add"
+    assert second.headers["mcp-protocol-version"] == "2025-11-25"
+
+
+def test_a_headers_function_is_asked_for_each_request() -> None:
+    tokens = iter(["one", "two"])
+    config_headers = lambda: {"Authorization": f"Bearer {next(tokens)}"}  # noqa: E731
+    with serving(answer) as server:
+        with opened(Http(server.url, headers=config_headers)) as (transport, _):
+            transport.send(request())
+            transport.send(request())
+        assert [one.headers["authorization"] for one in server.requests] == [
+            "Bearer one",
+            "Bearer two",
+        ]
+
+
+def test_a_failing_headers_function_fails_the_call_and_nothing_is_sent() -> None:
+    def broken() -> dict[str, str]:
+        raise KeyError(SECRET)
+
+    with serving(answer) as server, opened(Http(server.url, headers=broken)) as (transport, got):
+        transport.send(request())
+    assert isinstance(got.error, UsageError)
+    assert isinstance(got.error.__cause__, KeyError)
+    assert SECRET not in str(got.error)
+    assert not server.requests
+
+
+@pytest.mark.parametrize("headers", [{"X": "a\r\nInjected: 1"}, {"X": "\u2603"}])
+def test_a_header_that_cannot_be_sent_is_a_usage_error(headers: dict[str, str]) -> None:
+    with serving(answer) as server, opened(Http(server.url, headers=headers)) as (transport, got):
+        transport.send(request())
+        assert isinstance(got.error, UsageError)
+    assert not server.requests
+
+
+# The session
+
+
+@pytest.mark.requirement("HTL-10", "HTL-12")
+def test_the_session_id_is_sent_on_everything_after_initialize_and_deleted_at_close() -> None:
+    with serving(answer) as server, opened(server.url) as (transport, receiver):
+        transport.send(request("initialize"))
+        transport.send(notification())
+        transport.adopt({"MCP-Protocol-Version": "2025-11-25"}, stateful=True)
+        transport.send(request())
+        transport.close(Deadline(WAIT))
+        assert not receiver.failures
+    assert "mcp-session-id" not in server.requests[0].headers
+    assert {one.method for one in server.requests[1:]} >= {"POST", "DELETE"}
+    for one in server.requests[1:]:
+        assert one.headers["mcp-session-id"] == SECRET
+    assert server.requests[-1].method == "DELETE"
+    assert server.requests[-1].headers["mcp-protocol-version"] == "2025-11-25"
+
+
+@pytest.mark.requirement("HTM-07")
+def test_the_names_of_headers_may_be_spelled_in_any_case() -> None:
+    def script(one: Request) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "id": one.id, "result": {}}).encode()
+        head = "HTTP/1.1 200 OK\r\ncontent-TYPE: application/json\r\nMCP-SESSION-ID: abc\r\n"
+        one.connection.write(f"{head}CONTENT-length: {len(body)}\r\n\r\n".encode() + body)
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request("initialize"))
+        transport.send(request())
+        assert not receiver.failures
+    assert server.requests[1].headers["mcp-session-id"] == "abc"
+
+
+def test_a_second_initialize_starts_without_the_old_session() -> None:
+    with serving(answer) as server, opened(server.url) as (transport, _):
+        transport.send(request("initialize"))
+        transport.adopt({"MCP-Protocol-Version": "2025-11-25"}, stateful=True)
+        transport.send(request("initialize"))
+    posts = [one for one in server.requests if one.method == "POST"]
+    assert "mcp-session-id" not in posts[1].headers
+    assert "mcp-protocol-version" not in posts[1].headers
+
+
+@pytest.mark.requirement("HTM-11")
+def test_the_stateless_era_has_no_session_no_get_and_no_delete() -> None:
+    def script(one: Request) -> None:
+        if one.message["params"]:
+            one.connection.start_events()
+            one.connection.event({"jsonrpc": "2.0", "method": "notifications/x"}, id="1")
+            one.connection.end_events()
+        else:
+            one.connection.result(one, Mcp_Session_Id=SECRET)
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request("server/discover"))
+        transport.adopt({"MCP-Protocol-Version": "2026-07-28"}, stateful=False)
+        transport.send(request(params={"stream": True}))
+        transport.send(request())
+        assert receiver.error.delivery == "unknown"  # type: ignore[attr-defined]
+    assert [one.method for one in server.requests] == ["POST"] * 3
+    for one in server.requests:
+        assert not {"mcp-session-id", "last-event-id"} & set(one.headers)
+
+
+@pytest.mark.requirement("HTL-13")
+@pytest.mark.parametrize("id", ["a b", "\x7f", "ü", " ", "a\tb"])
+def test_a_session_id_with_forbidden_characters_is_refused(id: str) -> None:
+    def script(one: Request) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "id": one.id, "result": {}}).encode()
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nMcp-Session-Id:\x20{id}x\r\n"
+        one.connection.write(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request("initialize"))
+        if id == " ":  # white space around a header's value does not belong to it
+            assert not receiver.failures
+        else:
+            assert isinstance(receiver.error, ProtocolError)
+            assert not receiver.frames
+            assert id not in receiver.error.message
+
+
+@pytest.mark.requirement("HTL-13")
+def test_the_session_id_appears_in_no_error_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    def script(one: Request) -> None:
+        if one.method != "POST" or one.message["method"] == "initialize":
+            answer(one)
+        else:
+            one.connection.respond(500, f"session {SECRET} and {AUTH} failed".encode())
+
+    AUTH = "my-api-key-0815"  # noqa: N806
+    caplog.set_level(logging.DEBUG, "syncmcp")
+    with serving(script) as server:
+        config = Http(server.url, headers={"X-Whatever": AUTH, "Authorization": "Bearer abc.def-g"})
+        with opened(config) as (transport, receiver):
+            transport.send(request("initialize"))
+            transport.adopt({}, stateful=True)
+            transport.send(request())
+            with logged("500") as done:
+                transport.post(notification())
+                assert done.wait()
+            error = receiver.error
+    for secret in (SECRET, AUTH, "abc.def-g"):
+        assert secret not in str(error) + repr(vars(error)) + caplog.text
+    assert "session ***" in str(error)
+
+
+def test_404_with_our_session_is_a_lost_session_whatever_the_body_says() -> None:
+    def script(one: Request) -> None:
+        if one.method == "POST" and one.message["method"] == "tools/call":
+            error = {"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32600}}
+            one.connection.json(error, 404)
+        else:
+            answer(one)
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request())
+        assert not receiver.failures or type(receiver.error) is HttpError
+        receiver.failures.clear()
+        transport.send(request("initialize"))
+        transport.send(request())
+        assert isinstance(receiver.error, SessionLost)
+        assert receiver.error.delivery == "refused"
+
+
+# Posting and closing
+
+
+def test_post_does_not_wait_for_the_server() -> None:
+    arrived, go = threading.Event(), threading.Event()
+
+    def script(one: Request) -> None:
+        arrived.set()
+        assert go.wait(WAIT)
+        one.connection.respond(202)
+
+    with serving(script) as server, opened(server.url) as (transport, _):
+        transport.post(notification())
+        assert arrived.wait(WAIT)
+        go.set()
+
+
+def test_a_failed_post_is_logged_and_nothing_else() -> None:
+    with (
+        logged("notifications/cancelled") as done,
+        serving(respond(500)) as server,
+        opened(server.url) as (transport, receiver),
+    ):
+        transport.post(notification("notifications/cancelled"))
+        assert done.wait()
+    assert not receiver.failures
+    assert done.level_seen == logging.DEBUG
+
+
+def test_after_close_nothing_is_sent() -> None:
+    with serving(answer) as server, opened(server.url) as (transport, receiver):
+        transport.close(Deadline(WAIT))
+        transport.close(Deadline(WAIT))
+        transport.send(request())
+        assert isinstance(receiver.error, ClosedError)
+        with pytest.raises(ClosedError):
+            transport.send(notification())
+    assert not server.requests
+
+
+def test_close_ends_running_exchanges() -> None:
+    arrived = threading.Event()
+
+    def script(one: Request) -> None:
+        arrived.set()
+        assert one.connection.wait_for_end()
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        running = Running(transport, request(seconds=None))
+        assert arrived.wait(WAIT)
+        transport.close(Deadline(WAIT))
+        running.join()
+        assert isinstance(receiver.error, ClosedError)
+        assert receiver.error.delivery == "unknown"
+
+
+@pytest.mark.pitfall("21")
+@pytest.mark.parametrize("drip", [False, True])
+def test_a_server_that_never_answers_delete_does_not_hold_close(drip: bool) -> None:
+    deleting = threading.Event()
+
+    def script(one: Request) -> None:
+        if one.method != "DELETE":
+            answer(one)
+            return
+        deleting.set()
+        if drip:
+            one.connection.write(b"HTTP/1.1 200 OK\r\nX: ")
+            one.connection.sock.settimeout(0.1)
+            for _ in range(int(WAIT / 0.1)):
+                one.connection.write(b"x")
+                try:
+                    if not one.connection.sock.recv(1):
+                        return
+                except TimeoutError:
+                    continue
+                except OSError:
+                    return
+            pytest.fail("close did not end the DELETE")
+        assert one.connection.wait_for_end()
+
+    with serving(script) as server, opened(server.url) as (transport, _):
+        transport.send(request("initialize"))
+        transport.adopt({}, stateful=True)
+        closing = threading.Thread(target=transport.close, args=(Deadline(None),))
+        closing.start()
+        assert deleting.wait(WAIT)
+        closing.join(5)
+        assert not closing.is_alive()
+
+
+@pytest.mark.pitfall("H8")
+def test_close_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(answer) as server, opened(server.url) as (transport, _):
+        transport.send(request("initialize"))
+        transport.adopt({}, stateful=True)
+        transport.send(request())
+
+        ours = threading.current_thread()
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if threading.current_thread() is ours:
+                raise RuntimeError("can't create new thread at interpreter shutdown")
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        transport.close(Deadline(WAIT))
+        monkeypatch.undo()
+        assert server.requests[-1].method == "DELETE"

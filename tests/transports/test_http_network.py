@@ -1,0 +1,566 @@
+"""What lies between: TLS, proxies, redirects, names, credentials of the machine, sessions."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from requests.adapters import HTTPAdapter
+from requests.auth import AuthBase
+
+from syncmcp.config import Http
+from syncmcp.errors import ConnectFailed, ConnectionLost, HttpError, UsageError
+
+from .certificates import Certificates, make
+from .http_peer import (
+    WAIT,
+    Connection,
+    FakeReceiver,
+    RawServer,
+    Request,
+    Running,
+    opened,
+    request,
+    serving,
+)
+
+
+def answer(one: Request) -> None:
+    one.connection.result(one)
+
+
+def send_one(config: Http | str) -> FakeReceiver:
+    with opened(config) as (transport, receiver):
+        transport.send(request())
+    return receiver
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+# Failures on the way
+
+
+@pytest.mark.pitfall("8")
+def test_a_refused_connection_says_so(closed_port: int) -> None:
+    error = send_one(f"http://127.0.0.1:{closed_port}/mcp?key=secret-value").error
+    assert type(error) is ConnectFailed
+    assert error.delivery == "not_sent"
+    assert "refused" in error.message
+    assert isinstance(error.__cause__, ConnectionRefusedError)
+    assert "secret-value" not in str(error)
+
+
+@pytest.mark.pitfall("8")
+def test_a_name_that_does_not_resolve_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    error = send_one("http://mcp.invalid/").error
+    assert type(error) is ConnectFailed
+    assert error.delivery == "not_sent"
+    assert "DNS" in error.message
+    assert isinstance(error.__cause__, socket.gaierror)
+
+
+@pytest.mark.pitfall("8")
+def test_a_certificate_that_nobody_vouches_for_says_so(certificates: Certificates) -> None:
+    with serving(answer, certificates.server_context()) as server:
+        error = send_one(server.url).error
+    assert type(error) is ConnectFailed
+    assert error.delivery == "not_sent"
+    assert "verify=" in error.message
+    assert isinstance(error.__cause__, ssl.SSLError)
+
+
+@pytest.mark.pitfall("8")
+def test_tls_to_a_server_without_tls_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            sock, _ = listener.accept()
+            with sock:
+                sock.recv(65536)
+                Connection(sock, 0).respond(400)
+
+        thread = threading.Thread(target=refuse, daemon=True)
+        thread.start()
+        error = send_one(f"https://127.0.0.1:{listener.getsockname()[1]}/").error
+        thread.join(WAIT)
+    assert type(error) is ConnectFailed
+    assert "TLS" in error.message
+
+
+@pytest.mark.pitfall("8")
+@pytest.mark.parametrize("proxied", ["http://127.0.0.1/", "https://127.0.0.1/"])
+def test_a_proxy_that_is_not_there_says_so(closed_port: int, proxied: str) -> None:
+    proxy = f"http://user:proxy-password@127.0.0.1:{closed_port}"
+    error = send_one(Http(proxied, proxies={"http": proxy, "https": proxy})).error
+    assert type(error) is ConnectFailed
+    assert error.delivery == "not_sent"
+    assert "proxy" in error.message
+    assert "proxy-password" not in str(error)
+
+
+@pytest.mark.pitfall("8")
+@pytest.mark.parametrize(
+    "reply",
+    [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nContent-Type: application/json\r\n\r\n{",
+     b"SSH-2.0-OpenSSH\r\n"],
+)  # fmt: skip
+def test_a_connection_lost_after_sending_leaves_the_outcome_unknown(reply: bytes) -> None:
+    def script(one: Request) -> None:
+        one.connection.write(reply)
+        one.connection.close()
+
+    with serving(script) as server:
+        error = send_one(server.url).error
+    assert type(error) is ConnectionLost
+    assert error.delivery == "unknown"
+    assert error.__cause__ is not None
+
+
+@pytest.mark.parametrize("url", ["http://", "http://[::1/", "http://x:99999999/"])
+def test_a_url_that_is_none_is_a_usage_error(url: str) -> None:
+    with pytest.raises(UsageError), opened(url):
+        pass
+
+
+# Connections
+
+
+def test_an_idle_connection_that_the_server_closed_costs_no_error() -> None:
+    closed = threading.Event()
+
+    def script(one: Request) -> None:
+        answer(one)
+        one.connection.close()
+        closed.set()
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        for count in range(3):
+            transport.send(request())
+            assert closed.wait(WAIT)
+            closed.clear()
+            assert len(receiver.frames) == count + 1
+        assert not receiver.failures
+    assert len(server.connections) == 3
+
+
+def test_head_and_body_leave_together() -> None:
+    pieces: list[bytes] = []
+
+    def once(listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        with sock:
+            pieces.append(sock.recv(65536))
+            Connection(sock, 0).respond(500)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=once, args=(listener,), daemon=True)
+        thread.start()
+        out = request()
+        with opened(f"http://127.0.0.1:{listener.getsockname()[1]}/") as (transport, _):
+            transport.send(out)
+        thread.join(WAIT)
+    assert pieces[0].startswith(b"POST / HTTP/1.1\r\n")
+    assert pieces[0].endswith(b"\r\n\r\n" + out.body)
+
+
+# TLS
+
+
+def test_verify_names_the_authority(certificates: Certificates) -> None:
+    with serving(answer, certificates.server_context()) as server:
+        with opened(Http(server.url, verify=certificates.authority)) as (transport, receiver):
+            transport.send(request())
+            transport.send(request())
+        assert not receiver.failures
+        assert len(server.connections) == 1
+        assert not send_one(Http(server.url, verify=certificates.authority)).failures
+
+
+def test_the_authority_may_come_from_the_environment(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", certificates.authority)
+    with serving(answer, certificates.server_context()) as server:
+        assert not send_one(server.url).failures
+
+
+def test_a_client_certificate_is_shown(certificates: Certificates) -> None:
+    with serving(answer, certificates.server_context(wants_client=True)) as server:
+        config = Http(server.url, verify=certificates.authority, cert=certificates.client)
+        assert not send_one(config).failures
+        assert send_one(Http(server.url, verify=certificates.authority)).failures
+
+
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_verification_can_be_switched_off(certificates: Certificates) -> None:
+    with serving(answer, certificates.server_context()) as server:
+        assert not send_one(Http(server.url, verify=False)).failures
+
+
+@pytest.mark.pitfall("H1", "H1b")
+@pytest.mark.parametrize("phase", ["headers", "json", "events"])
+def test_withdrawing_ends_an_exchange_over_tls(certificates: Certificates, phase: str) -> None:
+    reached, gone = threading.Event(), threading.Event()
+
+    def script(one: Request) -> None:
+        if phase == "json":
+            head = (
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+            )
+            one.connection.write(head)
+        elif phase == "events":
+            one.connection.start_events()
+            one.connection.event({"jsonrpc": "2.0", "method": "notifications/x"})
+        reached.set()
+        assert one.connection.wait_for_end()
+        gone.set()
+
+    with serving(script, certificates.server_context()) as server:
+        config = Http(server.url, verify=certificates.authority)
+        with opened(config) as (transport, receiver):
+            out = request(seconds=None)
+            running = Running(transport, out)
+            assert reached.wait(WAIT)
+            if phase == "events":
+                receiver.wait_for(lambda: bool(receiver.frames))
+            assert transport.withdraw(out) == "unknown"
+            running.join(2)
+            assert gone.wait(WAIT)
+            assert not receiver.failures
+            assert running.error is None
+
+
+# Proxies
+
+
+class Proxy(RawServer):
+    """A proxy that answers plain requests itself and tunnels the others to `target`."""
+
+    def __init__(self, target: int = 0) -> None:
+        super().__init__(self._proxy)
+        self.target = target
+
+    def _proxy(self, one: Request) -> None:
+        if one.method != "CONNECT":
+            answer(one)
+            return
+        with socket.create_connection(("127.0.0.1", self.target)) as upstream:
+            one.connection.write(b"HTTP/1.1 200 Connected\r\n\r\n")
+            back = threading.Thread(
+                target=self._pump, args=(upstream, one.connection.sock), daemon=True
+            )
+            back.start()
+            self._pump(one.connection.sock, upstream)
+            back.join(WAIT)
+
+    @staticmethod
+    def _pump(source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while piece := source.recv(65536):
+                sink.sendall(piece)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+
+def test_plain_requests_go_through_the_proxy_with_its_credentials() -> None:
+    proxy = Proxy()
+    try:
+        url = f"http://user:word@127.0.0.1:{proxy.port}"
+        assert not send_one(Http("http://mcp.invalid/mcp", proxies={"http": url})).failures
+    finally:
+        proxy.close()
+    [one] = proxy.requests
+    assert one.path == "http://mcp.invalid/mcp"
+    assert one.headers["proxy-authorization"].startswith("Basic ")
+    assert one.headers["host"] == "mcp.invalid"
+
+
+def test_tls_is_tunnelled_through_the_proxy_and_can_be_withdrawn(
+    certificates: Certificates,
+) -> None:
+    reached = threading.Event()
+
+    def script(one: Request) -> None:
+        if one.message["params"]:
+            reached.set()
+            assert one.connection.wait_for_end()
+        else:
+            answer(one)
+
+    with serving(script, certificates.server_context()) as server:
+        proxy = Proxy(server.port)
+        try:
+            config = Http(
+                server.url,
+                verify=certificates.authority,
+                proxies={"https": f"http://127.0.0.1:{proxy.port}"},
+            )
+            with opened(config) as (transport, receiver):
+                transport.send(request())
+                assert len(receiver.frames) == 1
+                out = request(seconds=None, params={"hang": True})
+                running = Running(transport, out)
+                assert reached.wait(WAIT)
+                assert transport.withdraw(out) == "unknown"
+                running.join(2)
+                assert not receiver.failures
+        finally:
+            proxy.close()
+    assert [one.method for one in proxy.requests] == ["CONNECT"]
+
+
+def test_the_environment_names_the_proxy_and_its_exceptions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy = Proxy()
+    try:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
+        assert not send_one("http://mcp.invalid/").failures
+        assert len(proxy.requests) == 1
+        with serving(answer) as server:
+            assert not send_one(Http(server.url, proxies={})).failures
+            monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+            monkeypatch.setenv("no_proxy", "127.0.0.1")
+            assert not send_one(server.url).failures
+            assert len(server.requests) == 2
+        assert len(proxy.requests) == 1
+    finally:
+        proxy.close()
+
+
+# Redirects
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_redirect_within_the_origin_that_keeps_the_method_is_followed(status: int) -> None:
+    def script(one: Request) -> None:
+        if one.path == "/mcp":
+            one.connection.respond(status, b"moved", {"Location": "/other?x=1#top"})
+        else:
+            answer(one)
+
+    with serving(script) as server:
+        config = Http(server.url, headers={"Authorization": "Bearer abc.def-g"})
+        with opened(config) as (transport, receiver):
+            out = request()
+            transport.send(out)
+    assert not receiver.failures
+    assert [one.path for one in server.requests] == ["/mcp", "/other?x=1"]
+    assert server.requests[1].method == "POST"
+    assert server.requests[1].body == out.body
+    assert server.requests[1].headers["authorization"] == "Bearer abc.def-g"
+    assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "location"),
+    [
+        (301, "/other"),
+        (302, "/other"),
+        (303, "/other"),
+        (307, "http://localhost:{port}/other?secret=abcdef"),
+        (307, "https://127.0.0.1:{port}/other"),
+        (308, "http://127.0.0.1:1/other"),
+        (307, "http://me:password@127.0.0.1:{port}/other"),
+        (307, "http://127.0.0.1:notaport/"),
+    ],
+)
+def test_any_other_redirect_is_an_error_that_names_its_target(status: int, location: str) -> None:
+    def script(one: Request) -> None:
+        where = location.replace("{port}", str(one.connection.sock.getsockname()[1]))
+        one.connection.respond(status, b"", {"Location": where})
+
+    with serving(script) as server:
+        error = send_one(server.url).error
+    assert isinstance(error, HttpError)
+    assert (error.status, error.delivery) == (status, "refused")
+    assert len(server.requests) == 1
+    if "notaport" not in location:
+        assert "/other" in error.message
+    assert "abcdef" not in str(error)
+    assert "password" not in str(error)
+
+
+def test_redirects_that_go_on_for_ever_are_given_up() -> None:
+    def script(one: Request) -> None:
+        one.connection.respond(307, b"", {"Location": "/mcp"})
+
+    with serving(script) as server:
+        error = send_one(server.url).error
+    assert isinstance(error, HttpError)
+    assert len(server.requests) == 6
+
+
+# Credentials
+
+
+@pytest.mark.pitfall("H4")
+def test_netrc_neither_replaces_nor_adds_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login somebody password else\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    with serving(answer) as server:
+        send_one(Http(server.url, headers={"Authorization": "Bearer abc"}))
+        send_one(server.url)
+        with requests.Session() as session:
+            session.headers["Authorization"] = "Bearer def"
+            send_one(Http(server.url, session=session))
+    assert [one.headers.get("authorization") for one in server.requests] == [
+        "Bearer abc",
+        None,
+        "Bearer def",
+    ]
+
+
+def test_user_and_password_of_the_url_are_sent_and_never_shown() -> None:
+    with serving(answer) as server:
+        url = server.url.replace("http://", "http://me:hunter22@")
+        receiver = send_one(url)
+    assert not receiver.failures
+    assert server.requests[0].headers["authorization"].startswith("Basic ")
+    assert "@" not in server.requests[0].path
+    assert "hunter22" not in Http(url).label
+
+
+class Signing(AuthBase):
+    """Signs each request, as schemes do that cover the body."""
+
+    def __call__(self, prepared: Any) -> Any:
+        prepared.headers["X-Signature"] = str(len(prepared.body or b""))
+        return prepared
+
+
+def test_an_auth_object_sees_each_request_with_its_body() -> None:
+    with serving(answer) as server, opened(Http(server.url, auth=Signing())) as (transport, _):
+        outs = [request(), request(params={"more": "text"})]
+        for out in outs:
+            transport.send(out)
+    assert [one.headers["x-signature"] for one in server.requests] == [
+        str(len(out.body)) for out in outs
+    ]
+
+
+# Sessions
+
+
+def cookie_setting(one: Request) -> None:
+    one.connection.result(one, Set_Cookie="sticky=node-7; Path=/")
+
+
+def test_cookies_that_the_server_sets_come_back() -> None:
+    with serving(cookie_setting) as server, opened(server.url) as (transport, _):
+        transport.send(request())
+        transport.send(request())
+    assert [one.headers.get("cookie") for one in server.requests] == [None, "sticky=node-7"]
+
+
+def test_the_settings_of_a_session_are_taken_over() -> None:
+    proxy = Proxy()
+    try:
+        with requests.Session() as session:
+            session.headers["X-Theirs"] = "1"
+            session.headers["Accept"] = "text/plain"
+            session.auth = ("me", "secret-word")
+            session.cookies.set("theirs", "2")
+            session.params = {"tenant": "3"}
+            session.proxies = {"http": f"http://127.0.0.1:{proxy.port}"}
+            config = Http("http://mcp.invalid/mcp", session=session)
+            assert not send_one(config).failures
+            assert type(session.adapters["http://"]) is HTTPAdapter
+    finally:
+        proxy.close()
+    [one] = proxy.requests
+    assert one.path == "http://mcp.invalid/mcp?tenant=3"
+    assert one.headers["x-theirs"] == "1"
+    assert one.headers["accept"] == "application/json, text/event-stream"
+    assert one.headers["authorization"].startswith("Basic ")
+    assert one.headers["cookie"] == "theirs=2"
+
+
+class Counting(HTTPAdapter):
+    """An adapter of the user's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = 0
+        self.closed = 0
+
+    def send(self, *args: Any, **kwargs: Any) -> Any:
+        self.sent += 1
+        return super().send(*args, **kwargs)
+
+    def close(self) -> None:
+        self.closed += 1
+        super().close()
+
+
+def test_a_session_with_an_adapter_of_its_own_is_used_as_it_is() -> None:
+    reached = threading.Event()
+
+    def script(one: Request) -> None:
+        if one.message["params"]:
+            one.connection.start_events()
+            one.connection.event({"jsonrpc": "2.0", "method": "notifications/x"})
+            reached.set()
+            assert one.connection.wait_for_end()
+        else:
+            answer(one)
+
+    with requests.Session() as session:
+        adapter = Counting()
+        session.mount("http://", adapter)
+        with serving(script) as server:
+            with opened(Http(server.url, session=session)) as (transport, receiver):
+                transport.send(request())
+                transport.send(request())
+                assert len(receiver.frames) == 2
+                out = request(seconds=None, params={"hang": True})
+                running = Running(transport, out)
+                receiver.wait_for(lambda: len(receiver.frames) == 3)
+                assert transport.withdraw(out) == "unknown"
+                running.join(2)
+                assert not receiver.failures
+            assert adapter.sent == 3
+            assert adapter.closed == 0
+            assert len(server.connections) == 1
+    assert adapter.closed == 1
+
+
+def test_a_request_through_a_foreign_adapter_is_never_said_to_be_unsent(closed_port: int) -> None:
+    with requests.Session() as session:
+        session.mount("http://", Counting())
+        receiver = send_one(Http(f"http://127.0.0.1:{closed_port}/", session=session))
+    assert receiver.error.delivery == "unknown"  # type: ignore[attr-defined]
