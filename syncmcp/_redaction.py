@@ -14,19 +14,20 @@ MASK = "***"
 # Shorter values (an option like "1" or "debug") are no secrets, and masking them would shred text.
 _SHORTEST_SECRET = 6
 
-# A value in quotes, at any depth of escaping; text is often cut off, so the end may be missing.
+# A value in quotes, at any depth of escaping, up to the quote that ends it, if it is not cut off.
 _QUOTED = (
-    r"b?(?:\\+\"(?:[^\"\\\r\n]|\\+[^\"\\\r\n])*\\*\"?"
-    r"|\"(?:[^\"\\\r\n]|\\.)*\"?|'(?:[^'\\\r\n]|\\.)*'?)"
+    r"(?:(\\+\")(?:[^\"\\\r\n]|\\+[^\"\\\r\n])*"
+    r"|(\")(?:[^\"\\\r\n]|\\.)*|(')(?:[^'\\\r\n]|\\.)*)"
 )
 # Names are tried only where a word starts: from every place in it, long words would take for ever.
 _WORD = r"(?<![\w-])(?!progress_?token)[\w-]*"
-_SECRET = (
+_TELLING = (
     r"(?:token|secret|passw(?:or)?d|passphrase|(?:api|access|private|secret)[_-]?key|assertion"
     r"|code_?verifier|session[_-]?id|last-event-id|request_?state|cursor)"
 )
 # Between name and value: of a header, a member, an assignment, or a pair in a tuple.
-_IS = r"(?:\\*[\"']?[ \t]*[:=]|[\"'],)[ \t]*"
+_IS = r"(?:\\*[\"']?[ \t]*[:=]|[\"'],)[ \t]*(?:b(?=[\"']))?"
+_VALUE_MASKED = r"\1\2\3\4" + MASK
 
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # user:password@ in a URL; the last @ ends it
@@ -37,9 +38,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     # an Authorization value wherever it stands, but neither a challenge nor talk about one
     (
         re.compile(
-            r"((?:\b(?:Bearer|DPoP)\s+)+)(?!\w+=[\"'\\])"
-            r"(?!(?:auth(?:entication|orization)?|tokens?|credentials?|scheme)\b(?![~+/=-]|\.\w))"
-            r"[\w.~+/=:-]{6,}",
+            r"((?:\b(?:Bearer|DPoP)\s+){1,3})(?!\w+=[\"'\\])"
+            r"(?!(?:auth(?:entication|orization)?|tokens?|credentials?|scheme|Bearer|DPoP)\b"
+            r"(?![~+/=-]|\.\w))[\w.~+/=:-]{6,}",
             re.IGNORECASE,
         ),
         r"\1" + MASK,
@@ -52,19 +53,19 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(Digest\s+)username\b[^\r\n]*", re.IGNORECASE), r"\1" + MASK),
     # headers whose value may hold anything up to the end of its line
     (
-        re.compile(rf"({_WORD}(?:authorization|cookie){_IS})({_QUOTED}|[^\r\n]+)", re.IGNORECASE),
-        r"\1" + MASK,
+        re.compile(rf"({_WORD}(?:authorization|cookie){_IS})(?:{_QUOTED}|[^\r\n]+)", re.IGNORECASE),
+        _VALUE_MASKED,
     ),
     # what a name says is a secret: headers, members, form fields, variables, options of a command
     (
-        re.compile(rf"({_WORD}{_SECRET}{_IS})({_QUOTED}|[^\s,;&}}\"']+)", re.IGNORECASE),
-        r"\1" + MASK,
+        re.compile(rf"({_WORD}{_TELLING}{_IS})(?:{_QUOTED}|[^\s,;&}}\"']+)", re.IGNORECASE),
+        _VALUE_MASKED,
     ),
     (
         re.compile(
-            rf"((?<![\w-])--?[a-z][\w-]*{_SECRET}[ \t]+)(?!-)({_QUOTED}|[^\s\"']+)", re.IGNORECASE
+            rf"((?<![\w-])--?[\w-]*{_TELLING}[ \t]+)(?!-)(?:{_QUOTED}|[^\s\"']+)", re.IGNORECASE
         ),
-        r"\1" + MASK,
+        _VALUE_MASKED,
     ),
 )
 

@@ -143,6 +143,7 @@ def fresh(error: E, **facts: Any) -> E:
     waiter gets its own, with the same cause.
     """
     copy = _rebuild(type(error), error.args, {**error.__dict__, **facts})
+    copy.__dict__.pop("__notes__", None)  # a list that all copies would share
     copy.__cause__ = error.__cause__
     return copy
 
@@ -238,6 +239,9 @@ class LimitExceeded(McpError):
     """The peer sent more than one of our bounds allows; the message names the option."""
 
     delivery: Delivery = "unknown"
+
+    def _details(self) -> list[str]:
+        return [_DELIVERY_TEXT[self.delivery]]
 
 
 class RequestTimeout(McpError, _TimeoutBase):

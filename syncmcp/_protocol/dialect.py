@@ -25,12 +25,14 @@ KNOWN_REQUESTS: frozenset[str] = frozenset(dialect_2026.REQUESTS).union(
 )
 """Every request that a client can send in some revision."""
 
-KNOWN_NOTIFICATIONS: frozenset[str] = frozenset(dialect_2025.NOTIFICATIONS)
+KNOWN_NOTIFICATIONS: frozenset[str] = frozenset[str]().union(
+    *(table.notifications for table in dialect_2025.TABLES.values())
+)
 """Every notification that a client can send in some revision."""
 
-KNOWN_QUESTIONS: frozenset[str] = frozenset(
-    ("ping", "roots/list", "sampling/createMessage", "elicitation/create")
-).union(*(table.questions for table in dialect_2025.TABLES.values()))
+KNOWN_QUESTIONS: frozenset[str] = frozenset[str]().union(
+    *(table.questions for table in dialect_2025.TABLES.values())
+)
 """Every request that a server can send in some revision."""
 
 
@@ -51,10 +53,6 @@ class Dialect(Protocol):
 
     def has_notification(self, method: str) -> bool:
         """Whether a client of this revision may send this notification."""
-        ...
-
-    def has_question(self, method: str) -> bool:
-        """Whether a server of this revision may send this request."""
         ...
 
     def params(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from syncmcp._protocol.meta import callers_meta
 from syncmcp.errors import ProtocolError
 
 
@@ -16,6 +17,9 @@ class Table(NamedTuple):
 
     questions: frozenset[str]
     """Requests of the server."""
+
+    notifications: frozenset[str]
+    """Notifications of the client."""
 
     completion_context: bool
 
@@ -46,24 +50,23 @@ _REQUESTS_2511 = {
 _QUESTIONS_2024 = frozenset(("ping", "roots/list", "sampling/createMessage"))
 _QUESTIONS_2506 = _QUESTIONS_2024 | {"elicitation/create"}
 _QUESTIONS_2511 = _QUESTIONS_2506 | {"tasks/cancel", "tasks/get", "tasks/list", "tasks/result"}
-
-TABLES: dict[str, Table] = {
-    "2025-11-25": Table(_REQUESTS_2511, _QUESTIONS_2511, completion_context=True),
-    "2025-06-18": Table(_REQUESTS_2503, _QUESTIONS_2506, completion_context=True),
-    "2025-03-26": Table(_REQUESTS_2503, _QUESTIONS_2024, completion_context=False),
-    "2024-11-05": Table(_REQUESTS_2024, _QUESTIONS_2024, completion_context=False),
-}
-"""The stateful revisions, newest first."""
-
-NOTIFICATIONS = frozenset(
+_NOTIFICATIONS_2024 = frozenset(
     (
         "notifications/cancelled",
         "notifications/initialized",
         "notifications/progress",
         "notifications/roots/list_changed",
-        "notifications/tasks/status",
     )
 )
+_NOTIFICATIONS_2511 = _NOTIFICATIONS_2024 | {"notifications/tasks/status"}
+
+TABLES: dict[str, Table] = {
+    "2025-11-25": Table(_REQUESTS_2511, _QUESTIONS_2511, _NOTIFICATIONS_2511, True),
+    "2025-06-18": Table(_REQUESTS_2503, _QUESTIONS_2506, _NOTIFICATIONS_2024, True),
+    "2025-03-26": Table(_REQUESTS_2503, _QUESTIONS_2024, _NOTIFICATIONS_2024, False),
+    "2024-11-05": Table(_REQUESTS_2024, _QUESTIONS_2024, _NOTIFICATIONS_2024, False),
+}
+"""The stateful revisions, newest first."""
 
 # Requests that are over before progress could be reported, or that come before it is agreed on.
 _WITHOUT_PROGRESS = frozenset(("initialize", "ping"))
@@ -84,11 +87,7 @@ class Stateful:
 
     def has_notification(self, method: str) -> bool:
         """See `Dialect`."""
-        return method in NOTIFICATIONS
-
-    def has_question(self, method: str) -> bool:
-        """See `Dialect`."""
-        return method in self._table.questions
+        return method in self._table.notifications
 
     def params(
         self,
@@ -102,7 +101,7 @@ class Stateful:
         if method in _WITHOUT_PROGRESS and not meta:
             return params
         params = dict(params) if params else {}
-        merged = {**params.get("_meta", {}), **(meta or {})}
+        merged = callers_meta(params, meta)
         if method not in _WITHOUT_PROGRESS:
             # Also when nobody listens: progress is what keeps a call from being idle.
             merged["progressToken"] = id

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncmcp._protocol.headers import encode_value
+from syncmcp._protocol.meta import callers_meta
 from syncmcp.errors import ProtocolError
 
 REVISION = "2026-07-28"
@@ -52,10 +53,6 @@ class Stateless:
         """See `Dialect`. The only one there is, a cancel, is the library's own business."""
         return False
 
-    def has_question(self, method: str) -> bool:
-        """See `Dialect`. A server of this revision sends no requests."""
-        return False
-
     def params(
         self,
         method: str,
@@ -66,7 +63,7 @@ class Stateless:
     ) -> dict[str, Any] | None:
         """See `Dialect`. Caller's `_meta` first, then the protocol's own keys over it."""
         params = dict(params) if params else {}
-        merged = {**params.get("_meta", {}), **(meta or {}), **self._meta}
+        merged = {**callers_meta(params, meta), **self._meta}
         if method != "server/discover":
             merged["progressToken"] = id
         if log_level is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import pydantic_core
 
 from syncmcp.errors import UsageError
 
-Id = Union[int, str]
+Id = int | str
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
@@ -46,6 +46,13 @@ class Error(NamedTuple):
     data: Any
 
 
+class BadRequest(NamedTuple):
+    """A request of the peer's that cannot be carried out, but whose id can be read."""
+
+    id: Id
+    reason: str
+
+
 class Malformed(NamedTuple):
     """Something that is no message; with the id of the request it was meant to answer, if any."""
 
@@ -53,7 +60,7 @@ class Malformed(NamedTuple):
     id: Id | None
 
 
-Message = Union[Request, Notification, Result, Error, Malformed]
+Message = Request | Notification | Result | Error | BadRequest | Malformed
 
 
 def decode(frame: bytes) -> list[Message]:
@@ -97,12 +104,13 @@ def _classify(value: dict[str, Any]) -> Message:
 
 def _read_call(value: dict[str, Any], id: Id | None, method: object) -> Message:
     if type(method) is not str:
-        return Malformed("a method is not a string", id)
+        return Malformed("a method is not a string", None)  # the id would be the server's
     params = value.get("params")
     if params is None:
         params = {}
     elif type(params) is not dict:
-        return Malformed(f"the params of {method} are not an object", None)
+        reason = f"the params of {method} are not an object"
+        return Malformed(reason, None) if id is None else BadRequest(id, reason)
     if "id" not in value:
         return Notification(method, params)
     if id is None:

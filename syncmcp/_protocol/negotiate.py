@@ -19,7 +19,6 @@ from syncmcp._protocol.dialect import (
     newest_shared,
 )
 from syncmcp.errors import (
-    ConnectFailed,
     HeaderMismatch,
     HttpError,
     McpError,
@@ -172,15 +171,17 @@ def negotiate(
     if mode not in MODES:
         raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
     if mode == "legacy":
-        return (yield from _handshake(hello, STATEFUL[0], restarts=1))
+        return (yield from _handshake(hello, STATEFUL[0]))
     if mode in STATEFUL:
-        return (yield from _handshake(hello, mode, restarts=1, only=mode))
+        return (yield from _handshake(hello, mode, only=mode))
     if mode in STATELESS:
         return (yield from _discover(hello, mode))
     if known in STATEFUL:
         try:
-            return (yield from _handshake(hello, known, restarts=0))
-        except (ServerError, ProtocolError, HttpError):
+            return (yield from _handshake(hello, known))
+        except (ServerError, ProtocolError, HttpError) as error:
+            if isinstance(verdict(error), Fail) and not isinstance(error, ServerError):
+                raise  # an outage, or a matter of credentials
             yield Restart()
     return (yield from _probe(hello))
 
@@ -199,33 +200,24 @@ def _probe(hello: Hello) -> Generator[Effect, Outcome, Negotiated]:
         raise found.error
     if isinstance(outcome, Died):
         yield Restart()
-        return (yield from _handshake(hello, found.revision, restarts=0))
-    # Some servers do not answer the probe, and die of the message after it.
-    return (yield from _handshake(hello, found.revision, restarts=1, probed=True))
+        return (yield from _handshake(hello, found.revision))
+    return (yield from _handshake(hello, found.revision, probed=True))
 
 
 def _discover(hello: Hello, revision: str) -> Generator[Effect, Outcome, Negotiated]:
     """Ask in a stateless revision that is settled; there is no way back to `initialize`."""
     dialect = dialect_for(revision, hello.client_info, hello.capabilities)
     outcome = yield Ask(dialect, "server/discover", None, probe=False)
-    if isinstance(outcome, dict):
-        found = verdict(outcome)
-        if isinstance(found, Fail):
-            raise found.error
-        offered = outcome.get("supportedVersions")
-        if isinstance(offered, list) and revision not in offered:
-            raise ProtocolError(f"the server speaks {offered}, not {revision}")
-        return Negotiated(dialect, outcome)
-    raise _as_error(outcome)
+    if not isinstance(outcome, dict):
+        raise _as_error(outcome)
+    offered = outcome.get("supportedVersions")
+    if not isinstance(offered, list) or revision not in offered:
+        raise ProtocolError(f"the server speaks {offered}, not {revision}")
+    return Negotiated(dialect, outcome)
 
 
 def _handshake(
-    hello: Hello,
-    offer: str,
-    *,
-    restarts: int,
-    only: str | None = None,
-    probed: bool = False,
+    hello: Hello, offer: str, *, only: str | None = None, probed: bool = False
 ) -> Generator[Effect, Outcome, Negotiated]:
     offered = dialect_for(offer, hello.client_info, hello.capabilities)
     params = {
@@ -234,9 +226,10 @@ def _handshake(
         "clientInfo": hello.client_info or {"name": "syncmcp", "version": "0"},
     }
     outcome = yield Ask(offered, "initialize", params, probe=False)
-    if isinstance(outcome, Died) and restarts:
+    if isinstance(outcome, Died) and probed:
+        # Some servers do not answer the probe, and die of the message after it.
         yield Restart()
-        return (yield from _handshake(hello, offer, restarts=restarts - 1, only=only))
+        return (yield from _handshake(hello, offer))
     if isinstance(outcome, UnsupportedVersion) and probed:
         # The probe was answered after we had stopped waiting, and the server took it for the
         # start: this refusal of `initialize` proves that it is a modern one after all.
@@ -246,7 +239,7 @@ def _handshake(
             return (yield from _discover(hello, modern))
     if not isinstance(outcome, dict):
         raise _as_error(outcome)
-    chosen = outcome.get("protocolVersion")
+    chosen: Any = outcome.get("protocolVersion")
     accepted = STATEFUL if only is None else (only,)
     if chosen not in accepted:
         raise ProtocolError(
@@ -259,8 +252,6 @@ def _handshake(
 
 
 def _as_error(outcome: Outcome) -> McpError:
-    if isinstance(outcome, Died):
-        return outcome.error
-    if isinstance(outcome, McpError):
-        return outcome
-    return ConnectFailed("the server did not answer")
+    error = outcome.error if isinstance(outcome, Died) else outcome
+    assert isinstance(error, McpError)  # silence answers nothing but a probe
+    return error

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import Self
+
 from syncmcp.testing.player import Ended, Inbox, Player, ScriptError, encode, read_frame
 from syncmcp.testing.script import Script, Step
 from syncmcp.testing.scripted_http import HttpStage
@@ -138,7 +140,7 @@ class ScriptedPeer:
             if event.startswith("failed: "):
                 raise ScriptError(event)
 
-    def __enter__(self) -> ScriptedPeer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

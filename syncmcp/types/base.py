@@ -81,6 +81,8 @@ class WireModel(BaseModel):
         alias_generator=to_camel,
         defer_build=True,
         extra="allow",
+        # A message of the validator would quote a server's cursor, token or content.
+        hide_input_in_errors=True,
         populate_by_name=True,
     )
 

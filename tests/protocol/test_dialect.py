@@ -97,7 +97,6 @@ def test_no_revision_knows_a_method_of_a_caller_s_own(revision: str) -> None:
     dialect = speaking(revision)
     assert dialect.needs("acme/do") is None
     assert not dialect.has_notification("notifications/acme")
-    assert not dialect.has_question("acme/ask")
 
 
 @pytest.mark.requirement("VER-06")
@@ -131,18 +130,15 @@ def test_a_stateless_client_sends_no_notifications_of_its_own() -> None:
     assert not any(map(speaking(NEWEST).has_notification, KNOWN_NOTIFICATIONS))
 
 
-@pytest.mark.parametrize(
-    ("revision", "expected"),
-    [
-        ("2024-11-05", {"ping", "roots/list", "sampling/createMessage"}),
-        ("2025-03-26", {"ping", "roots/list", "sampling/createMessage"}),
-        ("2025-06-18", {"ping", "roots/list", "sampling/createMessage", "elicitation/create"}),
-        ("2025-11-25", set(KNOWN_QUESTIONS)),
-        ("2026-07-28", set()),
-    ],
-)
-def test_a_server_may_ask_what_its_revision_has(revision: str, expected: set[str]) -> None:
-    assert set(filter(speaking(revision).has_question, KNOWN_QUESTIONS)) == expected
+def test_the_requests_of_all_servers_are_known() -> None:
+    assert {
+        "elicitation/create",
+        "ping",
+        "roots/list",
+        "sampling/createMessage",
+        "tasks/get",
+    } < KNOWN_QUESTIONS
+    assert not KNOWN_QUESTIONS & {"tools/call", "acme/ask"}
 
 
 @pytest.mark.requirement("PRG-01", "PRG-02")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp._protocol.jsonrpc import (
+    BadRequest,
     Error,
     Malformed,
     Message,
@@ -321,11 +322,10 @@ def test_a_method_that_is_no_string_is_malformed_and_its_id_is_not_taken_for_our
 
 
 @pytest.mark.parametrize("params", ["[]", "5", '"text"', "false"])
-def test_params_that_are_no_object_are_malformed_and_the_id_is_not_taken_for_ours(
-    params: str,
-) -> None:
-    message = malformed(f'{{"id":3,"method":"m","params":{params}}}')
-    assert message == Malformed("the params of m are not an object", None)
+def test_a_request_whose_params_are_no_object_can_still_be_refused(params: str) -> None:
+    reason = "the params of m are not an object"
+    assert read(f'{{"id":3,"method":"m","params":{params}}}') == BadRequest(3, reason)
+    assert malformed(f'{{"method":"m","params":{params}}}') == Malformed(reason, None)
 
 
 @pytest.mark.parametrize("params", ["", ',"params":null', ',"params":{}'])

@@ -510,10 +510,11 @@ def test_a_pinned_stateful_revision_is_offered_and_the_only_one_accepted(revisio
         assert revision in str(error)
 
 
-def test_a_pinned_stateful_revision_is_still_the_only_one_after_a_restart() -> None:
-    played = Played(died(), initialized("2025-11-25"), mode="2025-03-26")
-    assert isinstance(played.fail(), ProtocolError)
-    assert played.said == ["initialize 2025-03-26", RESTART, "initialize 2025-03-26"]
+@pytest.mark.parametrize("mode", ["legacy", "2025-03-26"])
+def test_a_server_that_dies_without_a_probe_is_not_started_twice(mode: str) -> None:
+    played = Played(died(), mode=mode)
+    assert isinstance(played.fail(), TransportError)
+    assert RESTART not in played.said
 
 
 def test_a_pinned_stateless_revision_is_asked_for_without_a_probe() -> None:
@@ -533,6 +534,18 @@ def test_a_pinned_stateless_revision_is_not_given_up_for_another(offered: list[s
     assert str(offered) in str(error)
     assert NEWEST in str(error)
     assert played.said == [DISCOVER]
+
+
+def test_a_pinned_stateless_revision_is_not_read_into_an_answer_that_does_not_name_it() -> None:
+    assert isinstance(Played({}, mode=NEWEST).fail(), ProtocolError)
+
+
+def test_a_known_server_that_is_out_of_order_is_not_asked_anything_else() -> None:
+    for status in (401, 503):
+        outage = HttpError("no", status=status)
+        played = Played(outage, known="2025-06-18")
+        assert played.fail() is outage
+        assert played.said == ["initialize 2025-06-18"]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from syncmcp._threads import Deadline
 from syncmcp.config import Stdio
 from syncmcp.transports.base import Outgoing
 from syncmcp.transports.stdio import StdioTransport
+from tests.conftest import library_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,4 +135,4 @@ def is_running(pid: int) -> bool:
 
 
 def threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("syncmcp-")]
+    return list(library_threads())

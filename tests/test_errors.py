@@ -1,0 +1,308 @@
+"""Every exception: its place in the tree, what it tells, how it travels."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import copy
+import pickle
+import pickletools
+import traceback
+from typing import Any
+
+import pytest
+
+from syncmcp import errors
+from syncmcp.errors import (
+    AuthError,
+    ClosedError,
+    ConnectFailed,
+    ConnectionLost,
+    HttpError,
+    LimitExceeded,
+    McpError,
+    OutcomeUnknown,
+    Refused,
+    RequestCancelled,
+    RequestTimeout,
+    ServerError,
+    SessionLost,
+    ToolError,
+    TransportError,
+    UsageError,
+    fresh,
+)
+from syncmcp.types import CallToolResult
+
+PARENTS = {
+    "McpError": "Exception",
+    "UsageError": "McpError",
+    "NotSupported": "UsageError",
+    "ClosedError": "McpError",
+    "ForkedError": "ClosedError",
+    "TransportError": "McpError",
+    "ConnectFailed": "TransportError",
+    "ConnectionLost": "TransportError",
+    "OutcomeUnknown": "ConnectionLost",
+    "SessionLost": "ConnectionLost",
+    "HttpError": "TransportError",
+    "AuthError": "HttpError",
+    "LimitExceeded": "McpError",
+    "RequestTimeout": "McpError",
+    "RequestCancelled": "McpError",
+    "ProtocolError": "McpError",
+    "InvalidOutput": "ProtocolError",
+    "ServerError": "McpError",
+    "ParseError": "ServerError",
+    "InvalidRequest": "ServerError",
+    "MethodNotFound": "ServerError",
+    "InvalidParams": "ServerError",
+    "InternalError": "ServerError",
+    "ResourceNotFound": "ServerError",
+    "HeaderMismatch": "ServerError",
+    "MissingCapability": "ServerError",
+    "UnsupportedVersion": "ServerError",
+    "UrlElicitationRequired": "ServerError",
+    "ToolError": "McpError",
+    "Refused": "McpError",
+}
+CODES = {
+    -32700: "ParseError",
+    -32600: "InvalidRequest",
+    -32601: "MethodNotFound",
+    -32602: "InvalidParams",
+    -32603: "InternalError",
+    -32002: "ResourceNotFound",
+    -32020: "HeaderMismatch",
+    -32021: "MissingCapability",
+    -32022: "UnsupportedVersion",
+    -32042: "UrlElicitationRequired",
+}
+BROKEN = CallToolResult.from_wire(
+    {"content": [{"type": "text", "text": "disk full"}], "isError": True, "extra": 1}
+)
+FACTS: dict[str, Any] = {
+    "server": "python server.py",
+    "method": "tools/call",
+    "delivery": "unknown",
+    "exit_code": -9,
+    "stderr_tail": "Traceback",
+    "status": 503,
+    "body": "busy",
+    "data": {"supported": ["2025-11-25"]},
+    "kind": "idle",
+    "seconds": 1.5,
+    "reason": "no longer wanted",
+}
+
+
+def one_of(name: str) -> McpError:
+    """An error of this class, with every fact it could have."""
+    cls = getattr(errors, name)
+    if cls is ToolError:
+        made: McpError = ToolError(BROKEN)
+    elif cls is Refused:
+        made = Refused(-1, "the message")
+    else:
+        made = cls("the message")
+    made.__dict__.update(FACTS)
+    return made
+
+
+EVERY = pytest.mark.parametrize("name", PARENTS)
+
+
+def test_the_tree_has_all_exceptions_and_no_others() -> None:
+    public = {name for name in errors.__all__ if isinstance(getattr(errors, name), type)}
+    assert public == set(PARENTS)
+    assert set(errors.__all__) - public == {"Delivery"}
+
+
+@EVERY
+def test_each_exception_stands_in_its_place_and_in_the_tree_that_is_printed(name: str) -> None:
+    cls = getattr(errors, name)
+    assert cls.__bases__[0].__name__ == PARENTS[name]
+    assert name in (errors.__doc__ or "")
+    assert cls.__doc__
+
+
+def test_exceptions_are_also_what_python_calls_such_a_thing() -> None:
+    assert issubclass(UsageError, ValueError)
+    assert issubclass(RequestCancelled, concurrent.futures.CancelledError)
+
+
+@pytest.mark.pitfall("8")
+@pytest.mark.parametrize(
+    "kind", [TimeoutError, concurrent.futures.TimeoutError], ids=["the built-in", "the future's"]
+)
+def test_a_timeout_is_caught_by_either_of_python_s_two_names(kind: type[Exception]) -> None:
+    with pytest.raises(kind) as caught:
+        raise RequestTimeout("no answer", kind="idle", seconds=2.0)
+    assert str(caught.value) == "no answer (the outcome is unknown)"
+
+
+@EVERY
+def test_mistakes_of_the_caller_the_peer_and_the_wire_never_share_a_class(name: str) -> None:
+    families = (UsageError, TransportError, errors.ProtocolError, ServerError)
+    assert sum(issubclass(getattr(errors, name), family) for family in families) <= 1
+
+
+@pytest.mark.requirement("RES-01")
+@pytest.mark.parametrize(("code", "name"), CODES.items())
+def test_each_code_of_the_specification_has_its_class(code: int, name: str) -> None:
+    error = ServerError.from_wire(code, "no", [1], server="s")
+    assert type(error) is getattr(errors, name)
+    assert (error.code, error.message, error.data, error.server) == (code, "no", [1], "s")
+    assert getattr(errors, name)("made by hand").code == code
+    assert type(errors.MethodNotFound.from_wire(code, "no")) is type(error)
+
+
+@pytest.mark.requirement("RPC-18")
+@pytest.mark.parametrize("code", [0, -1, 1, 404, -32000, -32001, -32003, -32019, -32023, -32099])
+def test_a_code_that_nobody_defined_stays_a_plain_server_error(code: int) -> None:
+    error = ServerError.from_wire(code, "no")
+    assert type(error) is ServerError
+    assert error.code == code
+    assert f"error {code}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (McpError(), ""),
+        (McpError("gone"), "gone"),
+        (McpError("gone", method="tools/call"), "tools/call: gone"),
+        (McpError("gone", server="https://h/mcp"), "[https://h/mcp]: gone"),
+        (McpError("gone", server="s", method="ping"), "ping [s]: gone"),
+        (ClosedError("closed"), "closed (the request was not sent)"),
+        (
+            ConnectFailed("ended", server="s", exit_code=1, stderr_tail="ImportError"),
+            "[s]: ended (exit code 1; the request was not sent; stderr ended with: ImportError)",
+        ),
+        (
+            ConnectionLost("ended", exit_code=0),
+            "ended (exit code 0; the outcome is unknown)",
+        ),
+        (OutcomeUnknown("ended"), "ended (the outcome is unknown)"),
+        (SessionLost("unknown session"), "unknown session (the server refused the request)"),
+        (
+            HttpError("no answer", status=502, body="Bad Gateway"),
+            "no answer (HTTP 502; body began with: Bad Gateway; the server refused the request)",
+        ),
+        (HttpError("no answer"), "no answer (the server refused the request)"),
+        (AuthError("who?", status=401), "who? (HTTP 401; the server refused the request)"),
+        (RequestTimeout("late", delivery="not_sent"), "late (the request was not sent)"),
+        (RequestCancelled("withdrawn"), "withdrawn (the outcome is unknown)"),
+        (
+            RequestCancelled("withdrawn", reason="shutdown", delivery="not_sent"),
+            "withdrawn (shutdown; the request was not sent)",
+        ),
+        (ServerError.from_wire(-32601, "what?", method="a/b"), "a/b: what? (error -32601)"),
+        (ToolError(BROKEN), "disk full"),
+        (ToolError(CallToolResult.from_wire({"content": []})), "the tool reported an error"),
+        (Refused(-1, "not by me"), "not by me"),
+    ],
+    ids=lambda value: None if isinstance(value, McpError) else (value or "nothing"),
+)
+@pytest.mark.pitfall("8")
+def test_the_text_tells_where_what_and_how_far_it_came(error: McpError, text: str) -> None:
+    assert str(error) == text
+
+
+def test_how_far_a_request_came_is_known_of_everything_that_can_lose_it() -> None:
+    assert {
+        cls.__name__: cls.delivery
+        for cls in (
+            ClosedError,
+            TransportError,
+            ConnectFailed,
+            ConnectionLost,
+            OutcomeUnknown,
+            SessionLost,
+            HttpError,
+            LimitExceeded,
+            RequestTimeout,
+            RequestCancelled,
+        )
+    } == {
+        "ClosedError": "not_sent",
+        "TransportError": "not_sent",
+        "ConnectFailed": "not_sent",
+        "ConnectionLost": "unknown",
+        "OutcomeUnknown": "unknown",
+        "SessionLost": "refused",
+        "HttpError": "refused",
+        "LimitExceeded": "unknown",
+        "RequestTimeout": "unknown",
+        "RequestCancelled": "unknown",
+    }
+
+
+def test_the_bare_message_stays_without_the_facts() -> None:
+    assert HttpError("no answer", status=502, server="s").message == "no answer"
+    assert McpError().message == ""
+
+
+def test_a_tool_error_keeps_the_whole_result() -> None:
+    assert ToolError(BROKEN).result is BROKEN
+
+
+def test_what_a_handler_refuses_with_reaches_the_server_unchanged() -> None:
+    error = Refused(-1, "not by me", {"why": "policy"})
+    assert (error.code, error.message, error.data) == (-1, "not by me", {"why": "policy"})
+    assert Refused(-1, "no").data is None
+
+
+@EVERY
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.pitfall("32")
+def test_every_exception_pickles_and_keeps_its_facts(name: str, protocol: int) -> None:
+    error = one_of(name)
+    copied = pickle.loads(pickle.dumps(error, protocol))
+    assert type(copied) is type(error)
+    assert copied.args == error.args
+    assert copied.__dict__ == error.__dict__
+    assert str(copied) == str(error)
+
+
+@EVERY
+def test_a_pickle_names_nothing_that_another_version_of_python_lacks(name: str) -> None:
+    made = pickletools.genops(pickle.dumps(one_of(name), 2))
+    named = {str(arg) for opcode, arg, _ in made if opcode.name == "GLOBAL"}
+    foreign = {each for each in named if not each.startswith("syncmcp.errors ")}
+    if name != "ToolError":  # its result is a model, which has a way of its own
+        assert foreign == set()
+    assert f"syncmcp.errors {name}" in named
+
+
+@EVERY
+def test_every_exception_can_be_copied(name: str) -> None:
+    error = one_of(name)
+    for copied in (copy.copy(error), copy.deepcopy(error)):
+        assert copied is not error
+        assert type(copied) is type(error)
+        assert str(copied) == str(error)
+
+
+@EVERY
+@pytest.mark.pitfall("8")
+def test_each_waiter_gets_an_error_of_its_own_with_the_same_cause(name: str) -> None:
+    error = one_of(name)
+    error.__cause__ = cause = OSError("reset")
+    copies = [fresh(error) for _ in range(3)]
+    for copied in copies:
+        with pytest.raises(type(error)) as caught:
+            raise copied
+        assert caught.value is copied
+        assert copied.__cause__ is cause
+        assert str(copied) == str(error)
+        assert len(traceback.extract_tb(copied.__traceback__)) == 1
+    assert len({id(copied) for copied in (error, *copies)}) == 4
+    assert error.__traceback__ is None
+
+
+def test_a_fresh_copy_may_have_other_facts_and_leaves_the_first_alone() -> None:
+    error = ConnectionLost("ended", server="s", exit_code=1)
+    copied = fresh(error, method="tools/call", delivery="not_sent")
+    assert (copied.server, copied.exit_code) == ("s", 1)
+    assert (copied.method, copied.delivery) == ("tools/call", "not_sent")
+    assert (error.method, error.delivery) == (None, "unknown")
