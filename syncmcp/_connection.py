@@ -90,6 +90,7 @@ class Call:
         "seen",
         "slot",
         "timer",
+        "turn",
         "unsubscribe",
     )
 
@@ -106,6 +107,8 @@ class Call:
         self.options = options
         self.deadline = deadline
         self.out: Outgoing | None = None
+        # Whether it may be sent; until then it stands in line.
+        self.turn = False
         # Set, under the connection's lock, by whoever took the call.
         self.outcome: Any = None
         self.released = False
@@ -227,6 +230,9 @@ class Connection:
                 self._dead = error
             calls = self._peer.drain()
             questions = self._peer.drain_questions()
+            for call in calls:
+                # A clock may find the call taken before it is settled below.
+                call.outcome = _told(error, call.method, "unknown")
             if self._emptied is not None:
                 self._emptied.set()
         self._ended.set()
@@ -237,10 +243,9 @@ class Connection:
 
     def _epitaph(self, call: Call, error: McpError) -> McpError:
         """What a call in flight is told of the connection's end; an error object of its own."""
-        delivery: HowFar = self.transport.withdraw(call.out) if call.out else "not_sent"
-        if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
-            return _lost(error, call.method, delivery)
-        return fresh(error, method=call.method, delivery=delivery)
+        return _told(
+            error, call.method, self.transport.withdraw(call.out) if call.out else "not_sent"
+        )
 
     # -- our requests ----------------------------------------------------------------------
 
@@ -303,7 +308,7 @@ class Connection:
         with self._lock:
             if self._dead is not None:
                 raise fresh(self._dead, method=method, delivery="not_sent")
-            may_send = self._peer.register(call)
+            call.turn = self._peer.register(call)
         try:
             params = dialect.params(
                 method, params, call.id, options.meta, options.log_level or self.log_level
@@ -315,7 +320,10 @@ class Connection:
         except BaseException:
             self._take(call.id)
             raise
-        out = call.out = Outgoing(body, method, call.id, headers, call.deadline)
+        out = Outgoing(body, method, call.id, headers, call.deadline)
+        with self._lock:
+            call.out = out
+            may_send = call.turn
         self._watch(call)
         if may_send and not call.released:
             self._send(out)
@@ -332,10 +340,14 @@ class Connection:
         return self.dialect
 
     def _send(self, out: Outgoing) -> None:
-        try:
-            self.transport.send(out)
-        except McpError as error:
-            self.failed(out, error)
+        following: Outgoing | None = out
+        # A loop, for the line behind a frame that cannot be sent may be long, and none of it can.
+        while following is not None:
+            try:
+                self.transport.send(following)
+                return
+            except McpError as error:
+                following = self._fail(following, error)
 
     def _watch(self, call: Call) -> None:
         """Have the call end when it must: by a token, or by a clock that someone else watches."""
@@ -386,7 +398,11 @@ class Connection:
         while True:
             when = self._next_look(call)
             if acquire(slot, None if when is None else when - monotonic()):
-                return
+                if call.released:
+                    return
+                assert call.out is not None
+                self._send(call.out)  # it stood in line, and its exchange needs this thread
+                continue
             error = self._overdue(call)
             if error is not None:
                 self.give_up(call, error)
@@ -403,10 +419,11 @@ class Connection:
 
         Never blocks; any thread may do it. Returns `False` if the call had ended already.
         """
-        if self._take(call.id, error) is None:
-            return False
+        # Before it is anybody's: the call's own clock may raise it at once.
         error.server = self.label
         error.method = call.method
+        if self._take(call.id, error) is None:
+            return False
         error.delivery = "not_sent"
         if call.out is not None:
             error.delivery = self.transport.withdraw(call.out)
@@ -651,9 +668,15 @@ class Connection:
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Receiver`."""
+        following = self._fail(out, error)
+        if following is not None:
+            self._send(following)
+
+    def _fail(self, out: Outgoing, error: McpError) -> Outgoing | None:
+        """End the exchange of `out`; return the frame whose turn has come."""
         if out.id is None:
-            return
-        call = self._take(out.id, error)
+            return None
+        call, following = self._remove(out.id, error)
         if call is not None:
             error.server = self.label
             error.method = call.method
@@ -662,6 +685,7 @@ class Connection:
             self._settle(call, error)
         if isinstance(error, SessionLost):
             self.lost(error)
+        return following
 
     def lost(self, error: McpError) -> None:
         """See `Receiver`."""
@@ -671,18 +695,35 @@ class Connection:
     # -- settling ----------------------------------------------------------------------------
 
     def _take(self, id: object, outcome: Any = None) -> Call | None:
+        call, following = self._remove(id, outcome)
+        if following is not None:
+            self._send(following)
+        return call
+
+    def _remove(self, id: object, outcome: Any) -> tuple[Call | None, Outgoing | None]:
+        """Take a call out of the table; return it, and the frame whose turn has come."""
         with self._lock:
             call = self._peer.take(id)
             if call is None:
-                return None
+                return None, None
             # Stored under the lock: whoever finds the call gone finds its outcome here.
             call.outcome = outcome
-            following = self._peer.next_in_line()
+            following = self._next_in_line()
             if self._emptied is not None and not len(self._peer):
                 self._emptied.set()
-        if following is not None and following.out is not None:
-            self._send(following.out)
-        return call
+        return call, following
+
+    def _next_in_line(self) -> Outgoing | None:
+        """The frame to send now that a call has ended; called with the lock held."""
+        call = self._peer.next_in_line()
+        if call is None:
+            return None
+        call.turn = True
+        if call.out is not None and call.slot is not None and self.transport.blocking:
+            call.slot.release()
+            return None
+        # Without a frame yet: the thread that is making it will see that it may be sent.
+        return call.out
 
     def _settle(self, call: Call, outcome: Any) -> None:
         call.outcome = outcome
@@ -699,13 +740,22 @@ class Connection:
         if call.unsubscribe is not None:
             call.unsubscribe()
         if call.slot is not None:
-            call.slot.release()
+            # Not locked when its turn came at this moment: then its thread is awake already.
+            if call.slot.locked():
+                call.slot.release()
         elif call.done is not None:
             call.done(call)
 
 
 # A notice or an answer that cannot be sent within this many seconds is given up.
 _POST_SECONDS = 30.0
+
+
+def _told(error: McpError, method: str, delivery: HowFar) -> McpError:
+    """The connection's end as one call is told of it."""
+    if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
+        return _lost(error, method, delivery)
+    return fresh(error, method=method, delivery=delivery)
 
 
 def _lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost:

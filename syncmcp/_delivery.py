@@ -14,7 +14,7 @@ from syncmcp._threads import Workers
 _log = logging.getLogger("syncmcp.callbacks")
 
 # How many notifications may wait for a slow callback.
-BACKLOG = 256
+BACKLOG = 1024
 
 
 class Item(NamedTuple):

@@ -22,6 +22,7 @@ from syncmcp.errors import (
     ConnectFailed,
     ConnectionLost,
     McpError,
+    ProtocolError,
     RequestTimeout,
     SessionLost,
     fresh,
@@ -106,4 +107,8 @@ def _ask(connection: Connection, ask: Ask, deadline: Deadline, probe_timeout: fl
         return Died(error) if connection.dead is not None else error
     except McpError as error:
         return error
-    return result if isinstance(result, dict) else ConnectFailed("the result is not an object")
+    if not isinstance(result, dict):
+        return ProtocolError(
+            "the result is not an object", server=connection.label, method=ask.method
+        )
+    return result

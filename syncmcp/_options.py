@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import copy
-import math
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -127,6 +126,7 @@ def seconds(value: float | None, name: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"{name} is a number of seconds or None, not {value!r}")
-    if math.isnan(value) or value < 0:
+    if value != value or value < 0:  # noqa: PLR0124 - NaN alone differs from itself
         raise UsageError(f"{name} cannot be {value!r}")
-    return None if math.isinf(value) else float(value)
+    # What the platform cannot wait for (about 292 years) is no limit.
+    return None if value >= threading.TIMEOUT_MAX else float(value)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from syncmcp._connection import Call, Connection
@@ -19,8 +16,6 @@ from syncmcp.futures import RequestFuture
 
 if TYPE_CHECKING:
     from syncmcp._threads import TimerEntry
-
-_log = logging.getLogger("syncmcp.runner")
 
 R = TypeVar("R")
 
@@ -52,10 +47,16 @@ class Pools:
     def __init__(self, label: str, max_in_flight: int) -> None:
         self.workers = Workers(f"syncmcp-worker[{label}]", max_in_flight + 8)
         self.exchanges = Workers(f"syncmcp-exchange[{label}]", max_in_flight)
-        self.resumer = Resumer(f"syncmcp-resume[{label}]")
+        # One thread: it continues the steps of futures, and runs no handler and no callback.
+        self.resumer = Workers(f"syncmcp-resume[{label}]", 1)
+        self.closed = False
 
     def close(self) -> None:
-        """Let the threads end once they have nothing to do. Waits for nobody."""
+        """Let the threads end once they have nothing to do. Waits for nobody.
+
+        What is submitted later is still done: some futures learn of the end only after it.
+        """
+        self.closed = True
         self.workers.close()
         self.exchanges.close()
         self.resumer.close()
@@ -187,14 +188,21 @@ class _Exchange(Generic[R]):
         self._future = future
         self._first: Send | None = None
         self._expiry: TimerEntry | None = None
+        self._unsubscribe: Callable[[], None] | None = None
 
     def start(self, send: Send) -> None:
         self._first = send
         self._future._withdraw = partial(self._token.cancel, "cancelled by the caller")
         if self._deadline.at is not None:
-            # Only for the time in line; then the connection watches the clock.
+            # This and the token only for the time in line; then the connection watches both.
             self._expiry = timer.at(self._deadline.at, self._expire)
+        self._unsubscribe = self._token._subscribe(self._cancelled)
         self._host._pools.exchanges.submit(self._drive)
+
+    def _cancelled(self) -> None:
+        self._future._settle(
+            None, RequestCancelled("cancelled", reason=self._token.reason, delivery="not_sent")
+        )
 
     def _expire(self) -> None:
         seconds = self._deadline.seconds
@@ -211,6 +219,8 @@ class _Exchange(Generic[R]):
         """On an exchange thread."""
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
         future = self._future
         if future.done():
             return
@@ -274,7 +284,7 @@ class _Run(Generic[R]):
 
     def _done(self, call: Call) -> None:
         """On whatever thread ended the call: hand over, and let that thread go on."""
-        self._resumer.put(partial(self._resume, call))
+        self._resumer.submit(partial(self._resume, call))
 
     def _resume(self, call: Call) -> None:
         """On the resume thread."""
@@ -322,39 +332,3 @@ def _next_send(steps: Steps[Any], reply: Reply | None, error: BaseException | No
         return steps.throw(error)
     assert reply is not None
     return steps.send(reply)
-
-
-class Resumer:
-    """One thread that continues the steps of futures. It runs no handler and no callback."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        # Guards the start of the thread.
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def put(self, job: Callable[[], object]) -> None:
-        """Run `job` on the thread. Never blocks."""
-        if self._thread is None:
-            self._start()
-        self._queue.put(job)
-
-    def close(self) -> None:
-        """End the thread after what it has to do."""
-        self._queue.put(None)
-
-    def _start(self) -> None:
-        with self._lock:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                thread.start()
-                self._thread = thread
-
-    def _run(self) -> None:
-        while (job := self._queue.get()) is not None:
-            try:
-                job()
-            except Exception:  # one future's fault must not stop the others
-                _log.exception("a future could not be continued")
-            del job

@@ -259,21 +259,37 @@ class Workers:
             job = self._jobs.get()
         if job is None:
             with self._lock:
+                # Since `close` put the `None` there, this thread may have been counted as busy.
+                if self._waiting:
+                    return self._waiting.popleft()
                 self._threads -= 1
         return job
 
 
 class Lane:
-    """Runs jobs one at a time and in order, on whatever thread of a pool is free."""
+    """Runs jobs one at a time and in order, on whatever thread of a pool is free.
+
+    Args:
+        workers: The pool.
+        held: Collect jobs until `start` is called.
+    """
 
     __slots__ = ("_jobs", "_lock", "_running", "_workers")
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, *, held: bool = False) -> None:
         self._workers = workers
         # Guards the queue and the flag: exactly one thread drains the lane.
         self._lock = threading.Lock()
         self._jobs: deque[Callable[[], object]] = deque()
-        self._running = False
+        self._running = held
+
+    def start(self) -> None:
+        """Let a lane that was held run, once. Never blocks."""
+        with self._lock:
+            self._running = bool(self._jobs)
+            if not self._running:
+                return
+        self._workers.submit(self._drain)
 
     def push(self, job: Callable[[], object]) -> None:
         """Run `job` after everything pushed before it. Never blocks."""

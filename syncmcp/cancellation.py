@@ -45,8 +45,10 @@ class CancelToken:
         self._keys = 0
         self._followers: list[weakref.ref[CancelToken]] = []
         self._prune_at = _PRUNE_STEP
-        for link in links:
-            self._follow(as_token(link))
+        # Strongly: `CancelToken(CancelToken.after(5))` must hear of a token that nobody else holds.
+        self._links = [as_token(link) for link in links]
+        for link in self._links:
+            self._follow(link)
 
     @classmethod
     def after(cls, seconds: float, reason: str | None = None) -> CancelToken:

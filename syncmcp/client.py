@@ -212,7 +212,7 @@ class Client(Operations):
         with self._state:
             self._wanted = False
             connections = [self._opening, self._connection]
-            pools, self._pools_now = self._pools_now, None
+            pools = self._pools_now
             self._connection = self._negotiated = None
             finalizer, self._finalizer = self._finalizer, None
             self._state.notify_all()
@@ -365,10 +365,11 @@ class Client(Operations):
     @property
     def _pools(self) -> Pools:
         pools = self._pools_now
-        if pools is None:
+        if pools is None or pools.closed:
             with self._state:
                 pools = self._pools_now
-                if pools is None:
+                # A closed client keeps its own for calls that are about to learn of it.
+                if pools is None or (pools.closed and self._wanted):
                     pools = self._pools_now = Pools(self._label, self._max_in_flight)
         return pools
 

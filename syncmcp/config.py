@@ -137,8 +137,8 @@ class Http:
 
     @property
     def label(self) -> str:
-        """The URL as shown to people: user, password and query values removed."""
-        return redact(self.url)
+        """The URL as shown to people: user, password, query values and fragment removed."""
+        return redact(self.url.partition("#")[0])
 
     def __repr__(self) -> str:
         given = [

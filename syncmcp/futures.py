@@ -41,10 +41,13 @@ class RequestFuture(concurrent.futures.Future[R]):
 
     def __init__(self, workers: Workers) -> None:
         super().__init__()
-        self._lane = Lane(workers)
+        # Held until the future is done: a function added at that moment must not be called before
+        # those that were there.
+        self._lane = Lane(workers, held=True)
         # Guards what follows: who settles the future, and the making of the feed.
         self._once = threading.Lock()
         self._claimed = False
+        self._withdrawn = False
         self._withdraw: Callable[[], object] | None = None
         self._feed: _Feed | None = None
 
@@ -54,11 +57,12 @@ class RequestFuture(concurrent.futures.Future[R]):
         Returns:
             Whether the request is cancelled. `False` if its result was there first.
         """
-        if not self._claim():
-            return self.cancelled()
+        if not self._claim(withdrawn=True):
+            return self._withdrawn
         super().cancel()
         # Without this, `concurrent.futures.wait` would wait for a cancelled future for ever.
         self.set_running_or_notify_cancel()
+        self._lane.start()
         self._close_feed()
         if self._withdraw is not None:
             self._withdraw()
@@ -67,7 +71,7 @@ class RequestFuture(concurrent.futures.Future[R]):
     def progress(self, timeout: float | None = None) -> Iterator[Progress]:
         """Iterate over the call's progress until the call ends.
 
-        Starts with what has come already (the newest 256). Ends when the future is done, however
+        Starts with what has come already (the newest 1,024). Ends when the future is done, however
         it ended.
 
         Args:
@@ -86,20 +90,17 @@ class RequestFuture(concurrent.futures.Future[R]):
     def add_done_callback(self, fn: Callable[[concurrent.futures.Future[R]], object]) -> None:
         """Call `fn(future)` on a pool thread when the future is done; see the class."""
         context = contextvars.copy_context()
-
-        def deliver(_: object) -> None:
-            self._lane.push(lambda: context.run(fn, self))
-
-        super().add_done_callback(deliver)
+        self._lane.push(lambda: context.run(fn, self))
 
     # -- for the one who drives the request ------------------------------------------------
 
-    def _claim(self) -> bool:
+    def _claim(self, *, withdrawn: bool = False) -> bool:
         """Get the right to settle the future; only one caller ever gets it."""
         with self._once:
             if self._claimed:
                 return False
             self._claimed = True
+            self._withdrawn = withdrawn
             return True
 
     def _settle(self, result: R | None, error: BaseException | None) -> None:
@@ -109,6 +110,7 @@ class RequestFuture(concurrent.futures.Future[R]):
             self.set_exception(error)
         else:
             self.set_result(result)  # type: ignore[arg-type]  # None only where R allows it
+        self._lane.start()
         self._close_feed()
 
     def _report(self, progress: float, total: float | None, message: str | None) -> None:

@@ -95,7 +95,9 @@ class Operation(Generic[P, R]):
         self.__doc__ = steps.__doc__
         self.__module__ = steps.__module__
         signature = inspect.signature(steps)
-        self.__signature__ = signature
+        # What the generator returns in the end is what its caller gets: `R` of `Steps[R]`.
+        result = str(signature.return_annotation).removeprefix("Steps[").removesuffix("]")
+        self.__signature__ = signature.replace(return_annotation=result)
         self.names = frozenset(signature.parameters) - {"self", "options"}
 
     @overload
@@ -333,7 +335,7 @@ class Operations(OperationHost, Protocol):
         Takes what `list_tools` takes, and raises what it raises, when a page is fetched;
         `timeout` counts for each page.
         """
-        return _iterate(self.list_tools, "tools", self, max_pages, options)
+        return _iterate("tools/list", self.list_tools, "tools", self, max_pages, options)
 
     # -- resources -----------------------------------------------------------------------------
 
@@ -356,7 +358,9 @@ class Operations(OperationHost, Protocol):
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> Iterator[Resource]:
         """Iterate over the server's resources, fetching a page when it is needed."""
-        return _iterate(self.list_resources, "resources", self, max_pages, options)
+        return _iterate(
+            "resources/list", self.list_resources, "resources", self, max_pages, options
+        )
 
     @operation
     def list_resource_templates(
@@ -383,7 +387,12 @@ class Operations(OperationHost, Protocol):
     ) -> Iterator[ResourceTemplate]:
         """Iterate over the server's resource templates, fetching a page when it is needed."""
         return _iterate(
-            self.list_resource_templates, "resource_templates", self, max_pages, options
+            "resources/templates/list",
+            self.list_resource_templates,
+            "resource_templates",
+            self,
+            max_pages,
+            options,
         )
 
     @operation
@@ -440,7 +449,7 @@ class Operations(OperationHost, Protocol):
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> Iterator[Prompt]:
         """Iterate over the server's prompts, fetching a page when it is needed."""
-        return _iterate(self.list_prompts, "prompts", self, max_pages, options)
+        return _iterate("prompts/list", self.list_prompts, "prompts", self, max_pages, options)
 
     @operation
     def get_prompt(
@@ -589,13 +598,14 @@ class _PageGuard:
 
 
 def _iterate(
+    method: str,
     list_page: BoundOperation[..., Any],
     items: str,
     host: OperationHost,
     max_pages: int | None,
     options: CallOptions,
 ) -> Iterator[Any]:
-    guard = _PageGuard(list_page.__name__, host._page_limit if max_pages is None else max_pages)
+    guard = _PageGuard(method, host._page_limit if max_pages is None else max_pages)
     cursor: str | None = None
     while True:
         page = list_page(cursor=cursor, **options)
