@@ -8,20 +8,21 @@ and everybody who comes later finds nothing.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp import _threads
-from syncmcp._answer import answer, method_not_found
-from syncmcp._delivery import Delivery
+from syncmcp._call import Call, lost, told
+from syncmcp._notices import Notices
 from syncmcp._options import Options
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.dialect import KNOWN_NOTIFICATIONS, KNOWN_REQUESTS, Dialect
 from syncmcp._protocol.peer import Peer
+from syncmcp._questions import Questions
 from syncmcp._threads import Deadline, TimerEntry, Workers, acquire, monotonic, timer
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import (
@@ -30,7 +31,6 @@ from syncmcp.errors import (
     ForkedError,
     McpError,
     NotSupported,
-    OutcomeUnknown,
     ProtocolError,
     RequestCancelled,
     RequestTimeout,
@@ -38,99 +38,16 @@ from syncmcp.errors import (
     SessionLost,
     fresh,
 )
-from syncmcp.handlers import HandlerContext, Handlers
+from syncmcp.handlers import Handlers
 from syncmcp.transports.base import Outgoing, Transport
 
 if TYPE_CHECKING:
     from syncmcp.client import Client
-    from syncmcp.errors import Delivery as HowFar
 
 _log = logging.getLogger("syncmcp.connection")
 
-# A request that only asks. Repeating any other one might do its work twice.
-_HARMLESS = frozenset(
-    (
-        "completion/complete",
-        "initialize",
-        "logging/setLevel",
-        "ping",
-        "prompts/get",
-        "prompts/list",
-        "resources/list",
-        "resources/read",
-        "resources/subscribe",
-        "resources/templates/list",
-        "resources/unsubscribe",
-        "server/discover",
-        "tools/list",
-    )
-)
-
 # The server is not told of their end: these are never cancelled (spec: "Cancellation").
 _NEVER_CANCELLED = frozenset(("initialize", "server/discover"))
-
-# Questions of a server that may wait for an answer at one time.
-_MAX_QUESTIONS = 64
-
-
-class Call:
-    """One request of ours, from its registration to its end."""
-
-    __slots__ = (
-        "deadline",
-        "delivery",
-        "done",
-        "feed",
-        "id",
-        "method",
-        "options",
-        "out",
-        "outcome",
-        "released",
-        "seen",
-        "slot",
-        "timer",
-        "turn",
-        "unsubscribe",
-    )
-
-    def __init__(
-        self,
-        method: str,
-        options: Options,
-        deadline: Deadline,
-        done: Callable[[Call], object] | None = None,
-        feed: Callable[[float, float | None, str | None], object] | None = None,
-    ) -> None:
-        self.id = -1
-        self.method = method
-        self.options = options
-        self.deadline = deadline
-        self.out: Outgoing | None = None
-        # Whether it may be sent; until then it stands in line.
-        self.turn = False
-        # Set, under the connection's lock, by whoever took the call.
-        self.outcome: Any = None
-        self.released = False
-        # When the server last gave a sign of life for this call.
-        self.seen: float | None = None
-        self.timer: TimerEntry | None = None
-        self.unsubscribe: Callable[[], None] | None = None
-        self.delivery: Delivery | None = None
-        self.feed = feed
-        self.done = done
-        self.slot: threading.Lock | None = None
-        if done is None:
-            # A lock that is released once is the cheapest thing a thread can wait for.
-            self.slot = threading.Lock()
-            self.slot.acquire()
-
-    def result(self) -> Any:
-        """The raw result, or the error raised; the call has ended."""
-        outcome = self.outcome
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
 
 
 class Connection:
@@ -148,10 +65,7 @@ class Connection:
     ) -> None:
         self.transport = transport
         self.label = transport.label
-        # Weakly: an open client that nobody holds any more must be found by the collector.
-        self._client = weakref.ref(client)
         self._handlers = handlers
-        self._workers = workers
         # Guards the peer's tables, the outcomes of calls and the reason of death. Held for table
         # updates only: no I/O, no user code and no settling of a future happens under it.
         self._lock = threading.Lock()
@@ -162,8 +76,22 @@ class Connection:
         self._dialect: Dialect | None = None
         self._unsupported: Mapping[str, str] = {}
         self._generation = _threads.generation
-        # Everything that belongs to no call in particular.
-        self._news = Delivery(workers, copy_context())
+        self._notices = Notices(self.label, handlers, workers)
+        self._questions = Questions(
+            self.label,
+            self._peer,
+            self._lock,
+            # An open client that nobody holds any more must be found by the collector.
+            weakref.ref(client),
+            handlers,
+            workers,
+            self._post_frame,
+        )
+        # Answered, but their callbacks have not come to an end.
+        self._finishing: set[Call] = set()
+        # The one appointment with the timer for all calls, and when it is.
+        self._appointment: TimerEntry | None = None
+        self._next_look = math.inf
         self.log_level: str | None = None
         self.noise = 0
 
@@ -232,7 +160,9 @@ class Connection:
             questions = self._peer.drain_questions()
             for call in calls:
                 # A clock may find the call taken before it is settled below.
-                call.outcome = _told(error, call.method, "unknown")
+                call.outcome = told(error, call.method, "unknown")
+            if self._appointment is not None and not self._finishing:
+                self._appointment.cancel()
             if self._emptied is not None:
                 self._emptied.set()
         self._ended.set()
@@ -243,7 +173,7 @@ class Connection:
 
     def _epitaph(self, call: Call, error: McpError) -> McpError:
         """What a call in flight is told of the connection's end; an error object of its own."""
-        return _told(
+        return told(
             error, call.method, self.transport.withdraw(call.out) if call.out else "not_sent"
         )
 
@@ -357,46 +287,51 @@ class Connection:
         # A thread that waits for its slot watches the clock by itself; one that is in the middle
         # of an HTTP exchange, or not waiting at all, cannot.
         if call.slot is None or self.transport.blocking:
-            when = self._next_look(call)
+            when = call.next_look()
             if when is not None:
-                call.timer = timer.at(when, partial(self._look, call))
+                with self._lock:
+                    self._wake_at(when)
 
-    def _next_look(self, call: Call) -> float | None:
-        """When to look next whether the call has run out of time."""
-        when = call.deadline.at
-        idle = call.options.idle_timeout
-        if idle is not None:
-            # Before the first sign of life there is nothing to be idle from: look again later.
-            silent = (call.seen if call.seen is not None else monotonic()) + idle
-            when = silent if when is None else min(when, silent)
-        return when
+    def _wake_at(self, when: float) -> None:
+        """Look at `when` at the latest; called with the lock held.
+
+        Most calls have the same limits, so that a later one needs no appointment of its own.
+        """
+        if when < self._next_look and self._dead is None:
+            if self._appointment is not None:
+                self._appointment.cancel()
+            self._next_look = when
+            self._appointment = timer.at(when, self._look)
+
+    def _look(self) -> None:
+        """On the timer thread: end what has run out of time."""
+        with self._lock:
+            self._next_look = math.inf
+            open_calls = self._peer.open_calls()
+            finishing = list(self._finishing)
+        for call in open_calls:
+            error = self._overdue(call)
+            if error is not None:
+                self.give_up(call, error)
+        for call in finishing:
+            if self._overdue(call) is not None:
+                # Its callbacks are late: the result goes out now.
+                self._release(call)
+        looks = [when for call in (*open_calls, *finishing) if (when := call.next_look())]
+        # What is over by now makes for a look too many, and not for one too few.
+        with self._lock:
+            if looks:
+                self._wake_at(max(min(looks), monotonic() + _BREATH))
 
     def _overdue(self, call: Call) -> RequestTimeout | None:
-        idle = call.options.idle_timeout
-        if call.deadline.expired:
-            seconds = call.deadline.seconds or 0.0
-            return RequestTimeout(f"no answer within {seconds:g} s", seconds=seconds)
-        if idle is not None and call.seen is not None and monotonic() >= call.seen + idle:
-            return RequestTimeout(f"nothing came for {idle:g} s", kind="idle", seconds=idle)
-        return None
-
-    def _look(self, call: Call) -> None:
-        """On the timer thread: is it time?"""
-        error = self._overdue(call)
-        if error is None:
-            when = self._next_look(call)
-            if when is not None and not call.released:
-                call.timer = timer.at(when, partial(self._look, call))
-        elif not self.give_up(call, error):
-            # Answered, but its callbacks have not come to an end: the result goes out now.
-            self._release(call)
+        return call.overdue()
 
     def _wait(self, call: Call) -> None:
         """Block until the call is released, or out of time."""
         slot = call.slot
         assert slot is not None
         while True:
-            when = self._next_look(call)
+            when = call.next_look()
             if acquire(slot, None if when is None else when - monotonic()):
                 if call.released:
                     return
@@ -486,7 +421,7 @@ class Connection:
                 self._answered(message, out)  # type: ignore[arg-type]
             elif kind is jsonrpc.Notification:
                 self._notified(message, out)  # type: ignore[arg-type]
-            elif kind is jsonrpc.Request:
+            elif kind is jsonrpc.Request or kind is jsonrpc.BadRequest:
                 self._asked(message)  # type: ignore[arg-type]
             else:
                 self._malformed(message, out)  # type: ignore[arg-type]
@@ -521,27 +456,21 @@ class Connection:
         if delivery is None:
             self._settle(call, outcome)
         else:
+            with self._lock:
+                self._finishing.add(call)
+                if (when := call.next_look()) is not None:
+                    self._wake_at(when)
             delivery.finish(partial(self._settle, call, outcome))
 
     def _notified(self, message: jsonrpc.Notification, out: Outgoing | None) -> None:
         method, params = message
         if method == "notifications/cancelled":
-            self._withdrawn(params)
+            self._questions.withdraw(params)
             return
         call = self._owner(method, params, out)
         if call is not None:
             call.seen = monotonic()
-        if method == "notifications/progress":
-            self._progress(params, call)
-            return
-        handlers = self._handlers
-        if method == "notifications/message" and handlers.on_log is not None:
-            self._deliver(call, self._log_message, params)
-        handler = handlers.notification(method)
-        if handler is not None:
-            self._deliver(call, handler, params)
-        if handlers.on_notification is not None:
-            self._deliver(call, handlers.on_notification, method, params)
+        self._notices.take(method, params, call)
 
     def _owner(self, method: str, params: dict[str, Any], out: Outgoing | None) -> Call | None:
         """The call that a notification belongs to, where that can be known."""
@@ -552,94 +481,15 @@ class Connection:
                 return self._peer.get(out.id)
             return self._peer.only()
 
-    def _progress(self, params: dict[str, Any], call: Call | None) -> None:
-        progress, total, message = (params.get(key) for key in ("progress", "total", "message"))
-        if not isinstance(progress, (int, float)):
-            _log.debug("[%s] progress without a number", self.label)
-            return
-        if call is None:
-            _log.debug("[%s] progress of nothing that is open", self.label)
-            return
-        if type(total) not in (int, float):
-            total = None
-        if type(message) is not str:
-            message = None
-        if call.feed is not None:
-            call.feed(progress, total, message)
-        for callback in (call.options.on_progress, self._handlers.on_progress):
-            if callback is not None:
-                self._deliver(call, callback, progress, total, message, is_progress=True)
-        if self._handlers.on_notification is not None:
-            self._deliver(call, self._handlers.on_notification, "notifications/progress", params)
-
-    def _deliver(
-        self,
-        call: Call | None,
-        callback: Callable[..., object],
-        *args: Any,
-        is_progress: bool = False,
-    ) -> None:
-        delivery = self._news
-        if call is not None:
-            if call.delivery is None:
-                call.delivery = Delivery(self._workers, call.options.context)
-            delivery = call.delivery
-        delivery.push(callback, *args, is_progress=is_progress)
-
-    def _log_message(self, params: dict[str, Any]) -> None:
-        from syncmcp.types import LoggingMessageNotificationParams
-
-        if self._handlers.on_log is not None:
-            self._handlers.on_log(LoggingMessageNotificationParams.model_validate(params))
-
-    def _asked(self, message: jsonrpc.Request) -> None:
+    def _asked(self, message: jsonrpc.Request | jsonrpc.BadRequest) -> None:
         dialect = self._dialect
         if dialect is None or not dialect.stateful:
             _log.warning(
-                "[%s] sent a request (%s), which its revision does not allow; not answered",
+                "[%s] sent a request, which its revision does not allow; it is not answered",
                 self.label,
-                message.method,
             )
             return
-        if message.method == "ping":
-            self._post_frame(jsonrpc.encode_result(message.id, {}))
-            return
-        if self._handlers.request(message.method) is None:
-            self._post_frame(method_not_found(message))
-            return
-        token = CancelToken()
-        with self._lock:
-            full = self._peer.open_questions >= _MAX_QUESTIONS
-            known = full or not self._peer.receive(message.id, token)
-        if full:
-            self._post_frame(
-                jsonrpc.encode_error(message.id, jsonrpc.INTERNAL_ERROR, "too many requests")
-            )
-        elif known:
-            _log.warning("[%s] used the id %r twice", self.label, message.id)
-        else:
-            self._workers.submit(partial(self._serve, message, token))
-
-    def _serve(self, message: jsonrpc.Request, token: CancelToken) -> None:
-        """On a pool thread: run the handler and send what it says, unless withdrawn meanwhile."""
-        client = self._client()
-        if client is None:
-            return
-        frame = answer(self._handlers, message, HandlerContext(client, token, message.method))
-        with self._lock:
-            current = self._peer.finish(message.id)
-        if current is token:
-            self._post_frame(frame)
-
-    def _withdrawn(self, params: dict[str, Any]) -> None:
-        with self._lock:
-            token = self._peer.finish(params.get("requestId"))
-        if token is None:
-            _log.debug("[%s] cancelled nothing that is open", self.label)
-            return
-        reason = params.get("reason")
-        # What hangs on the token is user code: it must not run on the thread that reads.
-        self._workers.submit(partial(token.cancel, reason if type(reason) is str else None))
+        self._questions.take(message)
 
     def _malformed(self, message: jsonrpc.Malformed, out: Outgoing | None) -> None:
         id: object = message.id
@@ -681,7 +531,7 @@ class Connection:
             error.server = self.label
             error.method = call.method
             if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
-                error = _lost(error, call.method, error.delivery)
+                error = lost(error, call.method, error.delivery)
             self._settle(call, error)
         if isinstance(error, SessionLost):
             self.lost(error)
@@ -735,8 +585,7 @@ class Connection:
             if call.released:
                 return
             call.released = True
-        if call.timer is not None:
-            call.timer.cancel()
+            self._finishing.discard(call)
         if call.unsubscribe is not None:
             call.unsubscribe()
         if call.slot is not None:
@@ -747,24 +596,11 @@ class Connection:
             call.done(call)
 
 
+# The least time, in seconds, between two looks at the clocks of the calls.
+_BREATH = 0.001
+
 # A notice or an answer that cannot be sent within this many seconds is given up.
 _POST_SECONDS = 30.0
-
-
-def _told(error: McpError, method: str, delivery: HowFar) -> McpError:
-    """The connection's end as one call is told of it."""
-    if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
-        return _lost(error, method, delivery)
-    return fresh(error, method=method, delivery=delivery)
-
-
-def _lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost:
-    lost = fresh(error, method=method, delivery=delivery)
-    if delivery == "unknown" and method not in _HARMLESS:
-        unknown = OutcomeUnknown(*lost.args, **lost.__dict__)
-        unknown.__cause__ = lost.__cause__
-        return unknown
-    return lost
 
 
 def _gates(dialect: Dialect, capabilities: Mapping[str, Any]) -> dict[str, str]:

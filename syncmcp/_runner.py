@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from syncmcp._connection import Call, Connection
+from syncmcp._call import Call
+from syncmcp._connection import Connection
 from syncmcp._options import Options
 from syncmcp._protocol.steps import Reply, Send, Steps
 from syncmcp._threads import Deadline, Workers, timer
@@ -47,7 +48,7 @@ class Pools:
     def __init__(self, label: str, max_in_flight: int) -> None:
         self.workers = Workers(f"syncmcp-worker[{label}]", max_in_flight + 8)
         self.exchanges = Workers(f"syncmcp-exchange[{label}]", max_in_flight)
-        # One thread: it continues the steps of futures, and runs no handler and no callback.
+        # One thread: it continues futures whose steps run code of the caller's.
         self.resumer = Workers(f"syncmcp-resume[{label}]", 1)
         self.closed = False
 
@@ -132,11 +133,25 @@ def _may_repeat(error: McpError, connection: Connection) -> bool:
 
 
 # A server whose stdin is broken is as good as dead; the news of it comes within this time.
-_DYING_SECONDS = 0.5
+_DYING_SECONDS = 0.2
 
 
-def submit(steps: Steps[R], host: Host, options: Options, deadline: Deadline) -> RequestFuture[R]:
+def submit(
+    steps: Steps[R],
+    host: Host,
+    options: Options,
+    deadline: Deadline,
+    *,
+    foreign: bool = False,
+) -> RequestFuture[R]:
     """Start `steps` and return the future of what they return. Never blocks.
+
+    Args:
+        steps: The operation.
+        host: The client.
+        options: The options of the call.
+        deadline: When the whole of it must be over.
+        foreign: Whether the steps run code of the caller's (a model with validators of its own).
 
     Raises:
         UsageError: The arguments are wrong, or the server lacks what is asked for.
@@ -152,7 +167,7 @@ def submit(steps: Steps[R], host: Host, options: Options, deadline: Deadline) ->
     if connection is None or connection.transport.blocking:
         _Exchange(steps, host, options, deadline, future).start(send)
     else:
-        _Run(steps, host, options, deadline, future).start(send, connection)
+        _Run(steps, host, options, deadline, future, foreign=foreign).start(send, connection)
     return future
 
 
@@ -249,13 +264,15 @@ class _Run(Generic[R]):
         options: Options,
         deadline: Deadline,
         future: RequestFuture[R],
+        *,
+        foreign: bool,
     ) -> None:
         self._steps = steps
         self._host = host
         self._options = options
         self._deadline = deadline
         self._future = future
-        self._resumer = host._pools.resumer
+        self._foreign = foreign
         self._send: Send | None = None
         self._connection: Connection | None = None
         self._call: Call | None = None
@@ -283,17 +300,23 @@ class _Run(Generic[R]):
             connection.give_up(call, RequestCancelled("cancelled by the caller"))
 
     def _done(self, call: Call) -> None:
-        """On whatever thread ended the call: hand over, and let that thread go on."""
-        self._resumer.submit(partial(self._resume, call))
+        """On whatever thread ended the call, mostly the one that reads.
+
+        The library's own steps are short and block nowhere: it is cheaper to take the next one here
+        than to wake another thread. Code of the caller's must not run here.
+        """
+        if self._foreign:
+            self._host._pools.resumer.submit(partial(self._resume, call))
+        else:
+            self._resume(call)
 
     def _resume(self, call: Call) -> None:
-        """On the resume thread."""
         if self._future.done():
             return
         error = call.outcome if isinstance(call.outcome, McpError) else None
         unsent = isinstance(error, ConnectionLost) and error.delivery == "not_sent"
         if error is not None and unsent and not self._repeated:
-            # Perhaps a server has to be started: not on the thread that resumes everybody.
+            # Perhaps a server has to be started, which takes a while.
             self._repeated = True
             self._host._pools.workers.submit(partial(self._repeat, error, call))
         else:

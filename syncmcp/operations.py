@@ -256,7 +256,13 @@ class Request:
         """Like calling it, but returns a future at once."""
         resolved = self._host._resolve(options)
         deadline = Deadline(resolved.timeout)
-        return submit(_any_request(method, params, result), self._host, resolved, deadline)
+        return submit(
+            _any_request(method, params, result),
+            self._host,
+            resolved,
+            deadline,
+            foreign=result is not dict,
+        )
 
 
 def _any_request(method: str, params: Mapping[str, Any] | None, result: type[Any]) -> Steps[Any]:

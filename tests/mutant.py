@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -81,3 +83,9 @@ def apply(mutant: Mutant, put: Callable[[Any, str, Any], None] = setattr) -> Non
             for alias, value in list(vars(module).items()):
                 if value is original:
                     put(module, alias, replacement)
+
+
+def reach_programs() -> None:
+    """Have the programs that this process runs apply the mutant, too; servers get no such path."""
+    tests = Path(__file__).parent
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(tests / "mutant_site"), str(tests.parent)))

@@ -4,7 +4,8 @@
 on the library as it is; they have to be green. Then, for each mutant and each row that the mutant
 names, it runs the tests that carry this row, in a process of its own with the mutant applied, and
 prints the first that goes red. A mutant that some row's tests do not notice has survived: exit
-code 1. So has one whose target is gone or whose rows no test carries.
+code 1. So has one whose target is gone or whose rows no test carries. A run of all mutants writes
+what noticed them to ``docs/requirements.md``.
 
 To add a mutant, add an entry to a module of `tests/mutant_switches/`:
 
@@ -14,8 +15,9 @@ To add a mutant, add an entry to a module of `tests/mutant_switches/`:
   but for that one behaviour. A mutant that breaks everything proves nothing.
 * `shows` names the rows it must turn red. Ask yourself for each row: with this behaviour off, is
   the row still true? If it is, the row does not belong there.
-* Run ``python -m tests.mutants NAME``. If it survives, the tests of the row are too weak (or they
-  run the library in a child process, which the switch does not reach): mend them, not the mutant.
+* Run ``python -m tests.mutants NAME``. If it survives, the tests of the row are too weak: mend
+  them, not the mutant. The switch reaches programs that a test runs with this environment, too, but
+  no server that the library starts.
 """
 
 from __future__ import annotations
@@ -27,21 +29,32 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tests.mutant import VARIABLE, Mutant, check
 from tests.mutant_switches import MUTANTS, find
 from tests.requirement_marks import TESTS, scan
-from tests.requirements import PROTOCOL, ROWS
+from tests.requirements import PROTOCOL, ROWS, carriers_by_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-TEST_LIMIT: Final = 30.0
+    from tests.requirement_marks import Carrier
+
+TEST_LIMIT: Final = 20.0
 """Seconds for one test: one that needs a behaviour to end at all hangs without it."""
 RUN_LIMIT: Final = 300.0
 """Seconds for the tests of one row."""
+BEFORE_LIMIT: Final = 900.0
+"""Seconds for all of them, on the library as it is."""
+AT_ONCE: Final = 2
+"""Runs of pytest at one time; more would make tests late that have a limit."""
+MISFIT: Final = re.compile(r"mutant_switches/\S+: TypeError|TypeError: \w+\.<locals>\.")
+"""What pytest prints when a switch no longer fits what it replaces: that is no catch."""
+PAGE: Final = TESTS.parent / "docs" / "requirements.md"
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,9 @@ class Outcome:
 
     @property
     def noticed(self) -> bool:
-        """Whether a test failed or hung, as opposed to pytest itself going wrong."""
+        """Whether a test failed or hung, as opposed to pytest or the switch going wrong."""
+        if MISFIT.search(self.output):
+            return False
         return self.code is None or (self.code == 1 and bool(self.red))
 
 
@@ -79,7 +94,7 @@ def run_tests(
     """Run the tests in these files that carry one of the rows; `first` stops at the first red."""
     command = [sys.executable, "-m", "pytest", "-p", "tests.plugin_requirements"]
     command += ["-v", "-rfE", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
-    command += ["-m", "not stress and not bench", f"--timeout={TEST_LIMIT:g}"]
+    command += ["-m", "not peer and not stress and not bench", f"--timeout={TEST_LIMIT:g}"]
     command += ["-x"] if first else []
     command += [argument for row in rows for argument in ("--shows", row)]
     command += sorted(set(files))
@@ -97,7 +112,7 @@ def run_tests(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                timeout=RUN_LIMIT,
+                timeout=BEFORE_LIMIT if mutant is None else RUN_LIMIT,
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired:
@@ -129,21 +144,44 @@ def wrong_entries(mutants: Sequence[Mutant]) -> list[str]:
     return wrong
 
 
-def _try(mutant: Mutant, files: Mapping[str, set[str]]) -> bool:
-    """Run one mutant, print what noticed it, and tell whether every row's tests did."""
-    print(f"{mutant.name}: {mutant.effect}", flush=True)
-    caught = True
-    for row in mutant.shows:
-        outcome = run_tests(files[row], (row,), mutant, first=True)
-        if outcome.noticed:
-            print(f"    {row:8} caught by {', '.join(outcome.red)}", flush=True)
-            continue
-        caught = False
-        if outcome.code == 0:
-            print(f"    {row:8} SURVIVED: its tests stay green", flush=True)
-        else:
-            print(f"    {row:8} BROKEN: pytest ended with {outcome.code}\n{outcome.output}")
-    return caught
+def _try(files: Mapping[str, set[str]], shown: tuple[Mutant, str]) -> Outcome:
+    mutant, row = shown
+    return run_tests(files[row], (row,), mutant, first=True)
+
+
+def _print(row: str, outcome: Outcome) -> None:
+    if outcome.noticed:
+        print(f"    {row:8} caught by {', '.join(outcome.red)}", flush=True)
+    elif outcome.code == 0:
+        print(f"    {row:8} SURVIVED: its tests stay green", flush=True)
+    else:
+        print(f"    {row:8} BROKEN: pytest ended with {outcome.code}\n{outcome.output}", flush=True)
+
+
+def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> str:
+    """The page of the documentation: each row that is shown now, and how.
+
+    Args:
+        caught: The test that noticed, by the name of the mutant and the id of the row.
+        carriers: The marks in the tests.
+    """
+    effects = {mutant.name: mutant.effect for mutant in MUTANTS}
+    places = carriers_by_row(carriers)
+    lines = [
+        "# Requirements",
+        "",
+        "What the tests show, row by row. `make mutants` wrote this page: it switches one",
+        "behaviour of the library off at a time, and names the first test that then goes red. A",
+        "row without a switch names the tests that carry its id. All rows, those to come included,",
+        "are printed by `python -m tests.requirements`.",
+    ]
+    for row in (row for row in ROWS if row.shown):
+        lines += ["", f"**{row.id}** ({row.level}, {row.revisions_in_words}): {row.duty}", ""]
+        switches = [(name, test) for (name, shown), test in caught.items() if shown == row.id]
+        lines += [f"* Without it, {effects[name]}: `{test}`" for name, test in switches]
+        if not switches:
+            lines += [f"* `{place}`" for place in places[row.id]]
+    return "\n".join(lines) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -160,8 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for mutant in mutants:
             print(f"{mutant.name:32} {', '.join(mutant.shows):24} {mutant.effect}")
         return 0
+    carriers = scan()[0]
     files: dict[str, set[str]] = defaultdict(set)
-    for carrier in scan()[0]:
+    for carrier in carriers:
         files[carrier.row_id].add(carrier.file)
     rows = list(dict.fromkeys(row for mutant in mutants for row in mutant.shows))
     wrong = wrong_entries(mutants)
@@ -173,15 +212,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if before.code != 0:
         print(f"{before.output}\nThese tests have to be green before they can notice anything.")
         return 1
-    survivors = [mutant.name for mutant in mutants if not _try(mutant, files)]
+    caught: dict[tuple[str, str], str] = {}
+    shown = [(mutant, row) for mutant in mutants for row in mutant.shows]
+    told = None
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for (mutant, row), outcome in zip(
+            shown, pool.map(partial(_try, files), shown), strict=True
+        ):
+            if mutant is not told:
+                print(f"{mutant.name}: {mutant.effect}", flush=True)
+                told = mutant
+            _print(row, outcome)
+            if outcome.noticed:
+                caught[mutant.name, row] = outcome.red[0]
+    survivors = [
+        f"{mutant.name} ({row})" for mutant, row in shown if (mutant.name, row) not in caught
+    ]
     covered = {row for mutant in MUTANTS for row in mutant.shows}
     musts = [row.id for row in PROTOCOL if row.shown and row.level.startswith("MUST")]
     bare = [row for row in musts if row not in covered]
-    print(f"{len(mutants) - len(survivors)} of {len(mutants)} mutants caught")
+    print(f"{len(mutants)} mutants for {len(rows)} rows, {len(caught)} of {len(shown)} caught")
     print(f"{len(bare)} of {len(musts)} MUST rows have no mutant: {', '.join(bare)}")
     if survivors:
         print(f"survived: {', '.join(survivors)}")
-    return 1 if survivors else 0
+        return 1
+    if mutants is MUTANTS:
+        PAGE.write_text(page(caught, carriers), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.mutant import VARIABLE, apply
+from tests.mutant import VARIABLE, apply, reach_programs
 from tests.requirement_marks import KINDS
 from tests.requirements import ROWS, faults
 
@@ -51,6 +51,7 @@ def pytest_sessionstart() -> None:
 
     try:
         apply(find(name))
+        reach_programs()
     except LookupError as error:
         raise pytest.UsageError(f"{VARIABLE}={name}: {error}") from error
 

@@ -30,7 +30,7 @@ class Carrier:
     @property
     def file(self) -> str:
         """The path of the file, relative to the checkout."""
-        return self.place.partition("::")[0]
+        return self.place.partition("::")[0].partition(" (")[0]
 
 
 @dataclass

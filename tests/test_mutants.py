@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import ModuleType
 
 import pytest
 
 from tests import mutants
-from tests.mutant import Mutant, apply, check
+from tests.mutant import VARIABLE, Mutant, apply, check, reach_programs
 from tests.mutant_switches import MUTANTS
 from tests.mutants import Outcome, wrong_entries
 from tests.requirement_marks import Carrier
@@ -54,6 +55,25 @@ def test_a_mutant_replaces_a_function_wherever_it_was_imported(
     assert _Counter().next == 3
 
 
+def test_a_mutant_reaches_programs_that_a_test_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv(VARIABLE, "secrets-in-the-open")
+    reach_programs()
+    program = "from syncmcp._redaction import redact; print(redact('token=abcdef'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.strip() == b"token=abcdef"
+
+
+def test_the_page_names_what_noticed_and_what_carries_the_rest() -> None:
+    mutant = MUTANTS[0]
+    row = mutant.shows[0]
+    carriers = [Carrier("requirement", "RPC-23", "tests/t.py::test_b")]
+    text = mutants.page({(mutant.name, row): "tests/t.py::test_a"}, carriers)
+    assert f"* Without it, {mutant.effect}: `tests/t.py::test_a`" in text
+    assert "**RPC-23** (SHOULD" in text
+    assert "* `tests/t.py::test_b`" in text
+
+
 @pytest.mark.parametrize(
     ("code", "output", "red", "noticed"),
     [
@@ -63,6 +83,18 @@ def test_a_mutant_replaces_a_function_wherever_it_was_imported(
         (1, "tests/t.py::test_a \n++ Timeout ++", ("tests/t.py::test_a (hangs)",), True),
         (None, "tests/t.py::test_a ", ("tests/t.py::test_a (hangs)",), True),
         (2, "ERROR tests/t.py - SyntaxError", (), False),
+        (
+            1,
+            "/tests/mutant_switches/http.py:7: TypeError: f() got\nFAILED tests/t.py::test_a - x\n",
+            ("tests/t.py::test_a",),
+            False,
+        ),
+        (
+            1,
+            "/syncmcp/_http.py:7: TypeError: _put.<locals>.f() got\nERROR tests/t.py::test_a",
+            ("tests/t.py::test_a",),
+            False,
+        ),
         (5, "no tests ran", (), False),
     ],
 )

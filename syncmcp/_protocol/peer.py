@@ -56,6 +56,10 @@ class Peer(Generic[C, Q]):
         self._in_line.add(id)
         return False
 
+    def open_calls(self) -> list[C]:
+        """Our open requests."""
+        return list(self._calls.values())
+
     def get(self, id: object) -> C | None:
         """The request of ours with this id, if it is open."""
         key = _own_id(id)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.mutant_switches import machinery, protocol
+from tests.mutant_switches import goal, http, machinery, negotiation, process, protocol
 
 if TYPE_CHECKING:
     from tests.mutant import Mutant
 
-MUTANTS: tuple[Mutant, ...] = protocol.MUTANTS + machinery.MUTANTS
+MUTANTS: tuple[Mutant, ...] = (
+    protocol.MUTANTS
+    + negotiation.MUTANTS
+    + machinery.MUTANTS
+    + process.MUTANTS
+    + http.MUTANTS
+    + goal.MUTANTS
+)
 
 
 def find(name: str) -> Mutant:

@@ -1,10 +1,15 @@
-"""Mutants of what runs the protocol: calls, connection, transports, operations."""
+"""Mutants of what runs the protocol: calls, connections, clients, threads, lists."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
+from syncmcp._options import Options
 from syncmcp._protocol import jsonrpc
 from syncmcp._threads import Deadline
 from tests.mutant import Mutant
@@ -15,14 +20,14 @@ if TYPE_CHECKING:
 
 CONNECTION = "syncmcp._connection:Connection"
 DELIVERY = "syncmcp._delivery:Delivery"
-EVENTS = "syncmcp.transports._events:EventStream"
-HTTP = "syncmcp.transports.http:HttpTransport"
+CLIENT = "syncmcp.client:Client"
+NOTICES = "syncmcp._notices:Notices"
 OPERATIONS = "syncmcp.operations"
 
 
 def _ignore_pings(original: Function) -> Function:
     def asked(self: Any, message: Any) -> None:
-        if message.method != "ping":
+        if getattr(message, "method", None) != "ping":
             original(self, message)
 
     return asked
@@ -64,37 +69,118 @@ def _deliver_without_context(original: Function) -> Function:
     return lambda self, workers, context: original(self, workers, Context())
 
 
-def _read_comments_as_data(original: Function) -> Function:
-    return lambda self, line: original(self, b"data" + line if line.startswith(b":") else line)
+def _tell_nobody_of_the_end(original: Function) -> Function:
+    def lost(self: Any, error: Any) -> None:
+        self._dead = error
+
+    return lost
 
 
-def _overlook_retry(original: Function) -> Function:
-    return lambda self, line: None if line.startswith(b"retry") else original(self, line)
+def _make_limits_an_option(original: Function) -> Function:
+    def resolve(self: Any, given: Any) -> Any:
+        return Options.checked(given, Options(None, None))
+
+    return resolve
 
 
-def _lose_ids_without_data(original: Function) -> Function:
-    def end_event(self: Any) -> bytes:
-        before = self.last_id
-        data = bytes(original(self))
-        if not data:
-            self.last_id = before
-        return data
+def _close_where_it_was_opened(original: Function) -> Function:
+    opened_by: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
-    return end_event
+    def close(self: Any, *args: Any, **named: Any) -> None:
+        if opened_by.setdefault(self, threading.main_thread().ident or 0) != threading.get_ident():
+            raise RuntimeError("attempted to leave a scope in another task than it was entered in")
+        original(self, *args, **named)
+
+    return close
+
+
+async def _nothing() -> None:
+    """What a loop is started for."""
+
+
+def _bring_a_loop(original: Function) -> Function:
+    def open(self: Any) -> Any:
+        asyncio.run(_nothing())
+        return original(self)
+
+    return open
+
+
+def _stay_dead(original: Function) -> Function:
+    def bury(self: Any, dead: Any, deadline: Any) -> None:
+        raise dead.dead
+
+    return bury
+
+
+def _open_at_once(original: Function) -> Function:
+    def reduce(self: Any) -> Any:
+        make, (target, settings) = original(self)
+        return make, (target, {**settings, "lazy": False})
+
+    return reduce
+
+
+def _wait_at_exit(original: Function) -> Function:
+    """Run jobs on threads that the interpreter joins."""
+
+    def submit(self: Any, job: Any) -> None:
+        pool = vars(self).setdefault("pool", ThreadPoolExecutor(self._limit, self._name))
+        pool.submit(job)
+
+    return submit
+
+
+def _run_what_stood_in_line(original: Function) -> Function:
+    def next_in_line(self: Any) -> Any:
+        call = self._peer.next_in_line()
+        if call is None:
+            return None
+        call.turn = True
+        return call.out
+
+    return next_in_line
+
+
+def _wait_in_one_piece(original: Function) -> Function:
+    return lambda lock, seconds: lock.acquire(timeout=-1 if seconds is None else max(seconds, 0.0))
+
+
+def _resume_old_lists(original: Function) -> Function:
+    """Begin a list where the last one of the kind was left, whatever connection that was."""
+    left: dict[str, Any] = {}
+
+    def begin(step: Any) -> list[Any]:
+        if step.params is None and step.method in left:
+            return [step._replace(params={"cursor": left[step.method]})]
+        return [step]
+
+    def change(original: Function) -> Function:
+        def pages(method: str, *args: Any) -> Any:
+            def remember(reply: Any) -> Any:
+                left.pop(method, None)
+                if "nextCursor" in reply.result:
+                    left[method] = reply.result["nextCursor"]
+                return reply
+
+            return effects(begin, remember)(original)(method, *args)
+
+        return pages
+
+    return change(original)
+
+
+def _end_at_once(reply: Any) -> Any:
+    kept = {name: value for name, value in reply.result.items() if name != "nextCursor"}
+    return reply._replace(result=kept)
 
 
 def _end_at_an_empty_cursor(reply: Any) -> Any:
-    if reply.result.get("nextCursor") != "":
-        return reply
-    kept = {name: value for name, value in reply.result.items() if name != "nextCursor"}
-    return reply._replace(result=kept)
+    return _end_at_once(reply) if reply.result.get("nextCursor") == "" else reply
 
 
 def _end_at_an_empty_page(reply: Any) -> Any:
-    if [] not in reply.result.values():
-        return reply
-    kept = {name: value for name, value in reply.result.items() if name != "nextCursor"}
-    return reply._replace(result=kept)
+    return _end_at_once(reply) if [] in reply.result.values() else reply
 
 
 def _forget_cursors(original: Function) -> Function:
@@ -121,13 +207,6 @@ CALLS = (
         ("M-02",),
     ),
     Mutant(
-        "environment-passed-on",
-        "a spawned server gets the whole environment",
-        "syncmcp.transports._process:environment",
-        lambda original: lambda given, inherit, own, **named: original(given, "all", own, **named),
-        ("26",),
-    ),
-    Mutant(
         "missing-resource-is-anything",
         "-32002 is an error like any other",
         "syncmcp.errors:ServerError.codes",
@@ -144,7 +223,7 @@ CALLS = (
     Mutant(
         "progress-extends-the-limit",
         "each progress notification starts the total limit anew",
-        f"{CONNECTION}._progress",
+        "syncmcp._notices:Notices._progress",
         _let_progress_extend_the_limit,
         ("TMO-03", "20"),
     ),
@@ -200,43 +279,85 @@ CONNECTIONS = (
         _stumble_over_late_answers,
         ("CAN-05",),
     ),
+    Mutant(
+        "deaths-untold",
+        "open calls do not hear that the server is gone",
+        f"{CONNECTION}.lost",
+        _tell_nobody_of_the_end,
+        ("5",),
+    ),
+    Mutant(
+        "interrupts-untold",
+        "the server does not hear of a call that Ctrl-C ended",
+        f"{CONNECTION}._abandon",
+        always(None),
+        ("9",),
+    ),
+    Mutant(
+        "others-exchanges",
+        "a thread that has its answer runs the next one's exchange",
+        f"{CONNECTION}._next_in_line",
+        _run_what_stood_in_line,
+        ("H11",),
+    ),
 )
 
-TRANSPORTS = (
+CLIENTS = (
     Mutant(
-        "last-words-lost",
-        "what a server wrote to stderr is not kept",
-        "syncmcp.transports._stderr:StderrSink.tail",
-        always(""),
-        ("5", "10"),
+        "no-limits-by-default",
+        "a call without options has no limit",
+        f"{CLIENT}._resolve",
+        _make_limits_an_option,
+        ("TMO-01",),
     ),
     Mutant(
-        "comments-read",
-        "comment lines of an event stream count as data",
-        f"{EVENTS}._take",
-        _read_comments_as_data,
-        ("HTM-08",),
+        "bound-to-one-thread",
+        "a client cannot be closed but in the main thread",
+        f"{CLIENT}.close",
+        _close_where_it_was_opened,
+        ("1", "STD-09"),
     ),
     Mutant(
-        "retry-overlooked",
-        "the pause that a stream asks for is not kept",
-        f"{EVENTS}._take",
-        _overlook_retry,
-        ("HTL-07",),
+        "loop-inside",
+        "opening runs an event loop",
+        f"{CLIENT}.open",
+        _bring_a_loop,
+        ("3",),
     ),
     Mutant(
-        "ids-without-data-lost",
-        "an event that has only an id changes nothing",
-        f"{EVENTS}._end_event",
-        _lose_ids_without_data,
-        ("HTL-15", "H3"),
+        "never-started-again",
+        "a server that died stays dead",
+        f"{CLIENT}._bury",
+        _stay_dead,
+        ("STD-07",),
     ),
     Mutant(
-        "streams-left-open",
-        "giving up a call does not end its exchange",
-        f"{HTTP}.withdraw",
-        always("unknown"),
-        ("HTM-09", "H1b"),
+        "pickled-for-nothing",
+        "an unpickled client does not open at its first call",
+        f"{CLIENT}.__reduce__",
+        _open_at_once,
+        ("32",),
+    ),
+    Mutant(
+        "forks-unnoticed",
+        "a client does not know that it is in a forked child",
+        f"{CLIENT}._check_process",
+        always(None),
+        ("32",),
+    ),
+    Mutant(
+        "joined-at-exit",
+        "the interpreter waits for what the pool runs",
+        "syncmcp._threads:Workers.submit",
+        _wait_at_exit,
+        ("6", "H7"),
+    ),
+    Mutant(
+        "waiting-in-one-piece",
+        "the main thread waits for as long as it takes, also where that keeps Ctrl-C out",
+        "syncmcp._threads:acquire",
+        _wait_in_one_piece,
+        ("H9",),
     ),
 )
 
@@ -256,6 +377,20 @@ LISTS = (
         ("PAG-02",),
     ),
     Mutant(
+        "cursors-outlive-sessions",
+        "a list begins where the last one was left",
+        f"{OPERATIONS}:_pages",
+        _resume_old_lists,
+        ("PAG-04",),
+    ),
+    Mutant(
+        "first-page-alone",
+        "a list is its first page",
+        f"{OPERATIONS}:_pages",
+        effects(lambda step: [step], _end_at_once),
+        ("19", "M-35"),
+    ),
+    Mutant(
         "circles-unnoticed",
         "cursors that come again are followed",
         f"{OPERATIONS}:_PageGuard.check",
@@ -264,4 +399,4 @@ LISTS = (
     ),
 )
 
-MUTANTS = CALLS + CONNECTIONS + TRANSPORTS + LISTS
+MUTANTS = CALLS + CONNECTIONS + CLIENTS + LISTS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol import dialect, jsonrpc, negotiate
-from syncmcp.errors import ProtocolError, ServerError, UnsupportedVersion
+from syncmcp._protocol import jsonrpc
+from syncmcp.errors import HeaderMismatch, ProtocolError
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always, effects, meta, meta_without, result, without
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 JSONRPC = "syncmcp._protocol.jsonrpc"
 PEER = "syncmcp._protocol.peer:Peer"
-NEGOTIATE = "syncmcp._protocol.negotiate"
 STATEFUL = "syncmcp._protocol.dialect_2025:Stateful"
 STATELESS = "syncmcp._protocol.dialect_2026:Stateless"
 
@@ -64,62 +63,6 @@ def _take_any_kind(original: Function) -> Function:
     return final_result
 
 
-def _without_client_info(effect: Any) -> list[Any]:
-    if isinstance(effect, negotiate.Ask) and effect.method == "initialize" and effect.params:
-        kept = {name: value for name, value in effect.params.items() if name != "clientInfo"}
-        return [effect._replace(params=kept)]
-    return [effect]
-
-
-def _notify_before_initialize(effect: Any) -> list[Any]:
-    if isinstance(effect, negotiate.Ask) and effect.method == "initialize":
-        return [negotiate.Tell(effect.dialect, "notifications/initialized"), effect]
-    return [effect]
-
-
-def _accept_any_revision(outcome: Any) -> Any:
-    chosen = outcome.get("protocolVersion") if isinstance(outcome, dict) else None
-    if chosen is None or chosen in dialect.STATEFUL:
-        return outcome
-    return {**outcome, "protocolVersion": dialect.STATEFUL[0]}
-
-
-def _take_a_refused_version_for_old(original: Function) -> Function:
-    def verdict(outcome: Any) -> Any:
-        if isinstance(outcome, UnsupportedVersion):
-            return negotiate.Legacy(dialect.STATEFUL[0])
-        return original(outcome)
-
-    return verdict
-
-
-def _give_up_on_a_refused_version(original: Function) -> Function:
-    def verdict(outcome: Any) -> Any:
-        if isinstance(outcome, UnsupportedVersion):
-            return negotiate.Fail(ProtocolError("the server refused the revision"))
-        return original(outcome)
-
-    return verdict
-
-
-def _fall_back_on_one_code(original: Function) -> Function:
-    def verdict(outcome: Any) -> Any:
-        found = original(outcome)
-        unknown_method = isinstance(outcome, ServerError) and outcome.code == -32601
-        if isinstance(found, negotiate.Legacy) and not unknown_method:
-            return negotiate.Fail(ProtocolError("the server refused the probe"))
-        return found
-
-    return verdict
-
-
-def _skip_the_probe(original: Function) -> Function:
-    def probe(hello: Any) -> Any:
-        return negotiate._handshake(hello, dialect.STATEFUL[0], restarts=1)
-
-    return probe
-
-
 def _post_two_answers_in_one(original: Function) -> Function:
     def encode_result(id: Any, result: Any) -> bytes:
         return bytes(original(id, result)[:-1] + b',"error":{"code":0,"message":""}}')
@@ -127,7 +70,49 @@ def _post_two_answers_in_one(original: Function) -> Function:
     return encode_result
 
 
+def _refuse_with_a_reserved_code(original: Function) -> Function:
+    return lambda request: jsonrpc.encode_error(request.id, -32002, "not found")
+
+
+def _without_foreign_meta(result: Any) -> Any:
+    if not isinstance(result, dict) or "_meta" not in result:
+        return result
+    kept = {
+        key: value for key, value in result["_meta"].items() if "modelcontextprotocol" not in key
+    }
+    return {**result, "_meta": kept}
+
+
+def _name_another_request(original: Function) -> Function:
+    def post(self: Any, method: str, params: Any) -> None:
+        if method == "notifications/cancelled":
+            params = {**params, "requestId": params["requestId"] + 1000}
+        original(self, method, params)
+
+    return post
+
+
+def _mangle_frames(old: bytes, new: bytes) -> Any:
+    """Have the memory transport send other frames than were given to it."""
+
+    def change(original: Function) -> Function:
+        def send(self: Any, out: Any) -> None:
+            out.body = out.body.replace(old, new)
+            original(self, out)
+
+        return send
+
+    return change
+
+
 MESSAGES = (
+    Mutant(
+        "no-jsonrpc",
+        "a message does not say that it is JSON-RPC 2.0",
+        f"{JSONRPC}:_encode",
+        result(lambda frame: frame.replace(b'"jsonrpc":"2.0",', b"")),
+        ("RPC-01",),
+    ),
     Mutant(
         "ids-with-a-fraction",
         "requests have ids like 1.0",
@@ -210,7 +195,7 @@ MESSAGES = (
         "each message is sent in an array of its own",
         f"{JSONRPC}:_encode",
         result(lambda frame: b"[" + frame + b"]"),
-        ("RPC-14", "HTM-01"),
+        ("RPC-14",),
     ),
     Mutant(
         "line-breaks-in-frames",
@@ -242,97 +227,44 @@ MESSAGES = (
     ),
 )
 
-NEGOTIATION = (
+TRANSPORTED = (
     Mutant(
-        "notify-before-initialize",
-        "a notification goes out before the handshake",
-        f"{NEGOTIATE}:negotiate",
-        effects(_notify_before_initialize),
-        ("VER-01",),
+        "reserved-codes-mean-something",
+        "a code that servers use as they like is taken for an error we know",
+        "syncmcp.errors:ServerError.codes",
+        lambda codes: {**codes, -32000: HeaderMismatch, -32001: HeaderMismatch},
+        ("RPC-18",),
     ),
     Mutant(
-        "nameless-handshake",
-        "`initialize` does not say who we are",
-        f"{NEGOTIATE}:negotiate",
-        effects(_without_client_info),
-        ("VER-02",),
+        "reserved-codes-sent",
+        "a request that nobody handles is refused by a code that is reserved",
+        "syncmcp._answer:method_not_found",
+        _refuse_with_a_reserved_code,
+        ("RPC-19",),
     ),
     Mutant(
-        "unconfirmed-handshake",
-        "`notifications/initialized` is not sent",
-        f"{NEGOTIATE}:negotiate",
-        effects(lambda effect: [] if isinstance(effect, negotiate.Tell) else [effect]),
-        ("VER-03",),
+        "reserved-meta-dropped",
+        "values below reserved `_meta` keys are lost",
+        "syncmcp._protocol.exchange:exchange",
+        effects(
+            lambda step: [step],
+            lambda reply: reply._replace(result=_without_foreign_meta(reply.result)),
+        ),
+        ("RPC-20",),
     ),
     Mutant(
-        "any-revision",
-        "whatever revision the server picks is accepted",
-        f"{NEGOTIATE}:negotiate",
-        effects(lambda effect: [effect], _accept_any_revision),
-        ("VER-05",),
+        "no-meta-in-memory",
+        "a transport of another kind gets requests without their metadata",
+        "syncmcp.transports.memory:MemoryTransport.send",
+        _mangle_frames(b'"_meta"', b'"meta"'),
+        ("RPC-28",),
     ),
     Mutant(
-        "capabilities-ignored",
-        "requests go out that the server did not offer",
-        f"{STATEFUL}.needs",
-        result(lambda path: None if path is None else ()),
-        ("VER-06",),
-    ),
-    Mutant(
-        "no-revision-in-meta",
-        "requests do not say their revision",
-        f"{STATELESS}.params",
-        meta_without("io.modelcontextprotocol/protocolVersion"),
-        ("VER-08",),
-    ),
-    Mutant(
-        "no-capabilities-in-meta",
-        "requests do not say what the client can do",
-        f"{STATELESS}.params",
-        meta_without("io.modelcontextprotocol/clientCapabilities"),
-        ("VER-09",),
-    ),
-    Mutant(
-        "no-client-in-meta",
-        "requests do not say who the client is",
-        f"{STATELESS}.params",
-        meta_without("io.modelcontextprotocol/clientInfo"),
-        ("VER-10",),
-    ),
-    Mutant(
-        "refused-version-is-final",
-        "nothing is tried after the server named its revisions",
-        f"{NEGOTIATE}:verdict",
-        _give_up_on_a_refused_version,
-        ("VER-11",),
-    ),
-    Mutant(
-        "refused-version-means-old",
-        "a server that named a stateless revision gets the old handshake",
-        f"{NEGOTIATE}:verdict",
-        _take_a_refused_version_for_old,
-        ("VER-12",),
-    ),
-    Mutant(
-        "no-probe",
-        "every server gets the old handshake first",
-        f"{NEGOTIATE}:_probe",
-        _skip_the_probe,
-        ("VER-13",),
-    ),
-    Mutant(
-        "fallback-on-one-code",
-        "only -32601 makes a server an old one",
-        f"{NEGOTIATE}:verdict",
-        _fall_back_on_one_code,
-        ("VER-14", "18"),
-    ),
-    Mutant(
-        "era-forgotten",
-        "each connection probes anew",
-        f"{NEGOTIATE}:negotiate",
-        lambda original: lambda mode, hello, known=None: original(mode, hello),
-        ("VER-16",),
+        "no-handshake-in-memory",
+        "a transport of another kind gets another handshake",
+        "syncmcp.transports.memory:MemoryTransport.send",
+        _mangle_frames(b'"notifications/initialized"', b'"notifications/ready"'),
+        ("RPC-29",),
     ),
 )
 
@@ -397,6 +329,13 @@ CALLS = (
         ("HTM-09",),
     ),
     Mutant(
+        "cancel-names-another",
+        "a cancel names a request that is not open",
+        "syncmcp._connection:Connection._post",
+        _name_another_request,
+        ("CAN-01",),
+    ),
+    Mutant(
         "settled-twice",
         "whoever takes a request leaves it in the table",
         f"{PEER}.take",
@@ -426,4 +365,4 @@ CALLS = (
     ),
 )
 
-MUTANTS = MESSAGES + NEGOTIATION + HEADERS + CALLS
+MUTANTS = MESSAGES + TRANSPORTED + HEADERS + CALLS

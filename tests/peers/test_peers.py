@@ -31,6 +31,8 @@ def target(row: Row, peers: Peers) -> syncmcp.Stdio | str:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
+@pytest.mark.requirement("M-09", "HTL-03", "HTM-02")
+@pytest.mark.pitfall("14", "18", "30")
 def test_a_peer_does_all_that_its_row_says(
     row: Row, target: syncmcp.Stdio | str, table: Table, subtests: pytest.Subtests
 ) -> None:

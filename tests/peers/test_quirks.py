@@ -30,6 +30,7 @@ def stdio(peer: Peer, stderr: list[str]) -> syncmcp.Stdio:
     return syncmcp.Stdio(*peer.programs[STDIO].ready().command, cwd=ROOT, stderr=stderr.append)
 
 
+@pytest.mark.pitfall("18")
 def test_a_server_that_dies_of_the_probe_is_reached_all_the_same() -> None:
     stderr: list[str] = []
     with syncmcp.connect(stdio(MCP_1_8, stderr), mode="auto", probe_timeout=3.0) as client:
@@ -46,6 +47,7 @@ def test_an_endpoint_that_redirects_to_itself_with_a_slash_is_followed() -> None
             assert MCP_1_8.call.text in ask(client, MCP_1_8.call).text
 
 
+@pytest.mark.requirement("STD-07")
 def test_a_server_that_dies_of_a_cancel_is_started_again_by_a_later_call() -> None:
     stderr: list[str] = []
     with syncmcp.connect(stdio(MCP_1_9, stderr), mode="legacy") as client:

@@ -81,6 +81,8 @@ def http() -> Iterator[Http]:
         client.close()
 
 
+@pytest.mark.requirement("M-10")
+@pytest.mark.requirement("M-09", "M-10")
 def test_a_session_from_initialize_to_delete(served: Served) -> None:
     server = demo_server()
     client = served(server)
@@ -96,6 +98,7 @@ def test_a_session_from_initialize_to_delete(served: Served) -> None:
     assert server.stats.sessions == 0
 
 
+@pytest.mark.requirement("M-09")
 def test_what_precedes_the_answer_makes_it_a_stream(served: Served) -> None:
     client = served(demo_server())
     client.start("2025-06-18")
@@ -136,6 +139,8 @@ def test_a_stream_of_2025_11_25_begins_with_a_priming_event(http: Http) -> None:
     assert found[0]["id"] != found[1]["id"]
 
 
+@pytest.mark.requirement("M-10")
+@pytest.mark.requirement("M-09")
 def test_a_broken_stream_is_taken_up_again_and_only_it(served: Served) -> None:
     server = demo_server()
     client = served(server)
@@ -194,6 +199,7 @@ def test_a_tool_may_close_its_stream_and_go_on() -> None:
         client.close()
 
 
+@pytest.mark.requirement("M-09")
 def test_the_get_stream_carries_what_belongs_to_no_request(served: Served) -> None:
     server = demo_server()
     client = served(server)
@@ -454,6 +460,8 @@ def test_a_cancelled_call_ends_its_post_without_an_answer() -> None:
         other.close()
 
 
+@pytest.mark.requirement("M-10")
+@pytest.mark.requirement("M-10")
 def test_ending_a_session_ends_all_that_belongs_to_it() -> None:
     server, entered, cancelled = Server(), threading.Event(), threading.Event()
 
@@ -562,6 +570,8 @@ def test_a_client_of_http_1_0_gets_its_stream_unchunked(http: Http) -> None:
     assert "lift-off" in events(rest)[-1]["data"]
 
 
+@pytest.mark.requirement("M-10")
+@pytest.mark.requirement("M-10")
 def test_the_endpoint_needs_no_server_at_all() -> None:
     endpoint = HttpEndpoint(demo_server())
     headers = {"Content-Type": "application/json", "Accept": "*/*"}

@@ -1,0 +1,86 @@
+"""What a server tells: progress, logs and every other notification, on their way to callbacks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from syncmcp._delivery import Delivery
+
+if TYPE_CHECKING:
+    from syncmcp._call import Call
+    from syncmcp._threads import Workers
+    from syncmcp.handlers import Handlers
+
+_log = logging.getLogger("syncmcp.connection")
+
+
+class Notices:
+    """Hands notifications to the callbacks that want them: those of a call in the call's order.
+
+    Nothing here blocks: it runs on the thread that reads.
+    """
+
+    def __init__(self, label: str, handlers: Handlers, workers: Workers) -> None:
+        self._label = label
+        self._handlers = handlers
+        self._workers = workers
+        # Everything that belongs to no call in particular.
+        self._news = Delivery(workers, copy_context())
+
+    def take(self, method: str, params: dict[str, Any], call: Call | None) -> None:
+        """Deliver a notification that belongs to `call`, or to none that is known."""
+        handlers = self._handlers
+        if method == "notifications/progress":
+            self._progress(params, call)
+            return
+        if method == "notifications/message" and handlers.on_log is not None:
+            self._deliver(call, self._log_message, params)
+        handler = handlers.notification(method)
+        if handler is not None:
+            self._deliver(call, handler, params)
+        if handlers.on_notification is not None:
+            self._deliver(call, handlers.on_notification, method, params)
+
+    def _progress(self, params: dict[str, Any], call: Call | None) -> None:
+        progress, total, message = (params.get(key) for key in ("progress", "total", "message"))
+        if not isinstance(progress, (int, float)):
+            _log.debug("[%s] progress without a number", self._label)
+            return
+        if call is None:
+            _log.debug("[%s] progress of nothing that is open", self._label)
+            return
+        if type(total) not in (int, float):
+            total = None
+        if type(message) is not str:
+            message = None
+        if call.feed is not None:
+            call.feed(progress, total, message)
+        for callback in (call.options.on_progress, self._handlers.on_progress):
+            if callback is not None:
+                self._deliver(call, callback, progress, total, message, is_progress=True)
+        if self._handlers.on_notification is not None:
+            self._deliver(call, self._handlers.on_notification, "notifications/progress", params)
+
+    def _deliver(
+        self,
+        call: Call | None,
+        callback: Callable[..., object],
+        *args: Any,
+        is_progress: bool = False,
+    ) -> None:
+        delivery = self._news
+        if call is not None:
+            if call.delivery is None:
+                call.delivery = Delivery(self._workers, call.options.context)
+            delivery = call.delivery
+        delivery.push(callback, *args, is_progress=is_progress)
+
+    def _log_message(self, params: dict[str, Any]) -> None:
+        """On a pool thread."""
+        from syncmcp.types import LoggingMessageNotificationParams
+
+        if self._handlers.on_log is not None:
+            self._handlers.on_log(LoggingMessageNotificationParams.from_wire(params))

@@ -1,0 +1,53 @@
+"""What tests of the start and of single frames share: scripted servers as targets of a client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncmcp import Stdio
+from syncmcp.testing import ScriptedPeer, script
+
+WIRES = pytest.mark.parametrize("wire", ["memory", "stdio"])
+
+OLD = "2025-11-25"
+NEW = "2026-07-28"
+STATEFUL = ("2024-11-05", "2025-03-26", "2025-06-18", OLD)
+REVISIONS = (*STATEFUL, NEW)
+
+EVERYTHING: dict[str, Any] = {
+    "tools": {},
+    "resources": {"subscribe": True},
+    "prompts": {},
+    "logging": {},
+    "completions": {},
+}
+
+
+class Scripted(ScriptedPeer):
+    """A scripted peer that a client connects to in memory or as a child process."""
+
+    def on(self, wire: str) -> Scripted | Stdio:
+        """What to give to the client."""
+        return self if wire == "memory" else Stdio(*self.command, restart="never")
+
+    def methods(self, count: int) -> list[str]:
+        """What was received, once `count` messages were; a child's reports may lag behind."""
+        self.transcript.wait_for(lambda seen: len(seen.received) >= count)
+        return self.transcript.methods()
+
+    def gone(self) -> bool:
+        """Wait until the client has let go of a connection; it may have had to kill the child."""
+        return self.transcript.wait_for(
+            lambda seen: not {"disconnected", "exited"}.isdisjoint(seen.events)
+        )
+
+    def requests(self, method: str, count: int = 1) -> list[dict[str, Any]]:
+        """The messages of this method, once `count` of them were received."""
+        return [seen.message for seen in self.transcript.wait_received(method, count)]
+
+
+def opening(revision: str = OLD) -> list[script.Step]:
+    """The steps of a start that offers everything, for a client that names `revision`."""
+    return script.handshake(revision, capabilities=EVERYTHING)

@@ -1,0 +1,448 @@
+"""Opening, end to end: what a client makes of every kind of server that was seen in the wild."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Client, ConnectFailed, ProtocolError, RequestTimeout, ServerError, Stdio
+from syncmcp.testing import Server
+from syncmcp.testing import script as s
+from syncmcp.types import Implementation
+from tests.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, Scripted, opening
+
+INITIALIZED = "notifications/initialized"
+FALLEN_BACK = ["server/discover", "initialize", INITIALIZED]
+META = "io.modelcontextprotocol/"
+
+PING = [s.expect("ping"), s.reply({})]
+LIST = [s.expect("tools/list"), s.reply({"resultType": "complete", "tools": []})]
+
+REFUSALS: dict[str, list[s.Step]] = {
+    "method not found": [s.error(-32601, "Method not found")],
+    "invalid params": [s.error(-32602, "Invalid request parameters")],
+    "invalid request": [s.error(-32600, "Not initialized")],
+    "code zero": [s.error(0, "server/discover is not known")],
+    "an error without a message": [
+        s.message({"jsonrpc": "2.0", "id": s.ID, "error": {"code": -32601}})
+    ],
+    "an error without a code": [s.message({"jsonrpc": "2.0", "id": s.ID, "error": {}})],
+    "a result that says nothing": [s.reply({})],
+    "a result that is no object": [s.reply("what?")],
+    "versions that are no list": [s.reply({"supportedVersions": "all"})],
+    "older versions only": [s.reply({"resultType": "complete", "supportedVersions": [OLD]})],
+}
+
+
+def offer_of(peer: Scripted) -> str:
+    """The revision that the last `initialize` named."""
+    offer: str = peer.requests("initialize")[-1]["params"]["protocolVersion"]
+    return offer
+
+
+@WIRES
+@pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.requirement("VER-01", "VER-03", "VER-13", "VER-14")
+@pytest.mark.pitfall("18")
+def test_a_server_that_refuses_the_probe_in_any_way_is_initialized(refusal: str, wire: str) -> None:
+    steps = [s.expect("server/discover"), *REFUSALS[refusal], *opening(), *PING]
+    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire)) as client:
+        client.ping()
+        assert client.server.revision == OLD
+        assert peer.methods(4) == [*FALLEN_BACK, "ping"]
+
+
+@WIRES
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.requirement("RPC-29")
+def test_every_revision_can_be_agreed_on(revision: str, wire: str) -> None:
+    steps = [*opening(revision), *LIST]
+    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=revision) as client:
+        client.list_tools()
+        assert client.server.revision == revision
+        info = client.server.info
+        assert info is not None
+        assert (info.name, info.version) == ("scripted", "1")
+        if revision in STATEFUL:
+            assert peer.methods(3) == ["initialize", INITIALIZED, "tools/list"]
+            assert offer_of(peer) == revision
+        else:
+            assert peer.methods(2) == ["server/discover", "tools/list"]
+
+
+@pytest.mark.requirement("VER-02", "VER-08", "VER-09", "VER-10")
+def test_the_client_says_who_it_is_in_both_eras() -> None:
+    me = Implementation(name="a program", version="3")
+    steps = [
+        s.expect("server/discover"),
+        s.error(-32601, "Method not found"),
+        *opening(),
+    ]
+    with (
+        Scripted(steps) as peer,
+        syncmcp.connect(peer, client_info=me),
+    ):
+        meta = peer.requests("server/discover")[0]["params"]["_meta"]
+        assert meta[META + "protocolVersion"] == NEW
+        assert meta[META + "clientCapabilities"] == {}
+        assert meta[META + "clientInfo"] == {"name": "a program", "version": "3"}
+        assert peer.requests("initialize")[0]["params"] == {
+            "protocolVersion": OLD,
+            "capabilities": {},
+            "clientInfo": {"name": "a program", "version": "3"},
+        }
+
+
+@pytest.mark.requirement("VER-08", "VER-09", "VER-10", "RPC-27")
+def test_in_the_stateless_era_every_request_introduces_itself_anew() -> None:
+    steps = [*opening(NEW), *LIST, *LIST]
+    with Scripted(steps) as peer, syncmcp.connect(peer) as client:
+        client.list_tools()
+        client.list_tools(meta={"acme.example/colour": "blue"})
+        metas = [message["params"]["_meta"] for message in peer.requests("tools/list", 2)]
+        for meta in metas:
+            assert meta[META + "protocolVersion"] == NEW
+            assert meta[META + "clientCapabilities"] == {}
+            assert meta[META + "clientInfo"]["name"] == "syncmcp"
+        assert metas[1]["acme.example/colour"] == "blue"
+        assert "acme.example/colour" not in metas[0]
+
+
+@pytest.mark.requirement("VER-14")
+@pytest.mark.pitfall("7", "18")
+@pytest.mark.parametrize("code", [0, 1, -9])
+def test_a_server_that_dies_of_the_probe_gets_a_fresh_process(code: int) -> None:
+    dies = [s.expect("server/discover"), s.cut(code=code)]
+    with Scripted(dies, [*opening(), *PING]) as peer:
+        with syncmcp.connect(Stdio(*peer.command)) as client:
+            client.ping()
+            assert client.server.revision == OLD
+        assert peer.methods(4) == [*FALLEN_BACK, "ping"]
+        assert [seen.connection for seen in peer.transcript.received] == [0, 1, 1, 1]
+
+
+@pytest.mark.requirement("VER-14")
+@pytest.mark.pitfall("7", "18")
+def test_a_server_that_ignores_the_probe_and_dies_of_the_next_message_gets_a_fresh_process() -> (
+    None
+):
+    dies = [s.expect("server/discover"), s.expect("initialize"), s.cut(code=1)]
+    with Scripted(dies, [*opening(), *PING]) as peer:
+        with syncmcp.connect(Stdio(*peer.command), probe_timeout=0.2) as client:
+            client.ping()
+        assert peer.methods(5) == [
+            "server/discover",
+            "initialize",
+            "initialize",
+            INITIALIZED,
+            "ping",
+        ]
+        assert len(peer.children) == 2
+
+
+@WIRES
+@pytest.mark.requirement("VER-14", "VER-03")
+@pytest.mark.pitfall("4", "18")
+def test_a_server_that_is_silent_on_the_probe_is_initialized_on_the_same_connection(
+    wire: str,
+) -> None:
+    with Scripted([*opening(), *PING]) as peer:
+        with syncmcp.connect(peer.on(wire), probe_timeout=0.2) as client:
+            client.ping()
+        assert peer.methods(4) == [*FALLEN_BACK, "ping"]
+        assert {seen.connection for seen in peer.transcript.received} == {0}
+
+
+@pytest.mark.requirement("CAN-02")
+def test_the_probe_and_the_handshake_are_never_cancelled() -> None:
+    silent = [s.expect("initialize"), s.silence()]
+    with Scripted(silent) as peer:
+        with pytest.raises(RequestTimeout):
+            syncmcp.connect(peer, probe_timeout=0.1, open_timeout=0.5)
+        assert peer.gone()
+        assert peer.methods(2) == ["server/discover", "initialize"]
+
+
+@WIRES
+@pytest.mark.pitfall("18")
+def test_a_probe_that_is_answered_after_the_limit_disturbs_nothing(wire: str) -> None:
+    steps = [
+        s.expect("server/discover", label="probe"),
+        s.expect("initialize", label="start"),
+        s.error(-32601, "Method not found", to="probe"),
+        s.reply({"protocolVersion": OLD, "capabilities": {}, "serverInfo": {}}, to="start"),
+        *PING,
+    ]
+    with (
+        Scripted(steps) as peer,
+        syncmcp.connect(peer.on(wire), probe_timeout=0.1) as client,
+    ):
+        client.ping()
+        assert client.server.revision == OLD
+
+
+@WIRES
+def test_a_modern_server_that_answered_the_probe_too_late_is_still_taken_for_modern(
+    wire: str,
+) -> None:
+    steps = [
+        s.expect("server/discover"),
+        s.expect("initialize"),
+        s.error(-32022, "old", {"supported": [NEW], "requested": OLD}),
+        *opening(NEW),
+        *LIST,
+    ]
+    with (
+        Scripted(steps) as peer,
+        syncmcp.connect(peer.on(wire), probe_timeout=0.1) as client,
+    ):
+        client.list_tools()
+        assert client.server.revision == NEW
+
+
+@WIRES
+@pytest.mark.requirement("VER-11", "VER-12")
+def test_a_probe_refused_for_its_version_is_repeated_in_the_one_in_common(wire: str) -> None:
+    steps = [
+        s.expect("server/discover"),
+        s.error(-32022, "no", {"supported": ["2027-01-01", NEW], "requested": NEW}),
+        *opening(NEW),
+        *LIST,
+    ]
+    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire)) as client:
+        client.list_tools()
+        assert peer.methods(3) == ["server/discover", "server/discover", "tools/list"]
+
+
+@WIRES
+def test_no_revision_in_common_is_an_error_that_names_both_sides(wire: str) -> None:
+    steps = [
+        s.expect("server/discover"),
+        s.error(-32022, "no", {"supported": ["2031-01-01"], "requested": NEW}),
+    ]
+    with Scripted(steps) as peer:
+        with pytest.raises(ProtocolError) as caught:
+            syncmcp.connect(peer.on(wire))
+        assert "2031-01-01" in str(caught.value)
+        assert NEW in str(caught.value)
+        assert peer.methods(1) == ["server/discover"]
+
+
+@WIRES
+@pytest.mark.parametrize("answer", ["1999-01-01", NEW, None, 7])
+@pytest.mark.requirement("VER-05")
+def test_a_server_that_answers_initialize_with_an_unknown_revision_is_left(
+    answer: object, wire: str
+) -> None:
+    steps = [
+        s.expect("initialize"),
+        s.reply({"protocolVersion": answer, "capabilities": {}, "serverInfo": {}}),
+    ]
+    with Scripted(steps) as peer:
+        with pytest.raises(ProtocolError) as caught:
+            syncmcp.connect(peer.on(wire), mode="legacy")
+        assert repr(answer) in str(caught.value)
+        assert OLD in str(caught.value)
+        assert peer.gone()
+        assert INITIALIZED not in peer.transcript.methods()
+
+
+@WIRES
+@pytest.mark.parametrize("counter", STATEFUL)
+def test_a_server_may_counter_the_newest_revision_with_an_older_one(
+    counter: str, wire: str
+) -> None:
+    with (
+        Scripted(opening(counter)) as peer,
+        syncmcp.connect(peer.on(wire), mode="legacy") as client,
+    ):
+        assert offer_of(peer) == OLD
+        assert client.server.revision == counter
+
+
+@WIRES
+def test_a_server_that_echoes_any_version_cannot_lead_the_client_to_an_unknown_one(
+    wire: str,
+) -> None:
+    # It echoes what it is offered: so what it is offered must be a revision with `initialize`.
+    echoing = [
+        s.expect("server/discover"),
+        s.error(-32601, "Method not found"),
+        s.expect("initialize"),
+        s.reply({"protocolVersion": OLD, "capabilities": {}, "serverInfo": {"name": "echo"}}),
+    ]
+    with Scripted(echoing) as peer, syncmcp.connect(peer.on(wire)) as client:
+        assert offer_of(peer) == client.server.revision == OLD
+
+
+@WIRES
+def test_a_revision_that_was_insisted_on_is_the_only_one_accepted(wire: str) -> None:
+    with Scripted([s.expect("initialize"), *opening("2024-11-05")[1:]]) as peer:
+        with pytest.raises(ProtocolError, match="2024-11-05"):
+            syncmcp.connect(peer.on(wire), mode="2025-06-18")
+        assert offer_of(peer) == "2025-06-18"
+
+
+@WIRES
+@pytest.mark.requirement("VER-21")
+def test_the_words_of_a_server_that_refuses_initialize_reach_the_user(wire: str) -> None:
+    words = "This server only speaks 2031; upgrade your client at example.com"
+    steps = [
+        s.expect("initialize"),
+        s.error(-32022, words, {"supported": ["2031-01-01"], "requested": OLD}),
+    ]
+    with Scripted(steps) as peer:
+        with pytest.raises(ServerError) as caught:
+            syncmcp.connect(peer.on(wire), mode="legacy")
+        assert words in str(caught.value)
+        assert caught.value.data["supported"] == ["2031-01-01"]
+
+
+@WIRES
+@pytest.mark.requirement("VER-07")
+def test_a_server_that_never_answers_is_a_timeout_that_says_it_was_the_opening(
+    wire: str,
+) -> None:
+    with Scripted([s.silence()]) as peer:
+        with pytest.raises(RequestTimeout) as caught:
+            syncmcp.connect(peer.on(wire), probe_timeout=0.1, open_timeout=0.4)
+        assert caught.value.kind == "open"
+        assert caught.value.seconds == 0.4
+        assert caught.value.__cause__ is not None
+        # A child may be killed before it has said anything; the leak check looks for it.
+        assert wire == "stdio" or peer.gone()
+
+
+@pytest.mark.requirement("VER-07")
+@pytest.mark.pitfall("7", "8")
+def test_a_server_that_exits_at_every_start_is_a_failed_connect_with_code_and_last_words() -> None:
+    code = "import sys; sys.stderr.write('no licence found\\n'); sys.exit(3)"
+    with pytest.raises(ConnectFailed) as caught:
+        syncmcp.connect(Stdio(sys.executable, "-c", code))
+    error = caught.value
+    assert error.exit_code == 3
+    assert "no licence found" in error.stderr_tail
+    assert "no licence found" in str(error)
+    assert "exit code 3" in str(error)
+    assert isinstance(error.__cause__, syncmcp.ConnectionLost)
+
+
+@pytest.mark.pitfall("8", "26")
+def test_a_command_that_does_not_exist_is_a_failed_connect_that_says_where_it_was_sought() -> None:
+    with pytest.raises(ConnectFailed, match="no-such-command") as caught:
+        syncmcp.connect(Stdio("no-such-command", env={"PATH": "/here:/there"}))
+    assert "/here:/there" in str(caught.value)
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
+
+
+@WIRES
+@pytest.mark.pitfall("18")
+def test_noise_before_every_answer_of_the_start_is_skipped(wire: str) -> None:
+    steps = [s.expect("server/discover"), s.garbage(2), s.error(-32601, "Method not found")]
+    steps += [s.expect("initialize"), s.garbage(3), *opening()[1:], s.garbage(), *PING]
+    with Scripted(steps) as peer, syncmcp.connect(peer.on(wire)) as client:
+        client.ping()
+        assert client.server.revision == OLD
+
+
+@WIRES
+def test_news_right_after_the_start_reach_their_handlers(wire: str) -> None:
+    changed = "notifications/tools/list_changed"
+    steps = [*opening(), *[s.notify(changed)] * 3, s.notify("notifications/stderr", {"text": "x"})]
+    heard: list[str] = []
+    all_heard = threading.Event()
+
+    def hear(method: str, params: dict[str, Any]) -> None:
+        heard.append(method)
+        if len(heard) == 4:
+            all_heard.set()
+
+    with (
+        Scripted(steps) as peer,
+        syncmcp.connect(peer.on(wire), mode="legacy", on_notification=hear),
+    ):
+        assert all_heard.wait(10)
+    assert heard == [changed] * 3 + ["notifications/stderr"]
+
+
+@pytest.mark.requirement("VER-16")
+def test_the_era_that_was_found_spares_the_probe_when_the_client_is_opened_again() -> None:
+    probed = [s.expect("server/discover"), s.error(-32601, "Method not found"), *opening()]
+    with Scripted(probed, opening()) as peer:
+        client = Client(peer)
+        client.open()
+        client.close()
+        client.open()
+        client.close()
+        assert peer.methods(5) == [*FALLEN_BACK, "initialize", INITIALIZED]
+
+
+@pytest.mark.requirement("VER-16")
+def test_an_era_that_no_longer_holds_is_looked_for_again() -> None:
+    upgraded = [
+        s.expect("initialize"),
+        s.error(-32022, "upgraded", {"supported": [NEW], "requested": OLD}),
+    ]
+    with Scripted(
+        [s.expect("server/discover"), s.error(-32601, "Method not found"), *opening()],
+        upgraded,
+        opening(NEW),
+    ) as peer:
+        client = Client(peer)
+        client.open()
+        client.close()
+        client.open()
+        assert client.server.revision == NEW
+        client.close()
+
+
+@pytest.mark.requirement("VER-19")
+@pytest.mark.parametrize("info", [{"name": "2026-07-28", "version": "mcp 99"}, {}, "nobody"])
+def test_nothing_is_decided_by_what_a_server_calls_itself(info: object) -> None:
+    opened = {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": info}
+    steps = [s.expect("initialize"), s.reply(opened), s.expect(INITIALIZED), *LIST]
+    with Scripted(steps) as peer, syncmcp.connect(peer, mode="legacy") as client:
+        assert client.server.revision == "2024-11-05"
+        assert client.list_tools().tools == []
+        if not isinstance(info, dict) or not info:
+            assert client.server.info is None
+
+
+@pytest.mark.requirement("VER-04")
+def test_calls_of_other_threads_wait_until_the_handshake_is_over() -> None:
+    steps = [
+        s.expect("initialize"),
+        s.gate("answer"),
+        *opening()[1:],
+        *PING * 4,
+    ]
+    with Scripted(steps) as peer:
+        client = Client(peer, mode="legacy", lazy=True)
+        callers = [threading.Thread(target=client.ping) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        peer.transcript.wait_received("initialize")
+        assert peer.methods(1) == ["initialize"]
+        peer.open("answer")
+        for caller in callers:
+            caller.join(10)
+        client.close()
+        assert peer.methods(6) == ["initialize", INITIALIZED, *["ping"] * 4]
+
+
+def test_instructions_and_capabilities_are_there_to_read() -> None:
+    server = Server("shop", instructions="Ask for the price first.")
+    server.add_tool(lambda: "x", name="price")
+    with syncmcp.connect(server) as client:
+        assert client.server.instructions == "Ask for the price first."
+        assert client.server.capabilities.tools is not None
+        assert client.server.capabilities.prompts is None
+
+
+def test_an_unknown_mode_is_refused_before_anything_is_started() -> None:
+    with pytest.raises(syncmcp.UsageError, match="2025-06-18"):
+        Client("https://example.com/mcp", mode="2025-06")

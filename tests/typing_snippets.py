@@ -1,0 +1,118 @@
+"""Read by type checkers, never run: what they must accept, and, where marked, refuse.
+
+The two comments below are for the checks of this whole project; the test leaves them out.
+"""
+# mypy: ignore-errors
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+from typing_extensions import assert_type
+
+import syncmcp
+from syncmcp import Client, HandlerContext, RequestFuture
+from syncmcp.types import (
+    CallToolResult,
+    CompleteResult,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ListToolsResult,
+    PromptReference,
+    ReadResourceResult,
+    Tool,
+)
+
+
+class Stock(BaseModel):
+    """A result of the caller's own."""
+
+    pieces: int
+
+
+def results(client: Client) -> None:
+    """What calls return."""
+    assert_type(client.call_tool("add", {"a": 1}), CallToolResult)
+    assert_type(client.list_tools(), ListToolsResult)
+    assert_type(client.list_tools(cursor=None, max_pages=3, timeout=1.5), ListToolsResult)
+    assert_type(client.list_resources(), ListResourcesResult)
+    assert_type(client.list_resource_templates(), ListResourceTemplatesResult)
+    assert_type(client.list_prompts(), ListPromptsResult)
+    assert_type(client.read_resource("acme://a"), ReadResourceResult)
+    assert_type(client.get_prompt("p", {"a": "b"}), GetPromptResult)
+    assert_type(client.complete(PromptReference(name="p"), "a", "b", None), CompleteResult)
+    assert_type(client.iter_tools(), Iterator[Tool])
+    assert_type(client.request("x/y"), dict[str, Any])
+    assert_type(client.request("x/y", {"a": 1}, result=Stock), Stock)
+    assert_type(client.call_tool("add").raise_for_error(), CallToolResult)
+    assert_type(client.call_tool("add").parse(Stock), Stock)
+    client.ping(timeout=None, idle_timeout=3, cancel=threading.Event())
+    client.set_log_level("warning")
+
+
+def futures(client: Client) -> None:
+    """What futures hold."""
+    assert_type(client.call_tool.future("add", {"a": 1}), RequestFuture[CallToolResult])
+    assert_type(client.call_tool.future("add").result(), CallToolResult)
+    assert_type(client.list_tools.future(cursor="x").result(3), ListToolsResult)
+    assert_type(client.request.future("x/y"), RequestFuture[dict[str, Any]])
+    assert_type(client.request.future("x/y", result=Stock).result(), Stock)
+    future: concurrent.futures.Future[CallToolResult] = client.call_tool.future("add")
+    asyncio.wrap_future(future)
+
+
+def opening() -> None:
+    """`connect` takes what `Client` takes, and gives a client."""
+    assert_type(syncmcp.connect("https://example.com/mcp", mode="legacy", timeout=3), Client)
+    assert_type(syncmcp.connect(syncmcp.Stdio("x")), Client)
+    with syncmcp.connect("https://example.com/mcp") as client:
+        assert_type(client, Client)
+    syncmcp.connect()  # wrong
+    syncmcp.connect(7)  # wrong
+    syncmcp.connect("https://example.com/mcp", retries=3)  # wrong
+    syncmcp.connect("https://example.com/mcp", timeout="long")  # wrong
+    syncmcp.connect("https://example.com/mcp", "legacy")  # wrong
+
+
+def handler(params: dict[str, Any], context: HandlerContext) -> dict[str, Any]:
+    """A handler as it should be."""
+    assert_type(context.client, Client)
+    return params
+
+
+def handlers(client: Client) -> None:
+    """What may handle what."""
+    client.on_request("x/y", handler)
+    client.on_notification("x/y", lambda params: print(params["a"]))
+    client.on_notification("x/y", handler)  # wrong
+    client.call_tool("add", on_progress=lambda progress, total, message: None)
+    client.call_tool("add", on_progress=lambda progress: None)  # wrong
+
+
+def mistakes(client: Client) -> None:
+    """Calls that no server needs to see."""
+    client.call_tool()  # wrong
+    client.call_tool(7)  # wrong
+    client.call_tool("add", [1])  # wrong
+    client.call_tool("add", retries=3)  # wrong
+    client.call_tool("add", timeout="long")  # wrong
+    client.call_tool("add", log_level=7)  # wrong
+    client.call_tool.future()  # wrong
+    client.call_tool.future("add", retries=3)  # wrong
+    client.call_tool.future("add", {"a": 1}, 5)  # wrong
+    client.list_tools("cursor")  # wrong
+    client.list_tools(cursor=7)  # wrong
+    client.read_resource(uri=b"acme://a")  # wrong
+    client.get_prompt("p", {"a": 1})  # wrong
+    client.set_log_level("loud")  # wrong
+    client.request("x/y", result=int)  # wrong
+    client.ping("now")  # wrong
+    client.tools()  # wrong
