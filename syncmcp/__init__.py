@@ -15,22 +15,27 @@ import logging
 from syncmcp import errors
 from syncmcp._options import CallOptions
 from syncmcp.cancellation import CancelToken
-from syncmcp.client import Client, ConnectedServer, connect
-from syncmcp.config import Http, Stdio
+from syncmcp.client import Client, ConnectedServer, Mode, Target, connect
+from syncmcp.config import Headers, Http, Stderr, Stdio
 from syncmcp.errors import (
     AuthError,
     ClosedError,
     ConnectFailed,
     ConnectionLost,
     ForkedError,
+    HeaderMismatch,
     HttpError,
+    InternalError,
     InvalidOutput,
     InvalidParams,
+    InvalidRequest,
     LimitExceeded,
     McpError,
     MethodNotFound,
+    MissingCapability,
     NotSupported,
     OutcomeUnknown,
+    ParseError,
     ProtocolError,
     Refused,
     RequestCancelled,
@@ -40,10 +45,18 @@ from syncmcp.errors import (
     SessionLost,
     ToolError,
     TransportError,
+    UnsupportedVersion,
+    UrlElicitationRequired,
     UsageError,
 )
 from syncmcp.futures import Progress, RequestFuture
-from syncmcp.handlers import HandlerContext
+from syncmcp.handlers import (
+    HandlerContext,
+    LogHandler,
+    NotificationHandler,
+    ProgressHandler,
+    RequestHandler,
+)
 from syncmcp.operations import ALL_PAGES
 
 __version__ = "0.1.0"
@@ -60,27 +73,42 @@ __all__ = [
     "ConnectionLost",
     "ForkedError",
     "HandlerContext",
+    "HeaderMismatch",
+    "Headers",
     "Http",
     "HttpError",
+    "InternalError",
     "InvalidOutput",
     "InvalidParams",
+    "InvalidRequest",
     "LimitExceeded",
+    "LogHandler",
     "McpError",
     "MethodNotFound",
+    "MissingCapability",
+    "Mode",
     "NotSupported",
+    "NotificationHandler",
     "OutcomeUnknown",
+    "ParseError",
     "Progress",
+    "ProgressHandler",
     "ProtocolError",
     "Refused",
     "RequestCancelled",
     "RequestFuture",
+    "RequestHandler",
     "RequestTimeout",
     "ResourceNotFound",
     "ServerError",
     "SessionLost",
+    "Stderr",
     "Stdio",
+    "Target",
     "ToolError",
     "TransportError",
+    "UnsupportedVersion",
+    "UrlElicitationRequired",
     "UsageError",
     "connect",
     "errors",

@@ -23,6 +23,7 @@ from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.dialect import KNOWN_NOTIFICATIONS, KNOWN_REQUESTS, Dialect
 from syncmcp._protocol.peer import Peer
 from syncmcp._questions import Questions
+from syncmcp._redaction import redact
 from syncmcp._threads import Deadline, TimerEntry, Workers, acquire, monotonic, timer
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import (
@@ -113,6 +114,11 @@ class Connection:
                 dialect.revision,
                 ", ".join(methods),
             )
+
+    @property
+    def of_this_process(self) -> bool:
+        """Whether it was made in this process, not in one that this one was forked from."""
+        return self._generation == _threads.generation
 
     def speak(self, dialect: Dialect) -> None:
         """Use `dialect` for what comes in and for notices while nothing is agreed on yet."""
@@ -215,7 +221,7 @@ class Connection:
         Raises:
             McpError: It was not registered: nothing was sent.
         """
-        if self._generation != _threads.generation:
+        if not self.of_this_process:
             raise ForkedError(
                 "this client belongs to the parent process; make a new one after a fork",
                 server=self.label,
@@ -243,9 +249,9 @@ class Connection:
             params = dialect.params(
                 method, params, call.id, options.meta, options.log_level or self.log_level
             )
-            headers = dialect.headers(method, params)
-            if options.headers:
-                headers = {**options.headers, **headers}
+            headers: Mapping[str, str] = {}
+            if self.transport.blocking:  # that is HTTP; nothing else has headers
+                headers = {**(options.headers or {}), **dialect.headers(method, params)}
             body = jsonrpc.encode_request(call.id, method, params)
         except BaseException:
             self._take(call.id)
@@ -442,7 +448,7 @@ class Connection:
             outcome = message.result
         else:
             outcome = ServerError.from_wire(
-                message.code, message.message, message.data, server=self.label
+                message.code, redact(message.message), message.data, server=self.label
             )
         call = self._take(id, outcome)
         if call is None:

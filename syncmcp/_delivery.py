@@ -70,10 +70,7 @@ class Delivery:
             if self._running:
                 return
             self._running = True
-        try:
-            self._workers.submit(self._drain)
-        except RuntimeError:  # the interpreter is ending; a result must still come out
-            self._drain()
+        self._workers.run(self._drain)
 
     def _drain(self) -> None:
         while True:

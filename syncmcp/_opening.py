@@ -25,7 +25,6 @@ from syncmcp.errors import (
     ProtocolError,
     RequestTimeout,
     SessionLost,
-    fresh,
 )
 
 if TYPE_CHECKING:
@@ -87,8 +86,16 @@ def open_connection(
                 f"lost before it was ready: {error.message}", **error.__dict__
             ) from error
         if isinstance(error, RequestTimeout):
-            raise fresh(error, kind="open", seconds=deadline.seconds) from error
+            raise _too_late(error, connection, deadline) from error
         raise
+
+
+def _too_late(error: RequestTimeout, connection: Connection, deadline: Deadline) -> RequestTimeout:
+    text = f"the server was not ready within {deadline.seconds or 0.0:g} s (option open_timeout)"
+    hint = connection.transport.describe()
+    late = RequestTimeout(f"{text}; {hint}" if hint else text)
+    late.__dict__.update({**error.__dict__, "kind": "open", "seconds": deadline.seconds})
+    return late
 
 
 def _ask(connection: Connection, ask: Ask, deadline: Deadline, probe_timeout: float) -> Outcome:

@@ -23,31 +23,33 @@ class CallOptions(TypedDict, total=False):
     """What every operation takes besides its own arguments; all by keyword.
 
     Where an option is left out, the client's own setting counts.
+
+    Attributes:
+        timeout: The longest the call may take in all, in seconds; `None` for no limit.
+        idle_timeout: The longest silence after the call's first sign of life, in seconds; `None`
+            for any.
+        cancel: A `CancelToken` or a plain `threading.Event`; cancelling or setting it withdraws
+            the call.
+        on_progress: Called as ``(progress, total, message)`` on a pool thread, in order, before
+            the call returns.
+        log_level: Ask the server to log at this level during the call (2026-07-28; before, the
+            server decides for the whole connection, and this is ignored).
+        meta: Goes into the request's `_meta`.
+        headers: HTTP headers for this call; ignored on other transports.
     """
 
     timeout: float | None
-    """The longest the call may take in all, in seconds; `None` for no limit."""
-
     idle_timeout: float | None
-    """The longest silence after the call's first sign of life, in seconds; `None` for any."""
-
     cancel: CancelToken | threading.Event | None
-    """Cancelling (or setting) it withdraws the call."""
-
     on_progress: ProgressHandler | None
-    """Told the call's progress, on a pool thread, in order, before the call returns."""
-
-    log_level: LoggingLevel | str | None
-    """Ask the server to log at this level during the call (2026-07-28; ignored before)."""
-
+    log_level: LoggingLevel | None
     meta: Mapping[str, Any] | None
-    """Goes into the request's `_meta`."""
-
     headers: Mapping[str, str] | None
-    """HTTP headers for this call; ignored on other transports."""
 
 
 OPTION_NAMES: frozenset[str] = frozenset(CallOptions.__annotations__)
+
+_LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
 class Options:
@@ -89,8 +91,12 @@ class Options:
         """What a caller gave, and `defaults` for what was left out.
 
         Raises:
+            TypeError: There is no such option.
             UsageError: An option makes no sense.
         """
+        unknown = given.keys() - OPTION_NAMES
+        if unknown:
+            raise TypeError(f"there is no option {min(unknown)!r}; see CallOptions")
         options = cls(defaults.timeout, defaults.idle_timeout)
         if "timeout" in given:
             options.timeout = seconds(given["timeout"], "timeout")
@@ -98,15 +104,20 @@ class Options:
             options.idle_timeout = seconds(given["idle_timeout"], "idle_timeout")
         cancel = given.get("cancel")
         if cancel is not None:
+            _expect(cancel, (CancelToken, threading.Event), "cancel")
             options.cancel = as_token(cancel)
         options.on_progress = given.get("on_progress")
         if options.on_progress is not None:
             refuse_coroutines(options.on_progress, "on_progress")
         options.meta = given.get("meta")
-        if options.meta:
+        if options.meta is not None:
+            _expect(options.meta, (Mapping,), "meta")
             check_keys(options.meta)
-        options.log_level = given.get("log_level")
+        level = given.get("log_level")
+        options.log_level = None if level is None else check_log_level(level)
         options.headers = given.get("headers")
+        if options.headers is not None:
+            _expect(options.headers, (Mapping,), "headers")
         return options
 
     def with_cancel(self, token: CancelToken) -> Options:
@@ -130,3 +141,41 @@ def seconds(value: float | None, name: str) -> float | None:
         raise UsageError(f"{name} cannot be {value!r}")
     # What the platform cannot wait for (about 292 years) is no limit.
     return None if value >= threading.TIMEOUT_MAX else float(value)
+
+
+def whole_number(value: Any, name: str) -> int:
+    """Check a bound given by a caller.
+
+    Raises:
+        UsageError: It is no whole number of at least 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name} is a whole number of at least 1, not {value!r}")
+    return int(value)
+
+
+def text(value: object, name: str) -> None:
+    """Check a name given by a caller.
+
+    Raises:
+        UsageError: It is no string, or an empty one.
+    """
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{name} is a string that is not empty, not {value!r}")
+
+
+def check_log_level(level: str) -> str:
+    """Check the name of a log level.
+
+    Raises:
+        UsageError: There is no such level.
+    """
+    if level not in _LOG_LEVELS:
+        raise UsageError(f"a log level is one of {', '.join(_LOG_LEVELS)}, not {level!r}")
+    return level
+
+
+def _expect(value: object, types: tuple[type, ...], name: str) -> None:
+    if not isinstance(value, types):
+        wanted = " or ".join(kind.__name__ for kind in types)
+        raise UsageError(f"{name} is a {wanted}, not {value!r}")

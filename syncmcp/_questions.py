@@ -77,7 +77,7 @@ class Questions:
             return
         reason = params.get("reason")
         # What hangs on the token is user code: it must not run on the thread that reads.
-        self._workers.submit(partial(token.cancel, reason if type(reason) is str else None))
+        self._submit(partial(token.cancel, reason if type(reason) is str else None))
 
     def _hand_over(self, request: jsonrpc.Request) -> None:
         token = CancelToken()
@@ -89,7 +89,7 @@ class Questions:
         elif known:
             _log.warning("[%s] used the id %r twice", self._label, request.id)
         else:
-            self._workers.submit(partial(self._serve, request, token))
+            self._submit(partial(self._serve, request, token))
 
     def _serve(self, request: jsonrpc.Request, token: CancelToken) -> None:
         """On a pool thread: run the handler and send what it says, unless withdrawn meanwhile."""
@@ -101,6 +101,12 @@ class Questions:
             current = self._peer.finish(request.id)
         if current is token:
             self._post(frame)
+
+    def _submit(self, job: Callable[[], object]) -> None:
+        try:
+            self._workers.submit(job)
+        except RuntimeError as error:  # the interpreter is ending, and the connection with it
+            _log.debug("[%s] a question stays without an answer: %s", self._label, error)
 
     def _refuse(self, id: jsonrpc.Id, code: int, reason: str) -> None:
         self._post(jsonrpc.encode_error(id, code, reason))

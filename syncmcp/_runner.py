@@ -164,6 +164,8 @@ def submit(
     except StopIteration as stop:
         future._settle(stop.value, None)
         return future
+    future._method = send.method
+    future._server = connection.label if connection is not None else None
     if connection is None or connection.transport.blocking:
         _Exchange(steps, host, options, deadline, future).start(send)
     else:
@@ -306,7 +308,7 @@ class _Run(Generic[R]):
         than to wake another thread. Code of the caller's must not run here.
         """
         if self._foreign:
-            self._host._pools.resumer.submit(partial(self._resume, call))
+            self._host._pools.resumer.run(partial(self._resume, call))
         else:
             self._resume(call)
 
@@ -318,7 +320,7 @@ class _Run(Generic[R]):
         if error is not None and unsent and not self._repeated:
             # Perhaps a server has to be started, which takes a while.
             self._repeated = True
-            self._host._pools.workers.submit(partial(self._repeat, error, call))
+            self._host._pools.workers.run(partial(self._repeat, error, call))
         else:
             self._advance(call, error)
 

@@ -222,6 +222,19 @@ class Workers:
                 self._threads -= 1
             raise
 
+    def run(self, job: Callable[[], object]) -> None:
+        """Like `submit`, but run `job` here where no thread can be started any more.
+
+        For what must happen even while the interpreter is ending.
+        """
+        try:
+            self.submit(job)
+        except RuntimeError:
+            try:
+                job()
+            except BaseException:
+                _log.exception("a job on %s failed", self._name)
+
     def close(self) -> None:
         """Let idle threads end; threads that are busy end after their jobs. Waits for nobody."""
         with self._lock:
@@ -289,7 +302,7 @@ class Lane:
             self._running = bool(self._jobs)
             if not self._running:
                 return
-        self._workers.submit(self._drain)
+        self._workers.run(self._drain)
 
     def push(self, job: Callable[[], object]) -> None:
         """Run `job` after everything pushed before it. Never blocks."""
@@ -298,7 +311,7 @@ class Lane:
             if self._running:
                 return
             self._running = True
-        self._workers.submit(self._drain)
+        self._workers.run(self._drain)
 
     def _drain(self) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import inspect
+import logging
 import threading
 import warnings
 import weakref
@@ -15,8 +16,8 @@ from typing_extensions import ParamSpec, Unpack
 from syncmcp import _threads
 from syncmcp._connection import Connection
 from syncmcp._opening import open_connection
-from syncmcp._options import CallOptions, Options, seconds
-from syncmcp._protocol.dialect import KNOWN_QUESTIONS
+from syncmcp._options import CallOptions, Options, seconds, text, whole_number
+from syncmcp._protocol.dialect import KNOWN_QUESTIONS, Mode
 from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
 from syncmcp._runner import Pools
 from syncmcp._threads import Deadline, monotonic, reaper, timer
@@ -45,7 +46,9 @@ if TYPE_CHECKING:
     from syncmcp.transports.memory import InProcessServer
     from syncmcp.types import Implementation, ServerCapabilities
 
-__all__ = ["Client", "ConnectedServer", "Target", "connect"]
+_log = logging.getLogger("syncmcp.client")
+
+__all__ = ["Client", "ConnectedServer", "Mode", "Target", "connect"]
 
 Target: TypeAlias = Union[str, Stdio, Http, "InProcessServer"]
 """A URL, a command to run, or a server in this process."""
@@ -121,7 +124,7 @@ class Client(Operations):
         client_info: How the client presents itself; by default as syncmcp.
         max_in_flight: How many requests may be under way at one time; more wait in line.
         max_pages: How many pages of a list are fetched at most.
-        lazy: Open at the first call instead of by `open()`.
+        lazy: Open at the first call, once for all threads, if nobody calls `open()` before.
 
     Raises:
         UsageError: An option makes no sense.
@@ -131,7 +134,7 @@ class Client(Operations):
         self,
         target: Target,
         *,
-        mode: str = "auto",
+        mode: Mode = "auto",
         timeout: float | None = 300.0,
         idle_timeout: float | None = 60.0,
         open_timeout: float | None = 30.0,
@@ -147,8 +150,6 @@ class Client(Operations):
     ) -> None:
         if mode not in MODES:
             raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
-        if max_in_flight < 1 or max_pages < 1:
-            raise UsageError("max_in_flight and max_pages are at least 1")
         self._target = Http(target) if isinstance(target, str) else target
         if not isinstance(self._target, (Stdio, Http)) and not hasattr(self._target, "connect"):
             raise UsageError(f"{target!r} is no URL, Stdio, Http or server")
@@ -158,9 +159,11 @@ class Client(Operations):
         self._open_timeout = seconds(open_timeout, "open_timeout")
         self._probe_timeout = seconds(probe_timeout, "probe_timeout") or 0.0
         self._close_timeout = seconds(close_timeout, "close_timeout")
+        if client_info is not None and not hasattr(client_info, "to_wire"):
+            raise UsageError(f"client_info is an Implementation, not {client_info!r}")
         self._client_info = client_info
-        self._max_in_flight = max_in_flight
-        self._page_limit = max_pages
+        self._max_in_flight = whole_number(max_in_flight, "max_in_flight")
+        self._page_limit = whole_number(max_pages, "max_pages")
         self._handlers = Handlers(on_log, on_progress, on_notification)
         self._generation = _threads.generation
         # Guards everything below it; held for changes only, never while something opens or closes.
@@ -203,7 +206,8 @@ class Client(Operations):
 
         Args:
             timeout: The longest it may take, in seconds; `close_timeout` by default.
-            drain: Wait for the calls in flight to end by themselves first.
+            drain: Wait for the requests in flight to end by themselves first. No new one is
+                sent meanwhile: a list that is fetched page by page ends with `ClosedError`.
         """
         if self._generation != _threads.generation:
             return  # the connection belongs to the parent process, which goes on using it
@@ -292,6 +296,7 @@ class Client(Operations):
             NotSupported: The revision has no such notification from a client.
         """
         resolved = self._resolve(options)
+        text(method, "method")
         deadline = Deadline(resolved.timeout)
         connection = self._link(deadline)
         connection.notify(method, None if params is None else dict(params), deadline)
@@ -507,7 +512,8 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
         """Make a client and open it; takes what `Client` takes."""
         return make(*args, **kwargs).open()
 
-    connect.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
+    signature = inspect.signature(make).replace(return_annotation="Client")
+    connect.__signature__ = signature  # type: ignore[attr-defined]
     return connect
 
 
@@ -545,7 +551,10 @@ def _close_all() -> None:
     """At exit: no server outlives the program that started it, not one that ignores us either."""
     deadline = Deadline(_EXIT_SECONDS)
     for connection in list(_open_connections):
-        connection.close(deadline)
+        try:
+            connection.close(deadline)
+        except Exception:  # the others must end all the same
+            _log.exception("a connection could not be closed at exit")
 
 
 # What all servers together get to end by themselves when the program ends, in seconds.
@@ -556,6 +565,8 @@ atexit.register(_close_all)
 
 def _abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
     """A client was collected while it was open (on whatever thread, holding whatever lock)."""
+    if not connection.of_this_process:
+        return
 
     def close() -> None:
         connection.close(Deadline(_ABANDONED_SECONDS))

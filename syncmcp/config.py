@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
+from syncmcp._http_headers import check_headers
 from syncmcp._redaction import MASK, redact
 from syncmcp.errors import UsageError
 
@@ -26,7 +29,7 @@ Stderr = Literal["log", "inherit", "devnull"] | Callable[[str], None] | str | os
 
 ``"log"``: to the logger ``syncmcp.stderr``; ``"inherit"``: to this process's stderr;
 ``"devnull"``: nowhere; a function: called with each line, on the thread that drains the pipe;
-a path: appended to that file.
+a path: appended to that file. A `str` is a path if it has a separator or a dot in it.
 """
 
 
@@ -42,12 +45,17 @@ class Stdio:
         inherit_env: ``"safe"`` passes on only what programs commonly need to run (`PATH`, `HOME`
             and their like), ``"all"`` everything, ``"none"`` nothing.
         cwd: The child's working directory; this process's own by default.
-        stderr: Where its stderr goes, see `Stderr`. The last lines are kept for errors anyhow.
+        stderr: Where its stderr goes: ``"log"`` (the logger ``syncmcp.stderr``), ``"inherit"``
+            (this process's stderr), ``"devnull"``, a function that is called with each line, or
+            the path of a file to append to. The last lines are kept for errors anyhow.
         restart: ``"on-exit"``: a server that died is started again by the next call, after a pause
             that grows with each death; ``"never"``: the client stays broken until reopened.
         max_frame: The longest message accepted from the server, in bytes.
         grace: Seconds a server gets to end by itself after its stdin was closed, and again after
             it was asked to terminate, before its whole process tree is killed.
+
+    Raises:
+        UsageError: An option is not what it should be.
     """
 
     def __init__(
@@ -62,24 +70,24 @@ class Stdio:
         max_frame: int = MAX_FRAME,
         grace: tuple[float, float] = (2.0, 2.0),
     ) -> None:
-        self.command = os.fspath(command)
-        self.args = tuple(os.fspath(arg) for arg in args)
+        self.command = _path("command", command)
+        self.args = tuple(_path("an argument", arg) for arg in args)
         if not self.command:
             raise UsageError("Stdio needs a command")
         for text in (self.command, *self.args):
             if "\0" in text:
                 raise UsageError("a command and its arguments cannot contain a NUL character")
-        self.env = dict(env or {})
+        self.env = _variables(env)
         if inherit_env not in ("safe", "all", "none"):
             raise UsageError(f"inherit_env is 'safe', 'all' or 'none', not {inherit_env!r}")
         self.inherit_env = inherit_env
-        self.cwd = None if cwd is None else os.fspath(cwd)
-        self.stderr: Stderr = stderr
+        self.cwd = None if cwd is None else _path("cwd", cwd)
+        self.stderr = _stderr(stderr)
         if restart not in ("on-exit", "never"):
             raise UsageError(f"restart is 'on-exit' or 'never', not {restart!r}")
         self.restart = restart
-        self.max_frame = max_frame
-        self.grace = grace
+        self.max_frame = _size("max_frame", max_frame)
+        self.grace = _grace(grace)
 
     @property
     def label(self) -> str:
@@ -108,6 +116,9 @@ class Http:
         cert: A client certificate: a path, or the paths of certificate and key.
         proxies: Proxy URLs by scheme; by default the environment's (`HTTPS_PROXY`, `NO_PROXY`).
         max_body: The longest response body or event accepted, in bytes.
+
+    Raises:
+        UsageError: An option is not what it should be, or a certificate file is not there.
     """
 
     def __init__(
@@ -117,23 +128,30 @@ class Http:
         headers: Headers | None = None,
         auth: AuthBase | tuple[str, str] | None = None,
         session: requests.Session | None = None,
-        verify: bool | str = True,
+        verify: bool | str | os.PathLike[str] = True,
         cert: str | tuple[str, str] | None = None,
         proxies: Mapping[str, str] | None = None,
         max_body: int = MAX_FRAME,
     ) -> None:
-        if not url.lower().startswith(("http://", "https://")):
+        _check_url(url)
+        if headers is not None and not callable(headers):
+            check_headers(headers, "headers")
+        if auth is not None and not callable(auth) and not _is_pair(auth):
             raise UsageError(
-                f"{redact(url)!r} is not an http:// or https:// URL; for a command use Stdio(...)"
+                "auth must be a requests authentication object or a pair of user name and"
+                f" password, not {_kind(auth)}"
             )
+        _check_session(session)
+        if proxies is not None:
+            _check_strings("proxies", proxies)
         self.url = url
         self.headers = headers
         self.auth = auth
         self.session = session
-        self.verify = verify
-        self.cert = cert
+        self.verify = verify if isinstance(verify, bool) else _file("verify", verify)
+        self.cert = _cert(cert)
         self.proxies = proxies
-        self.max_body = max_body
+        self.max_body = _size("max_body", max_body)
 
     @property
     def label(self) -> str:
@@ -149,3 +167,128 @@ class Http:
     def _has(self, name: str) -> bool:
         value: Any = getattr(self, name)
         return value is not None
+
+
+def _kind(value: object) -> str:
+    """What came instead, for a message: its type, because the value may be a secret."""
+    return "None" if value is None else type(value).__name__
+
+
+def _path(option: str, value: object) -> str:
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(text, str):
+        return text
+    hint = ": each word is an argument of its own" if isinstance(value, (list, tuple)) else ""
+    raise UsageError(f"{option} must be a str or a path, not {_kind(value)}{hint}")
+
+
+def _file(option: str, value: object) -> str:
+    path = _path(option, value)
+    if not os.path.exists(path):
+        raise UsageError(f"{option}: there is no file {path!r}")
+    return path
+
+
+def _size(option: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{option} must be a whole number of bytes, at least 1, not {value!r}")
+    return value
+
+
+def _grace(value: object) -> tuple[float, float]:
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        first, second = value
+        if _is_seconds(first) and _is_seconds(second):
+            return first, second
+    raise UsageError(f"grace must be two numbers of seconds, at least 0, not {value!r}")
+
+
+def _is_seconds(value: object) -> bool:
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value >= 0
+    )
+
+
+def _stderr(value: Stderr) -> Stderr:
+    if callable(value) or value in ("log", "inherit", "devnull"):
+        return value
+    if isinstance(value, os.PathLike):
+        return _path("stderr", value)
+    # A slip of the pen in one of the three words must not make a file of that name.
+    if isinstance(value, str) and any(mark in value for mark in ("/", "\\", ".")):
+        return value
+    raise UsageError(
+        "stderr is 'log', 'inherit', 'devnull', a function, or the path of a file (a str with a"
+        f" separator or a dot in it), not {value!r}"
+    )
+
+
+def _variables(env: object) -> dict[str, str]:
+    if env is None:
+        return {}
+    given = _check_strings("env", env)
+    for name, value in given.items():
+        if not name or "=" in name or "\0" in name:
+            raise UsageError(f"env: {name!r} cannot be the name of a variable")
+        if "\0" in value:
+            raise UsageError(f"env: the value of {name!r} has a NUL character in it")
+    return given
+
+
+def _check_strings(option: str, value: object) -> dict[str, str]:
+    """Make sure that it maps strings to strings. Values are not quoted: many are secrets."""
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{option} must be a mapping, not {_kind(value)}")
+    for name, content in value.items():
+        if not isinstance(name, str):
+            raise UsageError(f"{option}: the name {name!r} must be a str, not {_kind(name)}")
+        if not isinstance(content, str):
+            raise UsageError(
+                f"{option}: the value of {name!r} must be a str, not {_kind(content)}"
+            )
+    return dict(value)
+
+
+def _check_url(url: object) -> None:
+    if not isinstance(url, str):
+        raise UsageError(f"url must be a str, not {_kind(url)}")
+    if not url.lower().startswith(("http://", "https://")):
+        raise UsageError(
+            f"{redact(url)!r} is not an http:// or https:// URL; for a command use Stdio(...)"
+        )
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not match, a port that is no number or beyond 65535
+        usable = False
+    if not usable:
+        raise UsageError(f"{redact(url)!r} is no URL with a host and, maybe, a port")
+
+
+def _is_pair(value: object) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and all(isinstance(part, str) for part in value)
+    )
+
+
+def _cert(value: object) -> str | tuple[str, str] | None:
+    if value is None:
+        return None
+    if isinstance(value, tuple) and len(value) == 2:
+        certificate, key = value
+        return _file("cert", certificate), _file("cert", key)
+    return _file("cert", value)
+
+
+def _check_session(session: object) -> None:
+    if session is None:
+        return
+    import requests  # whoever has a session has imported it
+
+    if not isinstance(session, requests.Session):
+        raise UsageError(f"session must be a requests.Session, not {_kind(session)}")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from syncmcp._delivery import BACKLOG
 from syncmcp._threads import Deadline, Lane, Workers
+from syncmcp.errors import RequestCancelled
 
 __all__ = ["Progress", "RequestFuture"]
 
@@ -41,14 +42,16 @@ class RequestFuture(concurrent.futures.Future[R]):
 
     def __init__(self, workers: Workers) -> None:
         super().__init__()
-        # Held until the future is done: a function added at that moment must not be called before
-        # those that were there.
-        self._lane = Lane(workers, held=True)
-        # Guards what follows: who settles the future, and the making of the feed.
+        self._workers = workers
+        # Guards what follows: who settles the future, and what is made at its first use.
         self._once = threading.Lock()
         self._claimed = False
+        self._finished = False
         self._withdrawn = False
         self._withdraw: Callable[[], object] | None = None
+        self._server: str | None = None
+        self._method: str | None = None
+        self._lane: Lane | None = None
         self._feed: _Feed | None = None
 
     def cancel(self) -> bool:
@@ -62,11 +65,40 @@ class RequestFuture(concurrent.futures.Future[R]):
         super().cancel()
         # Without this, `concurrent.futures.wait` would wait for a cancelled future for ever.
         self.set_running_or_notify_cancel()
-        self._lane.start()
-        self._close_feed()
+        self._finish()
         if self._withdraw is not None:
             self._withdraw()
         return True
+
+    def result(self, timeout: float | None = None) -> R:
+        """Wait for the result, at most `timeout` seconds, and return it.
+
+        Raises:
+            RequestCancelled: The future was cancelled.
+            TimeoutError: It is not done yet; the request goes on.
+            McpError: Whatever became of the request instead.
+        """
+        try:
+            return super().result(timeout)
+        except concurrent.futures.CancelledError as error:
+            raise self._as_cancelled(error) from None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait until the future is done, at most `timeout` seconds, and return its error.
+
+        Raises:
+            RequestCancelled: The future was cancelled.
+            TimeoutError: It is not done yet; the request goes on.
+        """
+        try:
+            return super().exception(timeout)
+        except concurrent.futures.CancelledError as error:
+            raise self._as_cancelled(error) from None
+
+    def _as_cancelled(self, error: BaseException) -> RequestCancelled:
+        if isinstance(error, RequestCancelled):
+            return error
+        return RequestCancelled("cancelled by the caller", server=self._server, method=self._method)
 
     def progress(self, timeout: float | None = None) -> Iterator[Progress]:
         """Iterate over the call's progress until the call ends.
@@ -90,7 +122,13 @@ class RequestFuture(concurrent.futures.Future[R]):
     def add_done_callback(self, fn: Callable[[concurrent.futures.Future[R]], object]) -> None:
         """Call `fn(future)` on a pool thread when the future is done; see the class."""
         context = contextvars.copy_context()
-        self._lane.push(lambda: context.run(fn, self))
+        with self._once:
+            if self._lane is None:
+                # Held until the future is done: a function added at that moment must not be called
+                # before those that were there.
+                self._lane = Lane(self._workers, held=not self._finished)
+            lane = self._lane
+        lane.push(lambda: context.run(fn, self))
 
     # -- for the one who drives the request ------------------------------------------------
 
@@ -110,8 +148,16 @@ class RequestFuture(concurrent.futures.Future[R]):
             self.set_exception(error)
         else:
             self.set_result(result)  # type: ignore[arg-type]  # None only where R allows it
-        self._lane.start()
-        self._close_feed()
+        self._finish()
+
+    def _finish(self) -> None:
+        with self._once:
+            self._finished = True
+            lane, feed = self._lane, self._feed
+        if lane is not None:
+            lane.start()
+        if feed is not None:
+            feed.close()
 
     def _report(self, progress: float, total: float | None, message: str | None) -> None:
         self._open_feed().put(Progress(progress, total, message))
@@ -119,14 +165,8 @@ class RequestFuture(concurrent.futures.Future[R]):
     def _open_feed(self) -> _Feed:
         with self._once:
             if self._feed is None:
-                self._feed = _Feed(closed=self._claimed)
+                self._feed = _Feed(closed=self._finished)
             return self._feed
-
-    def _close_feed(self) -> None:
-        with self._once:
-            feed = self._feed
-        if feed is not None:
-            feed.close()
 
 
 class _Feed:

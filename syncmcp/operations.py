@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Protocol, Ty
 from typing_extensions import ParamSpec, Unpack
 
 from syncmcp import types
-from syncmcp._options import OPTION_NAMES, CallOptions, Options
+from syncmcp._options import OPTION_NAMES, CallOptions, Options, check_log_level, text, whole_number
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
@@ -265,9 +265,11 @@ class Request:
         )
 
 
-def _any_request(method: str, params: Mapping[str, Any] | None, result: type[Any]) -> Steps[Any]:
-    if not method:
-        raise UsageError("a request needs a method")
+def _any_request(method: str, params: Mapping[str, Any] | None, result: Any) -> Steps[Any]:
+    text(method, "method")
+    if not isinstance(result, type) or not (result is dict or hasattr(result, "model_validate")):
+        raise UsageError(f"result is dict or a pydantic model, not {result!r}")
+    _check_mapping(params, "params")
     raw = yield from exchange(method, None if params is None else dict(params))
     return raw if result is dict else _validate(result, raw, method)
 
@@ -303,6 +305,8 @@ class Operations(OperationHost, Protocol):
             InvalidParams: There is no such tool, or the arguments are not accepted.
             OutcomeUnknown: The connection broke after the call was sent; it may have been done.
         """
+        text(name, "name")
+        _check_mapping(arguments, "arguments")
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
@@ -413,6 +417,7 @@ class Operations(OperationHost, Protocol):
             ResourceNotFound: The server has no such resource, whichever of the two codes that
                 the revisions use for it the server chose.
         """
+        text(uri, "uri")
         try:
             raw = yield from exchange("resources/read", {"uri": uri})
         except ServerError as error:
@@ -427,11 +432,13 @@ class Operations(OperationHost, Protocol):
 
         The server then sends ``notifications/resources/updated``; see `Client.on_notification`.
         """
+        text(uri, "uri")
         yield from exchange("resources/subscribe", {"uri": uri})
 
     @operation
     def unsubscribe_resource(self, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
         """Take `subscribe_resource` back (until 2025-11-25)."""
+        text(uri, "uri")
         yield from exchange("resources/unsubscribe", {"uri": uri})
 
     # -- prompts -------------------------------------------------------------------------------
@@ -471,6 +478,8 @@ class Operations(OperationHost, Protocol):
             arguments: Its arguments, all strings.
             options: See `CallOptions`.
         """
+        text(name, "name")
+        _check_mapping(arguments, "arguments")
         params: dict[str, Any] = {"name": name}
         if arguments is not None:
             params["arguments"] = arguments
@@ -498,6 +507,8 @@ class Operations(OperationHost, Protocol):
             context: Arguments settled already (since 2025-06-18; left out before).
             options: See `CallOptions`.
         """
+        if not isinstance(ref, types.PromptReference | types.ResourceTemplateReference):
+            raise UsageError(f"ref is a PromptReference or ResourceTemplateReference, not {ref!r}")
         params: dict[str, Any] = {
             "ref": ref.to_wire(),
             "argument": {"name": argument_name, "value": value},
@@ -519,13 +530,18 @@ class Operations(OperationHost, Protocol):
         Until 2025-11-25 it is a request of its own. In 2026-07-28 every request carries the level
         from now on; nothing is sent at once.
         """
-        self._remember_log_level(level)
+        self._remember_log_level(check_log_level(level))
         try:
             yield from exchange("logging/setLevel", {"level": level})
         except NotSupported:
             connection = self._live()
             if connection is None or connection.dialect.stateful:
                 raise
+
+
+def _check_mapping(value: object, name: str) -> None:
+    if value is not None and not isinstance(value, Mapping):
+        raise UsageError(f"{name} is a mapping or None, not {value!r}")
 
 
 def _validate(model: type[M], raw: dict[str, Any], method: str) -> M:
@@ -562,12 +578,9 @@ def _pages(
     if not isinstance(cursor, _AllPages):
         raw = yield from exchange(method, None if cursor is None else {"cursor": cursor})
         return _validate(model, raw, method)
-    limit = host._page_limit if max_pages is None else max_pages
-    if limit < 1:
-        raise UsageError(f"max_pages cannot be {limit}")
+    guard = _PageGuard(method, host._page_limit if max_pages is None else max_pages)
     raw = yield from exchange(method)
     whole = page = _validate(model, raw, method)
-    guard = _PageGuard(method, limit)
     while page.next_cursor is not None:
         guard.check(page.next_cursor)
         raw = yield from exchange(method, {"cursor": page.next_cursor})
@@ -582,7 +595,7 @@ class _PageGuard:
 
     def __init__(self, method: str, limit: int) -> None:
         self._method = method
-        self._limit = limit
+        self._limit = whole_number(limit, "max_pages")
         self._pages = 1
         self._seen: set[str] = set()
 
@@ -611,12 +624,17 @@ def _iterate(
     max_pages: int | None,
     options: CallOptions,
 ) -> Iterator[Any]:
+    host._resolve(options)  # a mistake is raised here, not when the first page is fetched
     guard = _PageGuard(method, host._page_limit if max_pages is None else max_pages)
-    cursor: str | None = None
-    while True:
-        page = list_page(cursor=cursor, **options)
-        yield from getattr(page, items)
-        cursor = page.next_cursor
-        if cursor is None:
-            return
-        guard.check(cursor)
+
+    def iterate() -> Iterator[Any]:
+        cursor: str | None = None
+        while True:
+            page = list_page(cursor=cursor, **options)
+            yield from getattr(page, items)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+            guard.check(cursor)
+
+    return iterate()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from syncmcp import Stdio
+from syncmcp import Mode, Stdio
 from syncmcp.testing import ScriptedPeer, script
 
 WIRES = pytest.mark.parametrize("wire", ["memory", "stdio"])
 
-OLD = "2025-11-25"
-NEW = "2026-07-28"
-STATEFUL = ("2024-11-05", "2025-03-26", "2025-06-18", OLD)
+OLD: Final = "2025-11-25"
+NEW: Final = "2026-07-28"
+STATEFUL: tuple[Mode, ...] = ("2024-11-05", "2025-03-26", "2025-06-18", OLD)
 REVISIONS = (*STATEFUL, NEW)
 
 EVERYTHING: dict[str, Any] = {

@@ -8,18 +8,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 import syncmcp
+from syncmcp import Mode
 from syncmcp.testing import Server, ToolContext, serve_http
 
 PATIENCE = 10.0
 """Seconds after which something that should have happened counts as not happening."""
 
-STATEFUL = "2025-11-25"
-STATELESS = "2026-07-28"
+STATEFUL: Final = "2025-11-25"
+STATELESS: Final = "2026-07-28"
 
 _RELAY = str(Path(__file__).with_name("relay.py"))
 
@@ -81,7 +82,7 @@ class Wire(NamedTuple):
     """One way to a server: a transport and a revision."""
 
     transport: str
-    revision: str
+    revision: Mode
 
     def __str__(self) -> str:
         return f"{self.transport}-{self.revision}"

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import syncmcp
-from syncmcp import Client, HandlerContext, InvalidOutput, NotSupported, Refused, UsageError
+from syncmcp import Client, HandlerContext, InvalidOutput, Mode, NotSupported, Refused, UsageError
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import ListToolsResult
@@ -50,7 +50,7 @@ def asked(client: Client, method: str = "acme/question", **params: Any) -> Any:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("M-31")
-def test_any_request_can_be_sent_and_answered_in_a_type_of_ones_own(revision: str) -> None:
+def test_any_request_can_be_sent_and_answered_in_a_type_of_ones_own(revision: Mode) -> None:
     with syncmcp.connect(warehouse(), mode=revision) as client:
         stock = client.request("acme/count", {"item": "lamp"}, result=Stock)
         assert stock == Stock(item="lamp", pieces=3)
@@ -148,7 +148,7 @@ def test_the_stateless_era_has_no_notifications_from_clients() -> None:
 
 @pytest.mark.parametrize("revision", STATEFUL)
 @pytest.mark.requirement("M-31")
-def test_a_handler_answers_requests_that_the_library_does_not_know(revision: str) -> None:
+def test_a_handler_answers_requests_that_the_library_does_not_know(revision: Mode) -> None:
     contexts: list[HandlerContext] = []
 
     def answer(params: dict[str, Any], context: HandlerContext) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def test_a_handler_may_call_the_client_back() -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("M-31")
-def test_notifications_reach_the_handler_of_their_method_in_order(revision: str) -> None:
+def test_notifications_reach_the_handler_of_their_method_in_order(revision: Mode) -> None:
     heard: list[object] = []
     every: list[tuple[str, object]] = []
     server = Server("tells")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client, ConnectFailed, ProtocolError, RequestTimeout, ServerError, Stdio
+from syncmcp import Client, ConnectFailed, Mode, ProtocolError, RequestTimeout, ServerError, Stdio
 from syncmcp.testing import Server
 from syncmcp.testing import script as s
 from syncmcp.types import Implementation
@@ -59,7 +59,7 @@ def test_a_server_that_refuses_the_probe_in_any_way_is_initialized(refusal: str,
 @WIRES
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("RPC-29")
-def test_every_revision_can_be_agreed_on(revision: str, wire: str) -> None:
+def test_every_revision_can_be_agreed_on(revision: Mode, wire: str) -> None:
     steps = [*opening(revision), *LIST]
     with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=revision) as client:
         client.list_tools()
@@ -444,5 +444,6 @@ def test_instructions_and_capabilities_are_there_to_read() -> None:
 
 
 def test_an_unknown_mode_is_refused_before_anything_is_started() -> None:
+    mode: Any = "2025-06"
     with pytest.raises(syncmcp.UsageError, match="2025-06-18"):
-        Client("https://example.com/mcp", mode="2025-06")
+        Client("https://example.com/mcp", mode=mode)

@@ -13,6 +13,7 @@ import pytest
 import syncmcp
 from syncmcp import (
     Client,
+    Mode,
     NotSupported,
     Stdio,
 )
@@ -65,12 +66,12 @@ def full_server(**options: Any) -> Server:
 
 
 @pytest.fixture(params=["memory", "stdio"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Client]]:
+def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[Mode], Client]]:
     """A function that connects to the full server in a revision."""
     clients: list[Client] = []
     code = "from tests.test_operations import full_server; full_server().run_stdio()"
 
-    def connect_in(revision: str) -> Client:
+    def connect_in(revision: Mode) -> Client:
         if request.param == "memory":
             client = syncmcp.connect(full_server(), mode=revision)
         else:
@@ -87,7 +88,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Client]]
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("RPC-28", "M-35")
 def test_every_operation_works_in_every_era(
-    revision: str, connect: Callable[[str], Client]
+    revision: Mode, connect: Callable[[Mode], Client]
 ) -> None:
     client = connect(revision)
     assert client.server.revision == revision
@@ -115,7 +116,7 @@ def test_every_operation_works_in_every_era(
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("M-32")
 def test_what_only_the_stateful_era_has_is_there_and_refused_in_the_other(
-    revision: str, connect: Callable[[str], Client]
+    revision: Mode, connect: Callable[[Mode], Client]
 ) -> None:
     client = connect(revision)
     calls: list[Callable[[], None]] = [
@@ -134,7 +135,7 @@ def test_what_only_the_stateful_era_has_is_there_and_refused_in_the_other(
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("M-01")
 def test_every_operation_gives_a_future_of_the_same_result(
-    revision: str, connect: Callable[[str], Client]
+    revision: Mode, connect: Callable[[Mode], Client]
 ) -> None:
     client = connect(revision)
     futures: list[tuple[Any, Any]] = [
@@ -161,7 +162,7 @@ def test_every_operation_gives_a_future_of_the_same_result(
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("M-32", "M-25")
-def test_the_log_level_is_asked_for_in_the_way_of_the_era(revision: str) -> None:
+def test_the_log_level_is_asked_for_in_the_way_of_the_era(revision: Mode) -> None:
     heard: list[LoggingMessageNotificationParams] = []
     server = full_server()
     with syncmcp.connect(server, mode=revision, on_log=heard.append) as client:
@@ -215,10 +216,17 @@ def test_all_eight_levels_arrive_in_order_with_their_logger_names() -> None:
     assert heard == [(level, f"acme.{level}", {"number": n}) for n, level in enumerate(levels)]
 
 
-def test_a_level_that_the_server_does_not_know_is_its_error() -> None:
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_level_that_does_not_exist_is_refused_before_anything_is_sent(revision: Mode) -> None:
     level: Any = "loud"
-    with syncmcp.connect(full_server(), mode=OLD) as client, pytest.raises(syncmcp.InvalidParams):
-        client.set_log_level(level)
+    server = full_server()
+    with syncmcp.connect(server, mode=revision) as client:
+        with pytest.raises(syncmcp.UsageError, match="loud"):
+            client.set_log_level(level)
+        with pytest.raises(syncmcp.UsageError, match="INFO"):
+            client.list_tools(log_level="INFO")  # type: ignore[arg-type]
+        assert client.list_tools().tools
+    assert "logging/setLevel" not in server.stats.requests
 
 
 # -- subscriptions, progress, completion --------------------------------------------------------
@@ -279,7 +287,7 @@ def test_the_stateless_era_has_no_progress_from_clients() -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_the_context_of_a_completion_is_left_out_where_the_revision_lacks_it(
-    revision: str,
+    revision: Mode,
 ) -> None:
     seen: list[dict[str, Any]] = []
     server = full_server()

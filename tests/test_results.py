@@ -12,6 +12,7 @@ import syncmcp
 from syncmcp import (
     Client,
     InvalidOutput,
+    Mode,
     NotSupported,
     ProtocolError,
     ResourceNotFound,
@@ -157,7 +158,7 @@ def test_a_result_of_the_wrong_shape_is_invalid_output(method: str) -> None:
 @pytest.mark.parametrize("revision", [OLD, NEW])
 @pytest.mark.parametrize("result", ["text", 7, [1], True])
 def test_a_result_that_is_no_object_is_the_servers_mistake(
-    result: object, revision: str, wire: str
+    result: object, revision: Mode, wire: str
 ) -> None:
     script = [*opening(revision), s.expect("tools/list"), s.reply(result)]
     with (
@@ -209,7 +210,7 @@ def test_the_stateful_era_knows_no_kinds_of_result() -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("RPC-20")
-def test_meta_travels_both_ways_untouched(revision: str) -> None:
+def test_meta_travels_both_ways_untouched(revision: Mode) -> None:
     odd = {"acme.example/odd": [1, {"x": None}], "modelcontextprotocol.io/later": "?"}
     result = {**LISTED, "_meta": odd, "resultType": "complete"}
     script = [*opening(revision), s.expect("tools/list"), s.reply(result)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client, ServerError
+from syncmcp import Client, Mode, ServerError
 from syncmcp.testing import script as s
 from tests.programs import CEILING
 from tests.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
@@ -23,7 +23,7 @@ TOOLS: dict[str, Any] = {"resultType": "complete", "tools": []}
 @pytest.mark.parametrize("identifier", [0, 7, "", "seven"])
 @pytest.mark.requirement("RPC-24", "RPC-06", "RPC-07")
 def test_a_ping_is_answered_with_an_empty_result_and_its_own_id(
-    identifier: int | str, revision: str, wire: str
+    identifier: int | str, revision: Mode, wire: str
 ) -> None:
     script = [*opening(revision), s.request("ping", identifier=identifier), s.expect("response")]
     with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=revision):

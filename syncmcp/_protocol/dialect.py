@@ -7,7 +7,7 @@ absence is the gate.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from syncmcp._protocol import dialect_2025, dialect_2026
 
@@ -19,6 +19,11 @@ STATEFUL: tuple[str, ...] = tuple(dialect_2025.TABLES)
 
 REVISIONS: tuple[str, ...] = STATELESS + STATEFUL
 """Every published revision, newest first."""
+
+Mode = Literal[
+    "auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
+]
+"""How to find the revision to speak: by asking, by handshake, or by insisting on one."""
 
 KNOWN_REQUESTS: frozenset[str] = frozenset(dialect_2026.REQUESTS).union(
     *(table.requests for table in dialect_2025.TABLES.values())

@@ -7,13 +7,19 @@ new transport.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
+
+from syncmcp._redaction import redact
+from syncmcp.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from syncmcp._threads import Deadline
     from syncmcp.errors import Delivery, McpError
+
+_log = logging.getLogger("syncmcp.transports")
 
 
 class Outgoing:
@@ -126,6 +132,26 @@ class Transport(Protocol):
         """
         ...
 
+    def describe(self) -> str:
+        """What else is worth telling about the server's state when it did not answer.
+
+        Any thread may ask; secrets are removed. Empty when there is nothing to tell.
+        """
+        ...
+
     def close(self, deadline: Deadline) -> None:
         """End it and free everything by `deadline`; harmless when closed before."""
         ...
+
+
+def reader_failed(label: str, error: Exception) -> ConnectionLost:
+    """The end of the connection when its reader fails in a way that nobody expected.
+
+    It is logged with its traceback: an error that ends calls must not be all there is to see.
+    """
+    _log.error("[%s] the reader failed", label, exc_info=error)
+    lost = ConnectionLost(
+        f"the reader failed: {type(error).__name__}: {redact(str(error))}", server=label
+    )
+    lost.__cause__ = error
+    return lost

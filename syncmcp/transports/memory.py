@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 from syncmcp.errors import ConnectionLost
+from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
     from syncmcp._threads import Deadline
@@ -100,6 +101,10 @@ class MemoryTransport:
                 out.state = "withdrawn"
             return "not_sent" if out.state == "withdrawn" else "unknown"
 
+    def describe(self) -> str:
+        """See `Transport`. A server in this process can be asked directly."""
+        return ""
+
     def close(self, deadline: Deadline) -> None:
         """See `Transport`."""
         self._closed = True
@@ -113,8 +118,12 @@ class MemoryTransport:
                 thread.join(deadline.remaining())
 
     def _read(self, receiver: Receiver) -> None:
-        while (frame := self._inbox.get()) is not None:
-            receiver.receive(frame)
+        try:
+            while (frame := self._inbox.get()) is not None:
+                receiver.receive(frame)
+        except Exception as error:  # without its reader a connection would only time out
+            receiver.lost(reader_failed(self.label, error))
+            return
         if not self._closed:
             receiver.lost(ConnectionLost("the in-process server ended the session"))
 

@@ -31,6 +31,7 @@ from syncmcp.transports._lines import Cut, Lines
 from syncmcp.transports._outbox import Outbox
 from syncmcp.transports._process import environment, locate, search_path, start
 from syncmcp.transports._stderr import StderrSink
+from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,6 +58,12 @@ _JOIN_WAIT = 1.0
 
 _NOISE_SHOWN = 200
 
+# So many noisy lines are logged one by one; then their number, whenever it is a power of ten.
+_NOISE_LOGGED = 10
+
+# `describe` shows no more of the end of stderr than this many characters.
+_TAIL_DESCRIBED = 1000
+
 _open_transports: weakref.WeakSet[StdioTransport] = weakref.WeakSet()
 
 # A fork may not happen between the making of a server's pipes and their entry in the set above: the
@@ -79,6 +86,8 @@ class StdioTransport:
     def __init__(self, config: Stdio) -> None:
         self.label = config.label
         self.noise = 0
+        self._first_noise = ""
+        self._noise_report = 10 * _NOISE_LOGGED
         self._config = config
         self._secrets = [value for name, value in config.env.items() if name.upper() != "PATH"]
         self._receiver: Receiver | None = None
@@ -172,9 +181,12 @@ class StdioTransport:
             return f"the working directory {config.cwd!r} cannot be used: {error.strerror}"
         command = redact(config.command, self._secrets)
         if isinstance(error, FileNotFoundError):
+            hint = ""
+            if " " in config.command and not config.args:
+                hint = "; the program and its arguments are separate strings"
             if os.path.dirname(config.command):
-                return f"command not found: {command!r}"
-            return f"command not found: {command!r}; PATH searched: {path}"
+                return f"command not found: {command!r}{hint}"
+            return f"command not found: {command!r}{hint}; PATH searched: {path}"
         if isinstance(error, PermissionError):
             return f"{command!r} is not executable"
         return f"{command!r} could not be run: {error.strerror}"
@@ -209,6 +221,8 @@ class StdioTransport:
             error = error or self._obituary(process)
             if not self._closing:
                 receiver.lost(error)
+        except Exception as error:  # without its reader a connection would only time out
+            receiver.lost(reader_failed(self.label, error))
         finally:
             self._output_ended.set()
             process.close_output()
@@ -239,15 +253,21 @@ class StdioTransport:
 
     def _skip(self, line: bytes) -> None:
         self.noise += 1
-        level = logging.WARNING if self.noise == 1 else logging.DEBUG
-        if _log.isEnabledFor(level):
-            text = redact(line[: 2 * _NOISE_SHOWN].decode("utf-8", "replace"), self._secrets)
-            _log.log(
-                level,
-                "[%s] skipped a line on stdout that is no message: %r",
-                self.label,
-                text[:_NOISE_SHOWN],
-            )
+        if self.noise > _NOISE_LOGGED:
+            if self.noise == self._noise_report:
+                self._noise_report *= 10
+                _log.debug("[%s] skipped %d lines on stdout by now", self.label, self.noise)
+            return
+        text = redact(line[: 2 * _NOISE_SHOWN].decode("utf-8", "replace"), self._secrets)
+        text = text[:_NOISE_SHOWN]
+        if self.noise == 1:
+            self._first_noise = text
+        _log.log(
+            logging.WARNING if self.noise == 1 else logging.DEBUG,
+            "[%s] skipped a line on stdout that is no message: %r",
+            self.label,
+            text,
+        )
 
     def _too_long(self) -> LimitExceeded:
         return LimitExceeded(
@@ -266,8 +286,8 @@ class StdioTransport:
         return {"server": self.label, "exit_code": code, "stderr_tail": tail}
 
     def _read_errors(self) -> None:
-        process, sink = self._process, self._stderr
-        assert process is not None and sink is not None  # noqa: PT018
+        process, sink, receiver = self._process, self._stderr, self._receiver
+        assert process is not None and sink is not None and receiver is not None  # noqa: PT018
         try:
             while (chunk := process.read_errors()) != b"":
                 if chunk is None:
@@ -277,10 +297,25 @@ class StdioTransport:
                         process.end_output()
                 else:
                     sink.feed(chunk)
+        except Exception as error:  # a server whose stderr nobody reads may stop
+            receiver.lost(reader_failed(self.label, error))
         finally:
             self._errors_ended.set()
             process.close_errors()
             sink.close()
+
+    def describe(self) -> str:
+        """See `Transport`: what the server wrote that was no message."""
+        facts = []
+        noise, first = self.noise, self._first_noise
+        if noise == 1:
+            facts.append(f"1 line on its stdout was no message: {first!r}")
+        elif noise:
+            facts.append(f"{noise} lines on its stdout were no messages, the first: {first!r}")
+        tail = "" if self._stderr is None else self._stderr.tail()[-_TAIL_DESCRIBED:].strip()
+        if tail:
+            facts.append(f"stderr ended with: {tail}")
+        return "; ".join(facts)
 
     # -- writing
 

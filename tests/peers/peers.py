@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import syncmcp
+from syncmcp import Mode
 from tests.peers.setup_peers import HERE, NODE_MODULES, node, venv_python
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Limit:
     cell: str
     reason: str
     transports: tuple[str, ...] = ()
-    revisions: tuple[str, ...] = ()
+    revisions: tuple[Mode, ...] = ()
     half: bool = False
 
 
@@ -90,7 +91,7 @@ class Peer:
 
     name: str
     programs: Mapping[str, Program]
-    revisions: tuple[str, ...]
+    revisions: tuple[Mode, ...]
     call: Call
     error: Call
     error_type: type[syncmcp.McpError] = syncmcp.ToolError
@@ -104,7 +105,7 @@ class Peer:
 
 
 def _python_peer(
-    name: str, python: str | Path, module: str, revisions: tuple[str, ...], **rest: Any
+    name: str, python: str | Path, module: str, revisions: tuple[Mode, ...], **rest: Any
 ) -> Peer:
     command = (str(python), "-m", f"tests.peers.servers.{module}")
     return Peer(
@@ -253,7 +254,7 @@ class Row:
 
     peer: Peer
     transport: str
-    mode: str
+    mode: Mode
 
     @property
     def revision(self) -> str:

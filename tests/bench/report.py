@@ -1,0 +1,113 @@
+"""The table, as text for the terminal and as Markdown for the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+WIRES = {"stdio": "stdio", "json": "HTTP, JSON", "sse": "HTTP, event stream"}
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+_HEAD = (
+    f"{'':48}{'syncmcp':>10}{'official':>10}{'floor':>10}"
+    f"{'ratio':>8}  {'quartiles':<15}{'min..max':<16}{'CPU':>6}{'target':>8}"
+)
+
+
+def heading() -> str:
+    """The line above the table in the terminal."""
+    return _HEAD
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """One row of a summary, for the terminal."""
+    sides = ("syncmcp", "official", "floor")
+    shown = "".join(f"{amount(row, side):>10}" for side in sides)
+    title = f"{WIRES[row['wire']]}: {row['title']}"
+    ratio = row["ratio"]
+    if ratio is None:
+        return f"{title:48}{shown}"
+    low, quarter, median, three_quarters, high = ratio
+    cpu = f"{row['cpu_ratio'][2]:.2f}" if row["cpu_ratio"] and row["unit"] != "MB" else ""
+    target = "" if row["target"] is None else f"{row['target']:g}"
+    return (
+        f"{title:48}{shown}{median:8.2f}  {f'{quarter:.2f}..{three_quarters:.2f}':<15}"
+        f"{f'{low:.2f}..{high:.2f}':<16}{cpu:>6}{target:>8}  {notes(row)}".rstrip()
+    )
+
+
+def notes(row: Mapping[str, Any]) -> str:
+    """The verdict and whatever else a reader must know."""
+    words = [row["verdict"]] if row["verdict"] else []
+    if row["versus"] != "official" and row["target"] is not None:
+        words.append(f"to the {row['versus']}")
+    connections = row.get("connections_per_call")
+    if connections:
+        words.append(
+            f"new connections a call: {connections['syncmcp']:g}"
+            f" (official {connections['official']:g})"
+        )
+    delivered = row.get("delivered")
+    if delivered and delivered["syncmcp"] < 1:
+        words.append(f"as few as {delivered['syncmcp']:.0%} reached the callback")
+    return "; ".join(words)
+
+
+def amount(row: Mapping[str, Any], side: str) -> str:
+    """A side's median, for people."""
+    value = row["median"].get(side)
+    if value is None:
+        return "-"
+    if row["unit"] == "MB":
+        return f"{value:.1f} MB"
+    magnitude = abs(value)
+    if magnitude >= 1:
+        return f"{value:.2f} s"
+    return f"{value * 1e3:.1f} ms" if magnitude >= 1e-3 else f"{value * 1e6:.0f} us"
+
+
+def markdown(summary: Mapping[str, Any]) -> str:
+    """The table of the docs page, and what it was measured on."""
+    columns = ("", "syncmcp", "official SDK", "floor", "ratio", "quartiles", "CPU ratio", "target")
+    lines = [_cells([*columns, ""]), _cells(["---", *["---:"] * (len(columns) - 1), "---"])]
+    for row in summary["rows"].values():
+        ratio = row["ratio"]
+        cpu = row["cpu_ratio"]
+        lines.append(
+            _cells(
+                [
+                    f"{WIRES[row['wire']]}: {row['title']}",
+                    *(amount(row, side) for side in ("syncmcp", "official", "floor")),
+                    f"**{ratio[2]:.2f}**" if ratio else "",
+                    f"{ratio[1]:.2f} to {ratio[3]:.2f}" if ratio else "",
+                    f"{cpu[2]:.2f}" if cpu and row["unit"] != "MB" else "",
+                    "" if row["target"] is None else f"{row['target']:g}",
+                    notes(row),
+                ]
+            )
+        )
+    machine = summary["machine"]
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    measured = (
+        f"Measured with `{summary['command']}`: revision {summary['revision']}, at least "
+        f"{summary['pairs']} pairs a row, Python {machine['python']} on {machine['system']} with "
+        f"{machine['cores']} cores; {packages}. "
+    )
+    loaded = summary["unwanted_imports"]
+    imports = (
+        f"`import syncmcp` loads {', '.join(loaded)}, which it should not."
+        if loaded
+        else "`import syncmcp` loads neither `requests` nor `jsonschema` nor any user interface."
+    )
+    return "\n".join([*lines, "", measured + imports])
+
+
+def into_page(page: str, table: str) -> str:
+    """The page with its table replaced."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n\n{table}\n\n{END}{tail}"
+
+
+def _cells(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"

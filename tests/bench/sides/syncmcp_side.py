@@ -1,0 +1,53 @@
+"""syncmcp: the public interface with its default options."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import syncmcp
+from syncmcp.types import CallToolResult, TextContent
+from tests.bench.sides.base import ROOT, FutureSide, Reply, Target
+
+
+class SyncmcpSide(FutureSide):
+    """Blocking calls on the caller's thread; futures by `.future`."""
+
+    _client: syncmcp.Client
+
+    def open(self, target: Target) -> None:
+        server = syncmcp.Stdio(*target.command, cwd=ROOT) if target.wire == "stdio" else target.url
+        self._client = syncmcp.connect(server)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> Reply:
+        return self.read(self._client.call_tool(tool, arguments))
+
+    def notified(self, count: int) -> int:
+        seen: list[float] = []
+
+        def progress(done: float, total: float | None, message: str | None) -> None:
+            seen.append(done)
+
+        reply = self.read(
+            self._client.call_tool("notify", {"count": count}, on_progress=progress),
+        )
+        assert reply.text == str(count)
+        return len(seen)
+
+    def start(self, tool: str, arguments: dict[str, Any]) -> Future[CallToolResult]:
+        return self._client.call_tool.future(tool, arguments)
+
+    def read(self, result: CallToolResult) -> Reply:
+        content = result.content[0]
+        assert isinstance(content, TextContent)
+        return Reply(content.text, result.is_error)
+
+    def time_out(self, tool: str, arguments: dict[str, Any], timeout: float) -> None:
+        try:
+            self._client.call_tool(tool, arguments, timeout=timeout)
+        except syncmcp.RequestTimeout:
+            return
+        raise AssertionError("the call did not time out")
