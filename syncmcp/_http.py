@@ -121,7 +121,9 @@ class HttpSession:
             raise TimeoutError("there was no time left")
         if not self._recorded:
             exchange.hold(_nothing, sending=True)
-        options: dict[str, Any] = {**self._settings, "timeout": (left, left)}
+        # Somebody else's connection cannot be ended while it is waited for.
+        patience = None if exchange.watched and self._recorded else left
+        options: dict[str, Any] = {**self._settings, "timeout": (left, patience)}
         if self._adapter is None:
             response = session.send(request, allow_redirects=False, **options)
         else:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import ssl
+import zlib
 from typing import TYPE_CHECKING
 
 import requests
 import urllib3.exceptions
 from urllib3.util.ssl_match_hostname import CertificateError
 
+from syncmcp._http_exchange import Cut
 from syncmcp._redaction import redact
 from syncmcp.errors import (
     ConnectFailed,
@@ -24,7 +27,19 @@ if TYPE_CHECKING:
 
     from syncmcp._http_exchange import Exchange
 
-__all__ = ["explain"]
+__all__ = ["WIRE_ERRORS", "explain"]
+
+WIRE_ERRORS = (
+    McpError,
+    Cut,
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,  # among them those of socket and ssl
+    EOFError,
+    zlib.error,
+)
+"""What an exchange may raise when nothing is wrong with this library."""
 
 _URL_ERRORS = (
     requests.exceptions.InvalidURL,
@@ -69,6 +84,8 @@ def _classify(chain: list[BaseException], exchange: Exchange) -> McpError:
     if any(isinstance(one, urllib3.exceptions.ProxyError) for one in chain):
         return ConnectFailed(f"the proxy cannot be used: {text}")
     if any(isinstance(one, _TLS_ERRORS) for one in chain):
+        if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER_FAILURE" in text:
+            return ConnectFailed(f"the server does not speak TLS here (http://?): {text}")
         return ConnectFailed(f"TLS failed (see verify= and cert=): {text}")
     if any(isinstance(one, socket.gaierror) for one in chain):
         return ConnectFailed(f"the host name cannot be resolved (DNS): {text}")

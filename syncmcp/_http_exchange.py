@@ -31,14 +31,16 @@ class Exchange:
         deadline: What bounds every phase of it.
         sent: Whether a byte of the request may have left.
         cut: Whether it was cut.
+        watched: Whether another thread will end it when its deadline has passed.
     """
 
-    __slots__ = ("_before", "_end", "_lock", "_waker", "cut", "deadline", "sent")
+    __slots__ = ("_before", "_end", "_lock", "_waker", "cut", "deadline", "sent", "watched")
 
     def __init__(self, deadline: Deadline) -> None:
         self.deadline = deadline
         self.sent = False
         self.cut = False
+        self.watched = False
         # Guards the flags and what there is to be ended, so that a cut never hits a connection
         # that has gone back to the pool and carries somebody else's request.
         self._lock = threading.Lock()

@@ -246,9 +246,7 @@ def _check_strings(option: str, value: object) -> dict[str, str]:
         if not isinstance(name, str):
             raise UsageError(f"{option}: the name {name!r} must be a str, not {_kind(name)}")
         if not isinstance(content, str):
-            raise UsageError(
-                f"{option}: the value of {name!r} must be a str, not {_kind(content)}"
-            )
+            raise UsageError(f"{option}: the value of {name!r} must be a str, not {_kind(content)}")
     return dict(value)
 
 

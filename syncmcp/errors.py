@@ -33,6 +33,7 @@ condition never borrows a JSON-RPC code. All can be pickled and keep their facts
 from __future__ import annotations
 
 import concurrent.futures
+import signal
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -185,11 +186,21 @@ class TransportError(McpError):
     def _details(self) -> list[str]:
         details = []
         if self.exit_code is not None:
-            details.append(f"exit code {self.exit_code}")
+            details.append(_ending(self.exit_code))
         details.append(_DELIVERY_TEXT[self.delivery])
         if self.stderr_tail:
             details.append(f"stderr ended with: {self.stderr_tail}")
         return details
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        name = f" ({signal.Signals(-exit_code).name})"
+    except ValueError:  # a real-time signal, or one of another system
+        name = ""
+    return f"killed by signal {-exit_code}{name}"
 
 
 class ConnectFailed(TransportError):

@@ -2,7 +2,8 @@
 
 `Server` speaks every revision over stdio (`Server.run_stdio`, `python -m syncmcp.testing`), in
 memory (`Server.connect`) and over HTTP (`HttpEndpoint`, `wsgi_app`, `serve_http`).
-`ScriptedPeer` and its relatives play a written part, faults included. Neither shares code with
+`ScriptedPeer` and its relatives play a part written with the steps of the module `script`, faults
+included. Neither shares code with
 the client, so that each is a second opinion on the other.
 """
 
@@ -12,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from syncmcp.testing import script
     from syncmcp.testing.context import ToolContext
     from syncmcp.testing.demo import demo_server
     from syncmcp.testing.http import HttpEndpoint, HttpReply
@@ -56,12 +58,15 @@ __all__ = [
     "ToolContext",
     "Transcript",
     "demo_server",
+    "script",
     "serve_http",
     "wsgi_app",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "script":
+        return import_module(f"{__name__}.script")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+__all__ = [
+    "ID",
+    "PROGRESS_TOKEN",
+    "Script",
+    "Step",
+    "accept",
+    "chunk",
+    "comment",
+    "cut",
+    "delay",
+    "drip",
+    "end",
+    "error",
+    "event",
+    "expect",
+    "garbage",
+    "gate",
+    "handshake",
+    "head",
+    "ignore_eof",
+    "ignore_sigterm",
+    "message",
+    "notify",
+    "part",
+    "progress",
+    "raw",
+    "repeat",
+    "reply",
+    "request",
+    "silence",
+    "spawn_grandchild",
+    "stderr",
+    "stop_reading",
+]
+
 Step = dict[str, Any]
 Script = Sequence[Step]
 

@@ -144,7 +144,12 @@ class _Listener(ThreadingHTTPServer):
         with self._lock:
             self.accepted += 1
             self._open[request] = thread
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is ending and starts no thread any more
+            with self._lock:
+                del self._open[request]
+            self.shutdown_request(request)
 
     def _run(self, request: socket.socket, client_address: Any) -> None:
         try:

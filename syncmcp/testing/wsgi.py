@@ -22,8 +22,12 @@ def wsgi_app(endpoint: HttpEndpoint) -> WsgiApp:
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         reply = _handle(endpoint, environ)
         headers = list(reply.headers.items())
-        if not isinstance(reply.body, EventBody) and reply.status != HTTPStatus.NO_CONTENT:
-            headers.append(("content-length", str(len(reply.body))))
+        if reply.status != HTTPStatus.NO_CONTENT:
+            # Strict servers want to know the type of an empty body, too.
+            if "content-type" not in reply.headers:
+                headers.append(("content-type", "text/plain"))
+            if not isinstance(reply.body, EventBody):
+                headers.append(("content-length", str(len(reply.body))))
         phrase = HTTPStatus(reply.status).phrase
         start_response(f"{reply.status} {phrase}", headers)
         # PEP 3333: the server calls `close()` of the body, whatever happened.

@@ -37,6 +37,7 @@ class EventStream:
     Attributes:
         last_id: The id to resume from: that of the last complete event that had one, which an
             empty `id` takes back; `None` when there is none.
+        empty: Whether not a single byte has come, on any of the connections.
         retry: The seconds that the server wants a client to wait before it reconnects, or `None`.
     """
 
@@ -49,6 +50,7 @@ class EventStream:
         """
         self.last_id: str | None = None
         self.retry: float | None = None
+        self.empty = True
         self._limit = limit
         self._option = option
         self._first_line = True
@@ -80,6 +82,7 @@ class EventStream:
         Raises:
             LimitExceeded: An event is longer than the limit.
         """
+        self.empty = self.empty and not chunk
         if self._after_cr and chunk:
             self._after_cr = False
             if chunk.startswith(b"\n"):

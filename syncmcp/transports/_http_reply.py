@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["content_type", "is_message", "redirect", "refusal", "session_id", "wrong_type"]
 
-_EXCERPT = 500
+_EXCERPT = 200
+
+# So much of a body, in bytes, is looked at for something worth showing.
+_SEARCHED = 4096
+
+_TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
+
+_PATH_HINT = "; is the path right? (often it is /mcp)"
 
 # Request headers whose values are no secrets.
 _PUBLIC = frozenset(("accept", "accept-encoding", "content-length", "content-type", "user-agent"))
@@ -83,9 +90,14 @@ def refusal(
             status=status,
             body=excerpt,
         )
-    reason = f" {response.reason[:80]}" if response.reason else ""
+    text = f"the server answered {(response.reason or 'with an error status')[:80]}"
+    if status in (404, 405):
+        text += _PATH_HINT
+    wait = response.headers.get("Retry-After")
+    if wait is not None:
+        text += f"; it wants no other try for now (Retry-After: {wait[:40]})"
     return HttpError(
-        f"the server answered with HTTP {status}{reason}",
+        text,
         status=status,
         body=excerpt,
         delivery="unknown" if status >= 500 else "refused",
@@ -95,8 +107,9 @@ def refusal(
 def wrong_type(response: requests.Response, sent: Mapping[str, Any], body: bytes) -> HttpError:
     """The error for a success whose body is neither JSON nor an event stream."""
     kind = content_type(response)
+    hint = _PATH_HINT if kind == "text/html" else ""
     return HttpError(
-        f"the server answered with the content type {kind[:80]!r} instead of JSON or events",
+        f"the server answered with the content type {kind[:80]!r} instead of JSON or events{hint}",
         status=response.status_code,
         body=_excerpt(body, sent),
         delivery="unknown",
@@ -143,8 +156,9 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _excerpt(body: bytes, sent: Mapping[str, Any]) -> str:
-    text = body[: 8 * _EXCERPT].decode("utf-8", "replace")
-    return redact(text, _secrets(sent))[:_EXCERPT]
+    text = redact(body[:_SEARCHED].decode("utf-8", "replace"), _secrets(sent))
+    title = _TITLE.search(text)
+    return " ".join((title[1] if title else text).split())[:_EXCERPT]
 
 
 def _secrets(sent: Mapping[str, Any]) -> Iterable[str]:

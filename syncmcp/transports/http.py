@@ -7,6 +7,7 @@ A request's whole exchange runs on the thread that sends it. Spec: basic/transpo
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ import urllib3.exceptions
 from requests.structures import CaseInsensitiveDict
 
 from syncmcp._http import HttpSession, body_of, finish
-from syncmcp._http_errors import explain
+from syncmcp._http_errors import WIRE_ERRORS, explain
 from syncmcp._http_exchange import Cut, Exchange
+from syncmcp._http_headers import check_headers
 from syncmcp._redaction import redact
-from syncmcp._threads import Deadline, Workers, timer
+from syncmcp._threads import Deadline, TimerEntry, Workers, timer
 from syncmcp.errors import (
     AuthError,
     ClosedError,
@@ -32,6 +34,7 @@ from syncmcp.errors import (
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._events import EventStream
 from syncmcp.transports._reconnecting import Attempts
+from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +69,10 @@ _ERROR_BODY = 1024 * 1024
 # Ending a session is a courtesy: it may delay `close` by this many seconds.
 _DELETE_SECONDS = 0.5
 
+# A request's exchange that outlives its deadline by so many seconds is ended here. Before that its
+# caller withdraws it, which also tells the server.
+_OVERDUE = 0.25
+
 _POSTING_THREADS = 4
 _STREAMS = 4
 
@@ -90,6 +97,9 @@ class HttpTransport:
         # Guards the fields below. Held for a few assignments, never during I/O.
         self._lock = threading.Lock()
         self._running: set[Exchange] = set()
+        # The one appointment with the timer for all requests, and when it is.
+        self._appointment: TimerEntry | None = None
+        self._next_look = math.inf
         self._listening: Exchange | None = None
         self._closed = False
         self._stateful = False
@@ -174,6 +184,10 @@ class HttpTransport:
             self._running.discard(exchange)
         return "unknown" if exchange.end() else "not_sent"
 
+    def describe(self) -> str:
+        """See `Transport`. What an HTTP server says, it says in its answers."""
+        return ""
+
     def close(self, deadline: Deadline) -> None:
         """End every exchange and the session, close the connections.
 
@@ -183,6 +197,8 @@ class HttpTransport:
             if self._closed:
                 return
             self._closed = True
+            if self._appointment is not None:
+                self._appointment.cancel()
             running = list(self._running)
             if self._listening is not None:
                 running.append(self._listening)
@@ -207,6 +223,8 @@ class HttpTransport:
                 raise ClosedError("the client is closed")
             out.state = exchange
             self._running.add(exchange)
+            if out.id is not None:
+                self._watch(exchange)
         try:
             with exchange:
                 self._exchange(out, exchange)
@@ -217,12 +235,47 @@ class HttpTransport:
                 found = explain(error, exchange)
                 raise found from found.__cause__
             if exchange in self._running:  # else it was withdrawn, and nobody wants to know
+                if not self._closed:
+                    raise explain(TimeoutError("it was ended by the clock"), exchange) from None
                 raise ClosedError(
                     "the client was closed", delivery="unknown" if exchange.sent else "not_sent"
                 ) from None
         finally:
             with self._lock:
                 self._running.discard(exchange)
+
+    def _watch(self, exchange: Exchange) -> None:
+        """Have `exchange` end with its deadline; called with the lock held.
+
+        The socket's own timeout would take two waits for each of its operations, and beside a
+        thread that computes each wait is a turn lost.
+        """
+        exchange.watched = True
+        if exchange.deadline.at is not None:
+            self._look_at(exchange.deadline.at + _OVERDUE)
+
+    def _look_at(self, when: float) -> None:
+        if when < self._next_look and not self._closed:
+            if self._appointment is not None:
+                self._appointment.cancel()
+            self._next_look = when
+            self._appointment = timer.at(when, self._look)
+
+    def _look(self) -> None:
+        """On the timer thread: end what should have ended."""
+        with self._lock:
+            self._next_look = math.inf
+            watched = [exchange for exchange in self._running if exchange.watched]
+            late = [exchange for exchange in watched if exchange.deadline.expired]
+            ends = [
+                exchange.deadline.at
+                for exchange in watched
+                if exchange not in late and exchange.deadline.at is not None
+            ]
+            if ends:
+                self._look_at(min(ends) + _OVERDUE)
+        for exchange in late:
+            exchange.end()
 
     def _exchange(self, out: Outgoing, exchange: Exchange) -> None:
         initialize = out.method == "initialize"
@@ -306,10 +359,12 @@ class HttpTransport:
                 given = given()
             except Exception as error:
                 raise UsageError(f"the headers function failed: {type(error).__name__}") from error
+            check_headers(given, "what the headers function returned")
         for name, value in (given or {}).items():
             key = name.lower()
             if key not in _RESERVED and not key.startswith("mcp-"):
                 headers[name] = value
+        check_headers(extra, "headers")
         headers.update(extra)
         if adopted:
             headers.update(self._adopted)
@@ -348,6 +403,8 @@ class HttpTransport:
         try:
             if self._follow(out, exchange, response, events, attempts):
                 return
+            if events.empty:
+                lost = ProtocolError("the server answered the request with an empty event stream")
         except Exception as error:
             lost = self._broken(error, exchange)
         # Resuming belongs to the stateful era, and so does `initialize`, whose answer opens it.
@@ -436,6 +493,8 @@ class HttpTransport:
                     exchange.sleep(pause)
         except Cut:
             return
+        except Exception as error:
+            self._receiver.lost(reader_failed(self.label, error))
 
     def _listen_once(self, exchange: Exchange, events: EventStream, attempts: Attempts) -> bool:
         """Open the stream and read it to its end. Returns whether to open it again."""
@@ -453,7 +512,7 @@ class HttpTransport:
                         self._receiver.receive(data)
             finally:
                 finish(exchange, response)
-        except Exception as error:
+        except WIRE_ERRORS as error:
             if exchange.cut:
                 raise Cut from None
             found = error if isinstance(error, McpError) else explain(error, exchange)
