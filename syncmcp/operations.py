@@ -270,8 +270,9 @@ def _any_request(method: str, params: Mapping[str, Any] | None, result: Any) -> 
     if not isinstance(result, type) or not (result is dict or hasattr(result, "model_validate")):
         raise UsageError(f"result is dict or a pydantic model, not {result!r}")
     _check_mapping(params, "params")
+    model: Any = result
     raw = yield from exchange(method, None if params is None else dict(params))
-    return raw if result is dict else _validate(result, raw, method)
+    return raw if model is dict else _validate(model, raw, method)
 
 
 class Operations(OperationHost, Protocol):
