@@ -114,7 +114,9 @@ floors: ## the tests without peers on Python 3.10 with the lowest versions pypro
 
 .PHONY: floors-here
 floors-here: $(VENV)/.floors
-	@$(STAGE) "tests on the lowest versions" $(BIN)/pytest -m "not peer and not stress and not bench" $(ARGS)
+	@# The official SDK wants newer versions than these, and the type checkers run elsewhere.
+	@$(STAGE) "tests on the lowest versions" $(BIN)/pytest -m "not peer and not stress and not bench" \
+		--ignore=tests/testing/test_official_client.py --ignore=tests/test_typing.py $(ARGS)
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 	@test -x $(BIN)/python || $(STAGE) "virtual environment $(VENV) with Python $(PYTHON_VERSION)" $(PYTHON) -m venv $(VENV)

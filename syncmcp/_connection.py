@@ -59,7 +59,8 @@ class Connection:
         transport: Transport,
         client: Client,
         handlers: Handlers,
-        workers: Workers,
+        callback_workers: Workers,
+        handler_workers: Workers,
         *,
         first_id: int,
         max_in_flight: int,
@@ -69,15 +70,16 @@ class Connection:
         self._handlers = handlers
         # Guards the peer's tables, the outcomes of calls and the reason of death. Held for table
         # updates only: no I/O, no user code and no settling of a future happens under it.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._peer: Peer[Call, CancelToken] = Peer(first_id, max_in_flight)
         self._dead: McpError | None = None
+        self._draining = False
         self._ended = threading.Event()
         self._emptied: threading.Event | None = None
         self._dialect: Dialect | None = None
         self._unsupported: Mapping[str, str] = {}
         self._generation = _threads.generation
-        self._notices = Notices(self.label, handlers, workers)
+        self._notices = Notices(self.label, handlers, callback_workers)
         self._questions = Questions(
             self.label,
             self._peer,
@@ -85,7 +87,7 @@ class Connection:
             # An open client that nobody holds any more must be found by the collector.
             weakref.ref(client),
             handlers,
-            workers,
+            handler_workers,
             self._post_frame,
         )
         # Answered, but their callbacks have not come to an end.
@@ -146,8 +148,9 @@ class Connection:
         return self._dialect
 
     def drain(self, deadline: Deadline) -> None:
-        """Wait, at most until `deadline`, for the calls in flight to end."""
+        """Take no new calls, and wait, at most until `deadline`, for those in flight to end."""
         with self._lock:
+            self._draining = True
             if not len(self._peer):
                 return
             self._emptied = threading.Event()
@@ -169,6 +172,7 @@ class Connection:
                 call.outcome = told(error, call.method, "unknown")
             if self._appointment is not None and not self._finishing:
                 self._appointment.cancel()
+                self._next_look = math.inf
             if self._emptied is not None:
                 self._emptied.set()
         self._ended.set()
@@ -231,8 +235,14 @@ class Connection:
         if dialect is None:
             dialect = self.check(method)
         options = call.options
-        if options.cancel is not None:
-            options.cancel.raise_if_cancelled()
+        if options.cancel is not None and options.cancel.cancelled:
+            raise RequestCancelled(
+                "cancelled",
+                reason=options.cancel.reason,
+                server=self.label,
+                method=method,
+                delivery="not_sent",
+            )
         if call.deadline.expired:
             raise RequestTimeout(
                 "no time is left to send it",
@@ -244,6 +254,8 @@ class Connection:
         with self._lock:
             if self._dead is not None:
                 raise fresh(self._dead, method=method, delivery="not_sent")
+            if self._draining:
+                raise ClosedError("the client is closing", server=self.label, method=method)
             call.turn = self._peer.register(call)
         try:
             params = dialect.params(
@@ -259,7 +271,8 @@ class Connection:
         out = Outgoing(body, method, call.id, headers, call.deadline)
         with self._lock:
             call.out = out
-            may_send = call.turn
+            # Whoever took the call before now told its owner that it was not sent.
+            may_send = call.turn and self._peer.get(call.id) is call
         self._watch(call)
         if may_send and not call.released:
             self._send(out)
@@ -303,7 +316,7 @@ class Connection:
 
         Most calls have the same limits, so that a later one needs no appointment of its own.
         """
-        if when < self._next_look and self._dead is None:
+        if when < self._next_look and (self._dead is None or self._finishing):
             if self._appointment is not None:
                 self._appointment.cancel()
             self._next_look = when

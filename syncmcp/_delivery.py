@@ -37,7 +37,7 @@ class Delivery:
         self._workers = workers
         self._context = context
         # Guards what follows. Never held while a callback runs.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._items: deque[Item] = deque()
         self._last: Callable[[], None] | None = None
         self._dropped = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ class Notices:
         self._workers = workers
         # Everything that belongs to no call in particular.
         self._news = Delivery(workers, copy_context())
+        # Guards the making of a call's delivery: over HTTP, two streams may tell of one call.
+        self._making = threading.RLock()
 
     def take(self, method: str, params: dict[str, Any], call: Call | None) -> None:
         """Deliver a notification that belongs to `call`, or to none that is known."""
@@ -73,8 +76,9 @@ class Notices:
     ) -> None:
         delivery = self._news
         if call is not None:
-            if call.delivery is None:
-                call.delivery = Delivery(self._workers, call.options.context)
+            with self._making:
+                if call.delivery is None:
+                    call.delivery = Delivery(self._workers, call.options.context)
             delivery = call.delivery
         delivery.push(callback, *args, is_progress=is_progress)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syncmcp.connection")
 
 # Questions of a server that may wait for an answer at one time.
-_MAX_QUESTIONS = 64
+MAX_QUESTIONS = 64
 
 
 class Questions:
@@ -43,7 +43,7 @@ class Questions:
         self,
         label: str,
         peer: Peer[Call, CancelToken],
-        lock: threading.Lock,
+        lock: AbstractContextManager[object],
         client: weakref.ref[Client],
         handlers: Handlers,
         workers: Workers,
@@ -82,7 +82,7 @@ class Questions:
     def _hand_over(self, request: jsonrpc.Request) -> None:
         token = CancelToken()
         with self._lock:
-            full = self._peer.open_questions >= _MAX_QUESTIONS
+            full = self._peer.open_questions >= MAX_QUESTIONS
             known = full or not self._peer.receive(request.id, token)
         if full:
             self._refuse(request.id, jsonrpc.INTERNAL_ERROR, "too many requests")

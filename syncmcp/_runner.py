@@ -10,6 +10,7 @@ from syncmcp._call import Call
 from syncmcp._connection import Connection
 from syncmcp._options import Options
 from syncmcp._protocol.steps import Reply, Send, Steps
+from syncmcp._questions import MAX_QUESTIONS
 from syncmcp._threads import Deadline, Workers, timer
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import ConnectionLost, McpError, NotSupported, RequestCancelled, RequestTimeout
@@ -42,11 +43,19 @@ class Host(Protocol):
         ...
 
 
+# Callbacks that may be stuck before others have to wait for them.
+_CALLBACKS = 1024
+
+
 class Pools:
     """The threads of one client: for callbacks, for exchanges, and one that resumes futures."""
 
     def __init__(self, label: str, max_in_flight: int) -> None:
-        self.workers = Workers(f"syncmcp-worker[{label}]", max_in_flight + 8)
+        # Callbacks: one that blocks keeps its thread, and no other callback waits for it. The bound
+        # is only there to end a program that never lets one go.
+        self.workers = Workers(f"syncmcp-worker[{label}]", max(_CALLBACKS, 4 * max_in_flight))
+        # Each question that is let in has a thread at once, and one to be told of its withdrawal.
+        self.handlers = Workers(f"syncmcp-handler[{label}]", 2 * MAX_QUESTIONS)
         self.exchanges = Workers(f"syncmcp-exchange[{label}]", max_in_flight)
         # One thread: it continues futures whose steps run code of the caller's.
         self.resumer = Workers(f"syncmcp-resume[{label}]", 1)
@@ -59,6 +68,7 @@ class Pools:
         """
         self.closed = True
         self.workers.close()
+        self.handlers.close()
         self.exchanges.close()
         self.resumer.close()
 
@@ -282,7 +292,11 @@ class _Run(Generic[R]):
 
     def start(self, send: Send, connection: Connection) -> None:
         self._future._withdraw = self._withdraw
-        self._request(send, connection)
+        try:
+            self._request(send, connection)
+        except BaseException:  # Ctrl-C, mostly: nobody will ever hold this future
+            self._withdraw()
+            raise
 
     def _request(self, send: Send, connection: Connection) -> None:
         call = Call(send.method, self._options, self._deadline, self._done, self._future._report)
@@ -308,19 +322,26 @@ class _Run(Generic[R]):
         than to wake another thread. Code of the caller's must not run here.
         """
         if self._foreign:
-            self._host._pools.resumer.run(partial(self._resume, call))
+            self._host._pools.resumer.run(partial(self._settling, self._resume, call))
         else:
-            self._resume(call)
+            self._settling(self._resume, call)
 
-    def _resume(self, call: Call) -> None:
+    def _settling(self, step: Callable[[Call], None], call: Call) -> None:
+        """Take a step; whatever it raises ends the future, and not the thread that it is on."""
         if self._future.done():
             return
+        try:
+            step(call)
+        except BaseException as failure:
+            self._future._settle(None, failure)
+
+    def _resume(self, call: Call) -> None:
         error = call.outcome if isinstance(call.outcome, McpError) else None
         unsent = isinstance(error, ConnectionLost) and error.delivery == "not_sent"
         if error is not None and unsent and not self._repeated:
             # Perhaps a server has to be started, which takes a while.
             self._repeated = True
-            self._host._pools.workers.run(partial(self._repeat, error, call))
+            self._host._pools.workers.run(partial(self._settling, self._repeat, call))
         else:
             self._advance(call, error)
 
@@ -332,13 +353,12 @@ class _Run(Generic[R]):
             send = _next_send(self._steps, reply, error)
         except StopIteration as stop:
             self._future._settle(stop.value, None)
-        except BaseException as failure:
-            self._future._settle(None, failure)
         else:
             self._request(send, connection)
 
-    def _repeat(self, error: McpError, call: Call) -> None:
+    def _repeat(self, call: Call) -> None:
         """On a pool thread: send the request again if it never left and the server has died."""
+        error = call.outcome
         assert self._send is not None
         assert self._connection is not None
         if not _may_repeat(error, self._connection):

@@ -2,6 +2,11 @@
 
 `concurrent.futures.ThreadPoolExecutor` is not used anywhere: the interpreter joins its workers at
 exit, so one callback stuck at a prompt would keep the whole program from ending.
+
+Locks on the way of a cancel or a close are reentrant, here and everywhere: a signal handler or a
+finalizer of the program's may do either, in a thread that holds them at that moment. And they are
+entered as they are, never through a `Condition`: that is Python code, and Ctrl-C at its first line
+would leave the lock taken for ever.
 """
 
 from __future__ import annotations
@@ -89,29 +94,33 @@ class Timer:
     def __init__(self, name: str = "syncmcp-timer") -> None:
         self._name = name
         # Guards everything below. Held for heap operations only.
-        self._changed = threading.Condition(threading.Lock())
-        self._heap: list[TimerEntry] = []
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        # Tuples are compared without running Python code, in whose midst a signal might come.
+        self._heap: list[tuple[float, int, TimerEntry]] = []
         self._cancelled = 0
         self._thread: threading.Thread | None = None
         self._order = itertools.count()
 
     def start(self) -> None:
         """Make sure the thread runs (starting one at interpreter exit is impossible)."""
-        with self._changed:
+        with self._lock:
             self._start()
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread  # not before: where it cannot be started, the next one tries
 
     def at(self, when: float, action: Callable[[], object]) -> TimerEntry:
         """Run `action` once `time.monotonic()` has reached `when`; the entry can be cancelled."""
-        entry = TimerEntry(self, when, next(self._order), action)
-        with self._changed:
+        entry = TimerEntry(self, when, action)
+        item = (when, next(self._order), entry)
+        with self._lock:
             self._start()
-            heapq.heappush(self._heap, entry)
-            if self._heap[0] is entry:
+            heapq.heappush(self._heap, item)
+            if self._heap[0] is item:
                 self._changed.notify()
         return entry
 
@@ -120,7 +129,7 @@ class Timer:
         return self.at(monotonic() + seconds, action)
 
     def _forget(self, entry: TimerEntry) -> None:
-        with self._changed:
+        with self._lock:
             if entry.action is None:
                 return
             entry.action = None
@@ -128,7 +137,7 @@ class Timer:
             # Calls end long before their deadlines: without this the heap would hold every call of
             # the last minutes. Halving keeps the cost of a removal constant on average.
             if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
-                self._heap = [kept for kept in self._heap if kept.action is not None]
+                self._heap = [kept for kept in self._heap if kept[2].action is not None]
                 heapq.heapify(self._heap)
                 self._cancelled = 0
 
@@ -142,37 +151,32 @@ class Timer:
             del action
 
     def _next(self) -> Callable[[], object]:
-        with self._changed:
+        with self._lock:
             while True:
-                while self._heap and self._heap[0].action is None:
-                    heapq.heappop(self._heap)
-                    self._cancelled -= 1
+                now = monotonic()
                 if not self._heap:
                     self._changed.wait()
                     continue
-                wait = self._heap[0].when - monotonic()
-                if wait > 0:
-                    self._changed.wait(min(wait, threading.TIMEOUT_MAX))
+                when, _, entry = self._heap[0]
+                if entry.action is not None and when > now:
+                    self._changed.wait(min(when - now, threading.TIMEOUT_MAX))
                     continue
-                entry = heapq.heappop(self._heap)
+                heapq.heappop(self._heap)
                 action, entry.action = entry.action, None
                 if action is not None:
                     return action
+                self._cancelled -= 1
 
 
 class TimerEntry:
     """One appointment of a `Timer`."""
 
-    __slots__ = ("_timer", "action", "order", "when")
+    __slots__ = ("_timer", "action", "when")
 
-    def __init__(self, timer: Timer, when: float, order: int, action: Callable[[], object]) -> None:
+    def __init__(self, timer: Timer, when: float, action: Callable[[], object]) -> None:
         self._timer = timer
         self.when = when
-        self.order = order
         self.action: Callable[[], object] | None = action
-
-    def __lt__(self, other: TimerEntry) -> bool:
-        return (self.when, self.order) < (other.when, other.order)
 
     def cancel(self) -> None:
         """Make sure that the action will not start any more; harmless when it has run."""
@@ -189,7 +193,7 @@ class Workers:
         self._name = name
         self._limit = limit
         # Guards the counters and the two queues' bookkeeping. Never held while a job runs.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._waiting: deque[Callable[[], object]] = deque()
         self._idle = 0
@@ -220,6 +224,12 @@ class Workers:
         except RuntimeError:
             with self._lock:
                 self._threads -= 1
+                # Jobs that came meanwhile counted on this thread, and perhaps on no other.
+                stranded = [] if self._threads else list(self._waiting)
+                for _ in stranded:
+                    self._waiting.popleft()
+            for waiting in stranded:
+                self.run(waiting)
             raise
 
     def run(self, job: Callable[[], object]) -> None:
@@ -292,7 +302,7 @@ class Lane:
     def __init__(self, workers: Workers, *, held: bool = False) -> None:
         self._workers = workers
         # Guards the queue and the flag: exactly one thread drains the lane.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._jobs: deque[Callable[[], object]] = deque()
         self._running = held
 
@@ -337,17 +347,16 @@ class Reaper:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
         # Guards the start of the thread.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Make sure the thread runs (a finalizer could not start it)."""
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="syncmcp-reaper", daemon=True
-                )
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="syncmcp-reaper", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def put(self, job: Callable[[], object]) -> None:
         """Run `job` on the thread. Takes no lock of ours."""

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 
-from syncmcp._threads import Workers, timer
+from syncmcp._threads import Workers, reaper, timer
 from syncmcp.errors import RequestCancelled
 
 __all__ = ["CancelToken"]
@@ -38,7 +38,7 @@ class CancelToken:
     def __init__(self, *links: CancelToken | threading.Event) -> None:
         self._event = threading.Event()
         # Guards the reason and the two registries. Never held while a callback runs.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._reason: str | None = None
         self._internal: dict[int, Callable[[], None]] = {}
         self._callbacks: dict[int, Callable[[], None]] = {}
@@ -54,13 +54,15 @@ class CancelToken:
     def after(cls, seconds: float, reason: str | None = None) -> CancelToken:
         """A token that cancels itself after `seconds` seconds."""
         token = cls()
-        alive = weakref.ref(token)
+        reaper.start()
+        # A token that nobody holds any more needs no clock. (A finalizer may only ask for that.)
+        alive = weakref.ref(token, lambda _: reaper.put(entry.cancel))
 
         def expire() -> None:
             if (token := alive()) is not None:
                 token._cancel(reason or f"{seconds:g} s have passed", on_clock=True)
 
-        timer.after(seconds, expire)
+        entry = timer.after(seconds, expire)
         return token
 
     def child(self) -> CancelToken:

@@ -167,7 +167,8 @@ class Client(Operations):
         self._handlers = Handlers(on_log, on_progress, on_notification)
         self._generation = _threads.generation
         # Guards everything below it; held for changes only, never while something opens or closes.
-        self._state = threading.Condition(threading.Lock())
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._wanted = lazy
         self._opening: Connection | None = None
         self._busy = False
@@ -193,7 +194,7 @@ class Client(Operations):
             McpError: What else can go wrong with the first requests.
         """
         self._check_process()
-        with self._state:
+        with self._lock:
             self._wanted = True
         self._link(Deadline(self._open_timeout))
         return self
@@ -213,13 +214,14 @@ class Client(Operations):
             return  # the connection belongs to the parent process, which goes on using it
         limit = self._close_timeout if timeout is None else seconds(timeout, "timeout")
         deadline = Deadline(limit)
-        with self._state:
+        with self._lock:
             self._wanted = False
             connections = [self._opening, self._connection]
+            # An opening that goes on all the same finds that it is nobody's any more.
+            self._opening = self._connection = self._negotiated = None
             pools = self._pools_now
-            self._connection = self._negotiated = None
             finalizer, self._finalizer = self._finalizer, None
-            self._state.notify_all()
+            self._changed.notify_all()
         if finalizer is not None:
             finalizer.detach()
         for connection in connections:
@@ -371,7 +373,7 @@ class Client(Operations):
     def _pools(self) -> Pools:
         pools = self._pools_now
         if pools is None or pools.closed:
-            with self._state:
+            with self._lock:
                 pools = self._pools_now
                 # A closed client keeps its own for calls that are about to learn of it.
                 if pools is None or (pools.closed and self._wanted):
@@ -392,31 +394,35 @@ class Client(Operations):
         if connection is not None and connection.dead is None:
             return connection
         self._check_process()
-        with self._state:
-            while self._wanted and self._busy:
-                if not self._state.wait(deadline.remaining()):
-                    raise RequestTimeout(
-                        "the connection was not open in time",
-                        kind="open",
-                        seconds=deadline.seconds,
-                        server=self._label,
-                        delivery="not_sent",
-                    )
-            if not self._wanted:
-                raise self._not_open()
-            dead = self._connection
-            if dead is not None and dead.dead is None:
-                return dead
-            self._busy = True
-        try:
+        mine = False
+        try:  # around all of it: Ctrl-C may come at any moment
+            with self._lock:
+                while self._wanted and self._busy:
+                    if not self._changed.wait(deadline.remaining()):
+                        raise RequestTimeout(
+                            "the connection was not open in time",
+                            kind="open",
+                            seconds=deadline.seconds,
+                            server=self._label,
+                            delivery="not_sent",
+                        )
+                if not self._wanted:
+                    raise self._not_open()
+                dead = self._connection
+                if dead is not None and dead.dead is None:
+                    return dead
+                self._busy = mine = True
             if dead is not None:
                 self._bury(dead, deadline)
             return self._open(deadline.sooner(self._open_timeout))
         finally:
-            with self._state:
-                self._busy = False
-                self._opening = None
-                self._state.notify_all()
+            if mine:
+                with self._lock:
+                    useless, self._opening = self._opening, None
+                    self._busy = False
+                    self._changed.notify_all()
+                if useless is not None:
+                    useless.close(deadline.sooner(self._close_timeout))
 
     def _bury(self, dead: Connection, deadline: Deadline) -> None:
         """Clear away a connection that died, and wait a little before the next one."""
@@ -425,9 +431,9 @@ class Client(Operations):
         self._next_id = dead.next_id
         dead.close(deadline.sooner(self._close_timeout))
         pause = deadline.sooner(self._restarts.next())
-        with self._state:
+        with self._lock:
             while self._wanted and not pause.expired:
-                self._state.wait(pause.remaining())
+                self._changed.wait(pause.remaining())
 
     def _open(self, deadline: Deadline) -> Connection:
         """Open a connection. One thread at a time."""
@@ -438,9 +444,10 @@ class Client(Operations):
             self._connect, self._mode, self._hello(), self._known, deadline, self._probe_timeout
         )
         connection.log_level = self._log_level
-        with self._state:
-            wanted = self._wanted  # or closed by another thread meanwhile
+        with self._lock:
+            wanted = self._opening is connection  # or closed by another thread meanwhile
             if wanted:
+                self._opening = None
                 self._connection = connection
                 self._negotiated = negotiated
                 self._known = negotiated.dialect.revision
@@ -454,7 +461,6 @@ class Client(Operations):
             connection.close(deadline.sooner(self._close_timeout))
             raise self._not_open()
         self._restarts.opened()
-        _open_connections.add(connection)
         return connection
 
     def _connect(self) -> Connection:
@@ -463,13 +469,16 @@ class Client(Operations):
             self,
             self._handlers,
             self._pools.workers,
+            self._pools.handlers,
             first_id=self._next_id,
             max_in_flight=self._max_in_flight,
         )
-        with self._state:
-            self._opening = connection  # where `close` finds it
+        with self._lock:
             if not self._wanted:
                 raise self._not_open()
+            self._opening = connection  # where `close` finds it
+        with _registry:
+            _open_connections.add(connection)
         return connection
 
     def _transport(self) -> Transport:
@@ -543,14 +552,17 @@ class _Backoff:
 _LONG_LIFE = 30.0
 _LONGEST_PAUSE = 10.0
 
-# What is open in this process, for the end of it.
+# What is open in this process, for the end of it; an opening may be under way even then.
 _open_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+_registry = threading.RLock()
 
 
 def _close_all() -> None:
     """At exit: no server outlives the program that started it, not one that ignores us either."""
     deadline = Deadline(_EXIT_SECONDS)
-    for connection in list(_open_connections):
+    with _registry:
+        connections = list(_open_connections)
+    for connection in connections:
         try:
             connection.close(deadline)
         except Exception:  # the others must end all the same

@@ -212,14 +212,15 @@ def _is_seconds(value: object) -> bool:
     )
 
 
-def _stderr(value: Stderr) -> Stderr:
+def _stderr(value: Any) -> Stderr:
+    given: Stderr = value
     if callable(value) or value in ("log", "inherit", "devnull"):
-        return value
+        return given
     if isinstance(value, os.PathLike):
         return _path("stderr", value)
     # A slip of the pen in one of the three words must not make a file of that name.
     if isinstance(value, str) and any(mark in value for mark in ("/", "\\", ".")):
-        return value
+        return given
     raise UsageError(
         "stderr is 'log', 'inherit', 'devnull', a function, or the path of a file (a str with a"
         f" separator or a dot in it), not {value!r}"

@@ -44,7 +44,7 @@ class RequestFuture(concurrent.futures.Future[R]):
         super().__init__()
         self._workers = workers
         # Guards what follows: who settles the future, and what is made at its first use.
-        self._once = threading.Lock()
+        self._once = threading.RLock()
         self._claimed = False
         self._finished = False
         self._withdrawn = False
@@ -66,8 +66,9 @@ class RequestFuture(concurrent.futures.Future[R]):
         # Without this, `concurrent.futures.wait` would wait for a cancelled future for ever.
         self.set_running_or_notify_cancel()
         self._finish()
-        if self._withdraw is not None:
-            self._withdraw()
+        withdraw, self._withdraw = self._withdraw, None
+        if withdraw is not None:
+            withdraw()
         return True
 
     def result(self, timeout: float | None = None) -> R:
@@ -148,6 +149,8 @@ class RequestFuture(concurrent.futures.Future[R]):
             self.set_exception(error)
         else:
             self.set_result(result)  # type: ignore[arg-type]  # None only where R allows it
+        # Whoever keeps the result must not keep the client by it.
+        self._withdraw = None
         self._finish()
 
     def _finish(self) -> None:
@@ -173,23 +176,24 @@ class _Feed:
     """Progress on its way to whoever iterates over it."""
 
     def __init__(self, *, closed: bool) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._items: deque[Progress] = deque(maxlen=BACKLOG)
         self._closed = closed
 
     def put(self, item: Progress) -> None:
-        with self._changed:
+        with self._lock:
             self._items.append(item)
             self._changed.notify()
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
 
     def next(self, timeout: float | None) -> Progress | None:
         deadline = Deadline(timeout)
-        with self._changed:
+        with self._lock:
             while not self._items:
                 if self._closed:
                     return None

@@ -73,7 +73,7 @@ class Handlers:
         self.on_progress = on_progress
         self.on_notification = on_notification
         # Guards the two tables; held for look-ups and changes only.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._requests: dict[str, RequestHandler] = {}
         self._notifications: dict[str, NotificationHandler] = {}
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from types import FrameType
+from typing import Any, Final, Literal, NamedTuple
 
 import pytest
 
@@ -233,3 +235,45 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Go forward."""
         self._ahead += seconds
+
+
+def interrupted(
+    job: Callable[[], object],
+    number: int,
+    action: Callable[[], object],
+    event: Literal["line", "call"] = "line",
+) -> bool:
+    """Run `job`, with `action` in the middle: at the `number`th line or call in the library's code.
+
+    So does a signal handler run, or a finalizer: in a thread that may hold any lock. What raises
+    does it at a call: between a lock's last line and its release no interpreter looks for signals.
+
+    Returns:
+        Whether there were so many.
+    """
+    lines = 0
+
+    def trace(frame: FrameType, what: str, arg: object) -> Any:
+        nonlocal lines
+        path = frame.f_code.co_filename
+        if f"{os.sep}syncmcp{os.sep}" not in path or f"{os.sep}testing{os.sep}" in path:
+            return None
+        if what == event:
+            lines += 1
+            if lines == number:
+                sys.settrace(None)
+                action()
+        return trace
+
+    def run() -> None:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            job()
+        except syncmcp.McpError:
+            pass  # what becomes of the job is not what is looked at
+        finally:
+            sys.settrace(before)
+
+    in_threads(run, patience=PATIENCE)
+    return lines >= number

@@ -15,6 +15,7 @@ import pytest
 
 import syncmcp
 from syncmcp import CancelToken
+from syncmcp._threads import reaper, timer
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
 from tests.stage import (
@@ -25,6 +26,7 @@ from tests.stage import (
     Wire,
     every_wire,
     in_threads,
+    interrupted,
     nervous,
     relayed,
     stateful_wires,
@@ -462,3 +464,32 @@ def test_a_token_ends_calls_that_stand_in_line_and_they_are_never_sent(wire: Wir
         with stage.stats as stats:
             assert stats.requests["tools/call"] == 1
             assert stats.cancels == []
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.pitfall("H11")
+def test_a_signal_handler_may_cancel_a_token_at_any_moment_of_a_call(way: str) -> None:
+    stage = Stage()
+    with Wire("memory", STATEFUL).connect(stage.server) as client:
+        call = client.call_tool if way == "blocking" else client.call_tool.future
+        number = 1
+        while True:
+            token = CancelToken()
+            job = partial(call, "echo", {"text": "x"}, cancel=token)
+            if not interrupted(job, number, token.cancel):
+                break
+            assert token.cancelled
+            number += 2
+        assert number > 50
+        assert client.call_tool("echo", {"text": "y"}).text == "y"
+
+
+def test_the_clock_of_a_token_that_nobody_holds_is_put_away() -> None:
+    before = len(timer._heap)
+    for _ in range(1000):
+        CancelToken.after(3600.0)
+    gc.collect()
+    done = threading.Event()
+    reaper.put(done.set)
+    assert done.wait(PATIENCE)
+    assert len(timer._heap) < before + 200

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import gc
 import threading
+import weakref
+from collections.abc import Iterator, Mapping
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 
 import syncmcp
 from syncmcp.futures import RequestFuture
+from syncmcp.testing import Server
 from tests.stage import (
     PATIENCE,
     STATEFUL,
@@ -366,3 +370,85 @@ def test_a_result_held_up_by_a_callback_comes_out_after_the_close() -> None:
         gate.set()
         concurrent.futures.wait([future], PATIENCE)
         assert future.done()
+
+
+def test_a_result_held_up_by_a_callback_comes_out_in_time_after_the_close() -> None:
+    stage = Stage()
+    inside, gate = threading.Event(), threading.Event()
+
+    def block(*_: object) -> None:
+        inside.set()
+        assert gate.wait(PATIENCE)
+
+    with MEMORY.connect(stage.server) as client:
+        # Its limit comes first, and with it the look at the clocks that must not be the last.
+        client.call_tool.future("echo", {"text": "x"}, timeout=0.2).result(PATIENCE)
+        future = client.call_tool.future("count", {"steps": 1}, on_progress=block, timeout=0.6)
+        assert inside.wait(PATIENCE)
+        client.close()
+        try:
+            assert isinstance(future.exception(PATIENCE / 2), (syncmcp.McpError, type(None)))
+        finally:
+            gate.set()
+
+
+def test_a_future_that_is_done_keeps_no_client() -> None:
+    client: syncmcp.Client | None = syncmcp.connect(Stage().server)
+    assert client is not None
+    future = client.call_tool.future("echo", {"text": "x"})
+    assert future.result(PATIENCE).text == "x"
+    alive = weakref.ref(client)
+    client.close()
+    client = None
+    gc.collect()
+    assert alive() is None
+
+
+class _Fragile(Mapping[str, Any]):
+    """Metadata that can be read by the thread that makes the call, and by no other."""
+
+    def __init__(self) -> None:
+        self._owner = threading.get_ident()
+
+    def __getitem__(self, key: str) -> Any:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        if threading.get_ident() != self._owner:
+            raise ZeroDivisionError
+        return iter(("acme.example/x",))
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_an_error_of_the_callers_in_a_later_request_ends_the_future_and_nothing_else() -> None:
+    server = Server("pages", page_size=1)
+    for name in ("one", "two", "three"):
+        server.add_tool(lambda: "", name=name)
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+        future = client.list_tools.future(meta=_Fragile())
+        assert isinstance(future.exception(PATIENCE), ZeroDivisionError)
+        assert len(client.list_tools().tools) == 3
+
+
+@pytest.mark.requirement("M-01")
+def test_done_callbacks_that_block_hold_up_neither_other_callbacks_nor_calls() -> None:
+    stage = Stage()
+    release = threading.Event()
+    blocked = threading.Semaphore(0)
+
+    def block(_: object) -> None:
+        blocked.release()
+        release.wait(30)
+
+    with syncmcp.connect(stage.server, max_in_flight=1) as client:
+        for key in map(str, range(20)):
+            stage.let_go(key)
+            client.call_tool.future("hold", {"key": key}).add_done_callback(block)
+        for _ in range(20):
+            assert blocked.acquire(timeout=10)
+        heard: list[float] = []
+        client.call_tool("count", {"steps": 3}, on_progress=lambda done, *_: heard.append(done))
+        assert heard == [1, 2, 3]
+        release.set()

@@ -14,18 +14,22 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp import Client, ClosedError, ConnectionLost, HandlerContext, OutcomeUnknown, Stdio
+from syncmcp._options import Options
+from syncmcp._threads import Deadline
 from syncmcp.client import _Backoff
 from syncmcp.testing import Server, ToolContext
 from tests import programs
 from tests.conftest import Footprint, leaks_since
 from tests.programs import CEILING
 from tests.scripts import Scripted, opening
+from tests.stage import interrupted
 
 TARGETS = pytest.mark.parametrize("wire", ["memory", "stdio"])
 
@@ -441,3 +445,61 @@ def test_a_pickled_client_is_an_unopened_one_with_the_same_settings() -> None:
         copy.close()
         with pytest.raises(ClosedError):
             copy.ping()
+
+
+# -- at any moment -------------------------------------------------------------------------------
+
+
+@pytest.mark.pitfall("H11")
+def test_a_signal_handler_or_a_finalizer_may_close_the_client_at_any_moment_of_a_call() -> None:
+    client = Client(in_process())
+    number = 1
+    while True:
+        client.open()
+        if not interrupted(partial(client.call_tool, "pid"), number, client.close):
+            break
+        with pytest.raises(ClosedError):
+            client.call_tool("pid")
+        number += 3
+    assert number > 50
+    client.close()
+
+
+def test_ctrl_c_while_the_client_opens_leaves_it_usable() -> None:
+    client = Client(in_process())
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    number = 1
+    while interrupted(client.open, number, interrupt, "call"):
+        with client:
+            assert client.call_tool("pid", timeout=CEILING).text
+        number += 2
+    assert number > 20
+    client.close()
+
+
+def test_a_connection_that_drains_takes_no_new_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    draining, gate = threading.Event(), threading.Event()
+
+    class Watched(Deadline):
+        def remaining(self) -> float | None:
+            draining.set()
+            return super().remaining()
+
+    server = Server("slow")
+    server.add_tool(lambda: str(gate.wait(CEILING)), name="slow")
+    client = syncmcp.connect(server)
+    connection = client._connection
+    assert connection is not None
+    call = client.call_tool.future("slow")
+    monkeypatch.setattr("syncmcp.client.Deadline", Watched)
+    closer = threading.Thread(target=lambda: client.close(timeout=CEILING, drain=True))
+    closer.start()
+    assert draining.wait(CEILING)
+    with pytest.raises(ClosedError):  # so ends a future that wants its next page
+        connection.request("tools/list", {}, Options(None, None), Deadline(CEILING))
+    gate.set()
+    assert call.result(CEILING).text == "True"
+    closer.join(CEILING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from typing import get_origin
 
 import pytest
 
@@ -30,6 +31,9 @@ def test_every_public_class_and_function_is_documented(name: str) -> None:
     bare = [
         public
         for public, value in values.items()
-        if (inspect.isclass(value) or inspect.isroutine(value)) and not inspect.getdoc(value)
+        # On 3.10 an alias of a generic type passes for a class.
+        if get_origin(value) is None
+        and (inspect.isclass(value) or inspect.isroutine(value))
+        and not inspect.getdoc(value)
     ]
     assert bare == []

@@ -171,20 +171,15 @@ def encode_error(id: Id, code: int, message: str, data: Any = None) -> bytes:
 def _encode(value: dict[str, Any]) -> bytes:
     try:
         frame = pydantic_core.to_json(value, inf_nan_mode="constants")
-        # JSON has no NaN, and the encoder cannot refuse it. Looking for the word costs next to
-        # nothing; only a frame that has it (perhaps inside a string) is read back to make sure.
-        if (b"NaN" in frame or b"Infinity" in frame) and not _is_json(frame):
-            raise UsageError("NaN and Infinity cannot be sent: JSON has no such numbers")
     except (ValueError, RecursionError) as error:
-        if isinstance(error, UsageError):
-            raise
         raise UsageError(f"this cannot be sent as JSON: {error}") from error
+    # JSON has no NaN, and the encoder cannot refuse it. Looking for the word costs next to nothing;
+    # only a frame that has it (perhaps inside a string) is read back to make sure.
+    if b"NaN" in frame or b"Infinity" in frame:
+        try:
+            pydantic_core.from_json(frame, allow_inf_nan=False)
+        except ValueError as error:
+            raise UsageError(
+                "this cannot be sent as JSON, which has no NaN and no Infinity"
+            ) from error
     return frame
-
-
-def _is_json(frame: bytes) -> bool:
-    try:
-        pydantic_core.from_json(frame, allow_inf_nan=False)
-    except ValueError:
-        return False
-    return True

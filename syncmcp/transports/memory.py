@@ -63,7 +63,7 @@ class MemoryTransport:
         self._inbox: SimpleQueue[bytes | None] = SimpleQueue()
         self._outbox: SimpleQueue[Outgoing | None] = SimpleQueue()
         # Guards the fate of frames: withdrawn before the writer came to them, or begun.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closed = False
         self._threads: list[threading.Thread] = []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from requests.auth import HTTPBasicAuth
@@ -127,11 +126,19 @@ def _wait_for_a_full_buffer(original: Function) -> Function:
     return body_of
 
 
-def _watch_no_clock_while_reading(original: Function) -> Function:
-    def body_of(exchange: Any, *args: Any, **named: Any) -> Any:
-        return original(SimpleNamespace(deadline=Deadline(None)), *args, **named)
+class _EachTime(Deadline):
+    """A limit that begins anew with each operation of a socket."""
 
-    return body_of
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__(seconds)
+        self.at = None
+
+    def remaining(self) -> float | None:
+        return self.seconds
+
+
+def _limit_each_read(original: Function) -> Function:
+    return lambda self, deadline: original(self, _EachTime(deadline.seconds))
 
 
 def _ask_netrc(original: Function) -> Function:
@@ -244,10 +251,10 @@ EXCHANGES = (
         ("H1c",),
     ),
     Mutant(
-        "clock-unwatched-while-reading",
-        "a body that drips is read for as long as it drips",
-        "syncmcp._http:body_of",
-        _watch_no_clock_while_reading,
+        "limits-for-each-read",
+        "a limit holds for each read of the socket, not for the exchange",
+        "syncmcp._http_exchange:Exchange.__init__",
+        _limit_each_read,
         ("H5",),
     ),
     Mutant(

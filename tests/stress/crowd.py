@@ -72,12 +72,6 @@ def shuffling_server(seed: int, together: int) -> Server:
         """How many answers went out after that of a later request."""
         return shuffler.overtaken
 
-    @server.tool()
-    def cancels() -> int:
-        """How many calls were given up by their callers."""
-        with server.stats as stats:
-            return stats.cancelled
-
     return server
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import socketserver
@@ -10,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
 
 import pytest
 import requests
@@ -581,3 +584,49 @@ def test_the_endpoint_needs_no_server_at_all() -> None:
     assert isinstance(reply.body, bytes)
     assert reply.headers["mcp-session-id"]
     endpoint.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "status"), [("POST", "202 Accepted"), ("PUT", "405 Method Not Allowed")]
+)
+def test_a_strict_wsgi_server_accepts_an_answer_without_a_body(method: str, status: str) -> None:
+    endpoint = HttpEndpoint(demo_server())
+    message = json.dumps({"jsonrpc": "2.0", "method": "notifications/x"}).encode()
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": method,
+        "CONTENT_TYPE": "application/json",
+        "CONTENT_LENGTH": str(len(message)),
+        "HTTP_ACCEPT": "application/json, text/event-stream",
+        "HTTP_MCP_PROTOCOL_VERSION": MODERN,
+        "QUERY_STRING": "",
+        "wsgi.input": io.BytesIO(message),
+    }
+    setup_testing_defaults(environ)
+    seen: list[str] = []
+
+    def start_response(status: str, headers: Any, error: Any = None) -> Any:
+        seen.append(status)
+
+    answer: Any = validator(wsgi_app(endpoint))(environ, start_response)
+    assert b"".join(answer) == b""
+    answer.close()
+    assert seen == [status]
+    endpoint.close()
+
+
+def test_a_connection_that_gets_no_thread_is_closed_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serve_http(demo_server()) as http:
+        start = threading.Thread.start
+
+        def refuse(self: threading.Thread) -> None:
+            if self.name == "syncmcp-testing-connection":
+                raise RuntimeError("can't create new thread at interpreter shutdown")
+            start(self)
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(requests.ConnectionError):
+            requests.get(http.url, timeout=PATIENCE)
+        assert http.open_connections == 0
+    assert capfd.readouterr().err == ""

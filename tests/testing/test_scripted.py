@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 import queue
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import syncmcp.testing
 from syncmcp.testing import ScriptedPeer
 from syncmcp.testing import script as s
 from syncmcp.testing.player import ScriptError
@@ -124,6 +126,13 @@ def http() -> Iterator[Callable[[ScriptedPeer], Http]]:
             return client
 
         yield connect
+
+
+def test_the_steps_of_a_script_are_public() -> None:
+    assert "script" in syncmcp.testing.__all__
+    assert syncmcp.testing.script is s
+    steps = {name for name, value in vars(s).items() if inspect.isfunction(value)}
+    assert steps == set(s.__all__) - {"ID", "PROGRESS_TOKEN", "Script", "Step"}
 
 
 def test_a_script_is_played_in_order(pipe: Open) -> None:

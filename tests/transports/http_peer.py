@@ -241,7 +241,9 @@ class FakeReceiver:
             self.changed.notify_all()
 
     def lost(self, error: McpError) -> None:
-        self.ends.append(error)
+        with self.changed:
+            self.ends.append(error)
+            self.changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         with self.changed:

@@ -149,6 +149,46 @@ def test_the_deadline_ends_a_dripping_exchange_without_anybody_s_help(kind: str)
         assert not receiver.frames
 
 
+@pytest.mark.pitfall("4")
+def test_each_request_ends_with_its_own_deadline_however_many_are_watched() -> None:
+    def script(one: Request) -> None:
+        assert one.connection.wait_for_end()
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        last = Running(transport, request(seconds=0.4))
+        first = Running(transport, request(seconds=0.1))
+        endless = Running(transport, request(seconds=None))
+        first.join()
+        last.join()
+        assert [out.deadline.seconds for out, _ in receiver.failures] == [0.1, 0.4]
+        assert endless.thread.is_alive()
+        Running(transport, request(seconds=0.1)).join()  # after the clock had nothing more to do
+        assert all(isinstance(error, RequestTimeout) for _, error in receiver.failures)
+    endless.join()
+
+
+def test_the_socket_of_a_request_has_no_timeout_of_its_own_while_it_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[float | None] = []
+    receive = socket.socket.recv_into
+
+    def recv_into(self: socket.socket, *args: Any) -> int:
+        if threading.current_thread() is threading.main_thread():
+            seen.append(self.gettimeout())
+        return receive(self, *args)
+
+    with (
+        serving(lambda one: one.connection.result(one)) as server,
+        opened(server.url) as (transport, receiver),
+    ):
+        monkeypatch.setattr(socket.socket, "recv_into", recv_into)
+        transport.send(request())
+        monkeypatch.undo()
+        assert not receiver.failures
+    assert set(seen) == {None}
+
+
 def test_a_request_withdrawn_before_it_began_is_never_sent() -> None:
     with (
         serving(lambda one: one.connection.result(one)) as server,

@@ -324,12 +324,81 @@ def test_a_failing_headers_function_fails_the_call_and_nothing_is_sent() -> None
     assert not server.requests
 
 
-@pytest.mark.parametrize("headers", [{"X": "a\r\nInjected: 1"}, {"X": "\u2603"}])
-def test_a_header_that_cannot_be_sent_is_a_usage_error(headers: dict[str, str]) -> None:
-    with serving(answer) as server, opened(Http(server.url, headers=headers)) as (transport, got):
+BAD_HEADERS = pytest.mark.parametrize(
+    "headers",
+    [
+        {"X": "a\r\nInjected: 1"},
+        {"X": "a\0b"},
+        {"X": "\u2603"},
+        {"A b": "x"},
+        {"": "x"},
+        {"X:": "x"},
+        {"X": 5},
+        ["X"],
+    ],
+    ids=str,
+)
+
+
+@BAD_HEADERS
+def test_a_header_that_cannot_be_sent_is_refused_at_once(headers: Any) -> None:
+    with pytest.raises(UsageError):
+        Http("http://h/", headers=headers)
+
+
+@BAD_HEADERS
+def test_a_function_s_header_that_cannot_be_sent_fails_the_call(headers: Any) -> None:
+    def given() -> Any:
+        return headers
+
+    with serving(answer) as server, opened(Http(server.url, headers=given)) as (transport, got):
         transport.send(request())
         assert isinstance(got.error, UsageError)
+        assert "headers function" in str(got.error)
     assert not server.requests
+
+
+@BAD_HEADERS
+def test_a_call_s_header_that_cannot_be_sent_fails_the_call(headers: Any) -> None:
+    with serving(answer) as server, opened(server.url) as (transport, got):
+        transport.send(request(headers=headers))
+        assert isinstance(got.error, UsageError)
+    assert not server.requests
+
+
+def test_the_value_of_a_refused_header_is_not_shown() -> None:
+    with pytest.raises(UsageError) as caught:
+        Http("http://h/", headers={"Authorization": f"{SECRET}\n"})
+    assert "Authorization" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+# What a refusal says
+
+
+def test_a_refusal_names_its_status_once_and_shows_a_page_by_its_title() -> None:
+    page = b"<!doctype html><html><head><title>Not\n here</title></head>" + b"<p>" * 400
+    text = str(send_one(respond(404, page)).error)
+    assert text.count("404") == 1
+    assert "body began with: Not here;" in text
+    assert "is the path right" in text
+
+
+def test_a_refusal_shows_only_the_beginning_of_a_body_without_a_title() -> None:
+    error = send_one(respond(400, b"word " * 300, "text/plain")).error
+    assert isinstance(error, HttpError)
+    assert error.body.startswith("word word")
+    assert len(error.body) <= 200
+    assert "path" not in str(error)
+
+
+def test_a_page_instead_of_an_answer_asks_whether_the_path_is_right() -> None:
+    assert "is the path right" in str(send_one(respond(200, b"<html>")).error)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_refusal_says_when_to_try_again(status: int) -> None:
+    assert "Retry-After: 30" in str(send_one(respond(status, Retry_After="30")).error)
 
 
 # The session

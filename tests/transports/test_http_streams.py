@@ -11,8 +11,15 @@ import pytest
 
 from syncmcp._threads import Deadline
 from syncmcp.config import Http
-from syncmcp.errors import ConnectionLost, LimitExceeded, RequestTimeout, SessionLost
+from syncmcp.errors import (
+    ConnectionLost,
+    LimitExceeded,
+    ProtocolError,
+    RequestTimeout,
+    SessionLost,
+)
 from syncmcp.transports._reconnecting import Attempts
+from syncmcp.transports.base import Outgoing
 
 from .http_peer import (
     WAIT,
@@ -24,6 +31,7 @@ from .http_peer import (
     opened,
     request,
     serving,
+    settles,
 )
 
 NOTE = {"jsonrpc": "2.0", "method": "notifications/x"}
@@ -255,6 +263,40 @@ def test_a_server_that_does_not_resume_leaves_the_outcome_unknown(
         assert got.error.delivery == "unknown"  # type: ignore[attr-defined]
         assert str(status) in str(got.error)
     assert sum("last-event-id" in one.headers for one in server.requests) == attempts
+
+
+def test_an_event_stream_without_a_single_event_breaks_the_protocol() -> None:
+    def empty(one: Request) -> None:
+        one.connection.start_events()
+        one.connection.end_events()
+
+    with serving(stateful(empty)) as server, opened(server.url) as (transport, got):
+        start(transport)
+        transport.send(request(seconds=None))
+    assert type(got.error) is ProtocolError
+    assert "empty event stream" in str(got.error)
+
+
+def test_a_listener_that_fails_unexpectedly_ends_the_connection_and_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def hold(one: Request) -> None:
+        one.connection.start_events()
+        one.connection.event({"jsonrpc": "2.0", "method": "notifications/x"})
+        assert one.connection.wait_for_end()
+
+    def fail(frame: bytes, out: Outgoing | None = None) -> bool:
+        if out is None:
+            raise ZeroDivisionError("surprise")
+        return settles(frame, out)
+
+    with serving(Listening(hold)) as server, opened(server.url) as (transport, receiver):
+        receiver.receive = fail  # type: ignore[method-assign]
+        start(transport)
+        receiver.wait_for(lambda: bool(receiver.ends))
+    [error] = receiver.ends
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert [one.levelname for one in caplog.records if one.exc_info] == ["ERROR"]
 
 
 def test_a_session_lost_while_resuming_does_not_mean_that_the_call_was_refused() -> None:

@@ -136,6 +136,18 @@ def test_a_file_for_stderr_that_cannot_be_opened_is_an_error(tmp_path: Path) -> 
     assert isinstance(error.__cause__, IsADirectoryError)
 
 
+def test_what_no_process_can_take_is_the_mistake_of_the_caller() -> None:
+    with pytest.raises(UsageError) as caught:
+        StdioTransport(python(ECHO, env={"A": "\ud800"})).open(Notes(), Deadline(5))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_command_line_in_one_string_is_told_to_be_separate_strings() -> None:
+    error = opening_fails(Stdio("no-such-program server.py"))
+    assert "separate strings" in str(error)
+    assert "separate strings" not in str(opening_fails(Stdio("no-such-program")))
+
+
 def test_no_server_is_started_when_no_time_is_left() -> None:
     with pytest.raises(RequestTimeout) as caught:
         StdioTransport(python(ECHO)).open(Notes(), Deadline(0))

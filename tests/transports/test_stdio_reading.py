@@ -75,6 +75,78 @@ def test_noise_on_stdout_is_skipped_counted_and_logged(caplog: pytest.LogCapture
 
 
 @pytest.mark.pitfall("12")
+def test_a_flood_of_noise_is_logged_line_by_line_only_at_first(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "syncmcp.stdio")
+    with running(python(writes(b"y\n" * 1500 + b"{}\n"))) as (transport, notes):
+        notes.wait_frames(1)
+        assert transport.noise == 1500
+    told = [one.getMessage() for one in caplog.records if one.name == "syncmcp.stdio"]
+    assert sum("no message" in text for text in told) == 10
+    assert [text.partition("skipped ")[2] for text in told[10:]] == [
+        "100 lines on stdout by now",
+        "1000 lines on stdout by now",
+    ]
+
+
+def test_a_transport_describes_what_the_server_wrote_that_was_no_message() -> None:
+    code = writes(b"hello s3cr3t-canary\nworld\n{}\n").replace(
+        "sys.stdout.flush()",
+        "sys.stderr.write('x' * 5000 + 'last words s3cr3t-canary\\n')\n"
+        "sys.stderr.flush()\nsys.stdout.flush()",
+    )
+    lines: list[str] = []
+    came = threading.Event()
+
+    def note(line: str) -> None:
+        lines.append(line)
+        came.set()
+
+    with running(python(code, env={"KEY": "s3cr3t-canary"}, stderr=note)) as (transport, notes):
+        notes.wait_frames(1)
+        assert came.wait(PATIENCE)
+        text = transport.describe()
+    assert text.startswith("2 lines on its stdout were no messages, the first: 'hello ***'; ")
+    assert text.endswith("last words ***")
+    assert len(text) < 1200
+
+
+def test_a_silent_server_leaves_nothing_to_describe() -> None:
+    with running(python(ECHO)) as (transport, _):
+        assert transport.describe() == ""
+
+
+def test_a_reader_that_fails_unexpectedly_ends_the_connection_and_says_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    notes = Notes()
+    failure = ZeroDivisionError("surprise")
+
+    def fail() -> None:
+        raise failure
+
+    notes.on_receive = fail
+    with running(python(writes(b"{}\n")), notes):
+        error = notes.wait_lost()
+    assert type(error) is ConnectionLost
+    assert error.__cause__ is failure
+    assert "surprise" in str(error)
+    assert [one.levelname for one in caplog.records if one.exc_info] == ["ERROR"]
+
+
+def test_a_stderr_reader_that_fails_unexpectedly_ends_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: StderrSink, chunk: bytes) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(StderrSink, "feed", fail)
+    with running(python("import sys; sys.stderr.write('x\\n'); sys.stdin.read()")) as (_, notes):
+        assert isinstance(notes.wait_lost().__cause__, ZeroDivisionError)
+
+
+@pytest.mark.pitfall("12")
 def test_a_secret_in_a_noisy_line_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     code = writes(b"using s3cr3t-canary\n{}\n")
     with running(python(code, env={"KEY": "s3cr3t-canary"})) as (_, notes):
@@ -303,6 +375,7 @@ sys.stdin.read()
         error = notes.wait_lost()
         assert isinstance(error, ConnectionLost)
         assert error.exit_code == -9
+        assert "killed by signal 9 (SIGKILL)" in str(error)
     assert wait_gone(child)
 
 

@@ -1,0 +1,172 @@
+"""What `Stdio` and `Http` refuse before anything is opened, and how they say it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from requests.auth import HTTPBasicAuth
+
+import syncmcp
+from syncmcp import Http, Stdio, UsageError
+
+URL = "http://127.0.0.1:1/mcp"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "came"),
+    [
+        ("max_frame", "1", "'1'"),
+        ("max_frame", 0, "0"),
+        ("max_frame", -1, "-1"),
+        ("max_frame", 1.5, "1.5"),
+        ("max_frame", True, "True"),
+        ("max_frame", None, "None"),
+        ("grace", 2, "2"),
+        ("grace", (1,), "(1,)"),
+        ("grace", ("a", "b"), "('a', 'b')"),
+        ("grace", (-1, 0), "(-1, 0)"),
+        ("grace", (float("inf"), 0), "(inf, 0)"),
+        ("grace", (float("nan"), 0), "(nan, 0)"),
+        ("grace", (True, 0), "(True, 0)"),
+        ("stderr", "logg", "'logg'"),
+        ("stderr", "discard", "'discard'"),
+        ("stderr", None, "None"),
+        ("stderr", subprocess.DEVNULL, "-3"),
+        ("stderr", sys.__stderr__, "TextIOWrapper"),
+        ("cwd", 5, "int"),
+        ("env", {"PORT": 8080}, "'PORT' must be a str, not int"),
+        ("env", {"PORT": None}, "'PORT' must be a str, not None"),
+        ("env", {5: "a"}, "5"),
+        ("env", ["A=1"], "list"),
+        ("env", {"A=B": "x"}, "'A=B'"),
+        ("env", {"": "x"}, "''"),
+        ("env", {"A": "x\0y"}, "NUL"),
+        ("inherit_env", "some", "'some'"),
+        ("restart", "always", "'always'"),
+    ],
+)
+def test_a_wrong_option_of_stdio_is_named_with_what_came(
+    option: str, value: Any, came: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        Stdio("server", **{option: value})
+    assert option in str(caught.value)
+    assert came in str(caught.value)
+
+
+@pytest.mark.parametrize("command", [None, 5, b"server"])
+def test_a_command_that_is_no_text_is_refused(command: Any) -> None:
+    with pytest.raises(UsageError, match="command"):
+        Stdio(command)
+    with pytest.raises(UsageError, match="argument"):
+        Stdio("server", command)
+
+
+def test_a_list_in_place_of_a_command_is_told_to_be_spread() -> None:
+    words: Any = ["server", "--fast"]
+    with pytest.raises(UsageError, match="each word is an argument of its own"):
+        Stdio(words)
+
+
+def test_the_value_of_a_refused_variable_is_not_shown() -> None:
+    with pytest.raises(UsageError) as caught:
+        Stdio("server", env={"KEY": "canary\0"})
+    assert "KEY" in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["log", "inherit", "devnull", "./logg", "server.log", "a\\b"])
+def test_stderr_takes_three_words_and_what_is_clearly_a_path(word: str) -> None:
+    assert Stdio("server", stderr=word).stderr == word
+
+
+def test_stderr_takes_any_path_that_is_a_path_object() -> None:
+    assert Stdio("server", stderr=Path("logg")).stderr == "logg"
+
+
+def test_the_words_for_stderr_stand_in_the_help() -> None:
+    assert all(f'"{word}"' in (Stdio.__doc__ or "") for word in ("log", "inherit", "devnull"))
+
+
+def test_what_fits_is_kept_as_it_came() -> None:
+    server = Stdio("server", env={"A": "1"}, max_frame=1, grace=(0, 0.5), cwd=Path("here"))
+    assert (server.env, server.max_frame, server.grace) == ({"A": "1"}, 1, (0, 0.5))
+    assert server.cwd == "here"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "came"),
+    [
+        ("headers", "a: b", "str"),
+        ("headers", [("a", "b")], "list"),
+        ("auth", 5, "int"),
+        ("auth", ("user",), "tuple"),
+        ("session", 5, "int"),
+        ("verify", "/no/such.pem", "/no/such.pem"),
+        ("verify", 5, "int"),
+        ("verify", None, "None"),
+        ("cert", "/no/such", "/no/such"),
+        ("cert", ("/no/such", "/nor/this"), "/no/such"),
+        ("cert", 5, "int"),
+        ("proxies", {"http": 5}, "int"),
+        ("proxies", "http://proxy", "str"),
+        ("max_body", "x", "'x'"),
+        ("max_body", 0, "0"),
+        ("max_body", True, "True"),
+    ],
+)
+def test_a_wrong_option_of_http_is_named_with_what_came(option: str, value: Any, came: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Http(URL, **{option: value})
+    assert option in str(caught.value)
+    assert came in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [None, 5, "", "server.py", "ftp://h/", "http://", "http:///mcp", "https://[::1", "http://h:x/"],
+)
+def test_what_is_no_url_is_refused(url: Any) -> None:
+    with pytest.raises(UsageError):
+        Http(url)
+
+
+@pytest.mark.parametrize("port", ["99999", "0", "-1"])
+def test_a_port_that_cannot_be_is_refused(port: str) -> None:
+    with pytest.raises(UsageError, match=f":{port}"):
+        Http(f"http://h:{port}/")
+
+
+def test_the_secrets_of_a_refused_url_are_not_shown() -> None:
+    with pytest.raises(UsageError) as caught:
+        Http("http://me:canary-word@h:99999/?token=canary-word")
+    assert "canary" not in str(caught.value)
+
+
+def test_a_wrong_url_is_refused_before_the_client_is_opened() -> None:
+    with pytest.raises(UsageError):
+        syncmcp.Client("http://h:99999/")
+
+
+def test_what_fits_http_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "some.pem"
+    file.write_text("")
+    session = requests.Session()
+    server = Http(
+        URL,
+        headers={"X-Key": "a b\tc"},
+        auth=("user", "password"),
+        session=session,
+        verify=str(file),
+        cert=(str(file), str(file)),
+        proxies={"http": "http://proxy:1"},
+        max_body=1,
+    )
+    assert (server.verify, server.cert) == (str(file), (str(file), str(file)))
+    assert server.session is session
+    assert Http(URL, auth=HTTPBasicAuth("a", "b"), verify=file, headers=dict).verify == str(file)
