@@ -96,7 +96,7 @@ class Connection:
         self._appointment: TimerEntry | None = None
         self._next_look = math.inf
         self.log_level: str | None = None
-        self.noise = 0
+        self._malformed_frames = 0
 
     # -- life ------------------------------------------------------------------------------
 
@@ -520,9 +520,9 @@ class Connection:
             error.method = call.method
             self._settle(call, error)
             return
-        self.noise += 1
+        self._malformed_frames += 1
         _log.log(
-            logging.WARNING if self.noise == 1 else logging.DEBUG,
+            logging.WARNING if self._malformed_frames == 1 else logging.DEBUG,
             "[%s] sent something that is no message: %s",
             self.label,
             message.reason,

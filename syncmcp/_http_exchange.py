@@ -43,7 +43,7 @@ class Exchange:
         self.watched = False
         # Guards the flags and what there is to be ended, so that a cut never hits a connection
         # that has gone back to the pool and carries somebody else's request.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._end: Callable[[], object] | None = None
         self._waker: threading.Event | None = None
         self._before: Exchange | None = None

@@ -47,7 +47,7 @@ class StderrSink:
         self._lines = Lines(_LONGEST_LINE)
         self._kept = bytearray()
         # Guards the bytes kept: the tail is asked for on other threads.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._close: Callable[[], None] | None = None
         self._sink = self._choose(target)
 

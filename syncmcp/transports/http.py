@@ -95,7 +95,7 @@ class HttpTransport:
         self._http: HttpSession
         self._receiver: Receiver
         # Guards the fields below. Held for a few assignments, never during I/O.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._running: set[Exchange] = set()
         # The one appointment with the timer for all requests, and when it is.
         self._appointment: TimerEntry | None = None

@@ -51,6 +51,8 @@ METHODS = (
     "sampling/createMessage",
     "elicitation/create",
     "roots/list",
+    "acme/question",
+    "acme/question",
     "ping",
     "tools/call",
     "initialize",
@@ -364,8 +366,7 @@ def disturb(target: Any, double: Disturbed, revision: Any, seed: int, calls: int
         on_progress=listener.progress,
         on_notification=listener.notification,
     )
-    for method in ("sampling/createMessage", "elicitation/create", "roots/list"):
-        client.on_request(method, listener.question)
+    client.on_request("acme/question", listener.question)
 
     def caller(thread: int) -> None:
         dice = random.Random(f"{seed}/{thread}")
