@@ -216,8 +216,11 @@ class Workers:
                 self._waiting.append(job)
                 return
             self._threads += 1
+        # In a box that the thread empties: it keeps its arguments for as long as it lives, which is
+        # longer than anyone should keep a job and all that hangs on it.
+        box = [job]
         thread = threading.Thread(
-            target=self._run, args=(job,), name=f"{self._name}-{next(self._numbers)}", daemon=True
+            target=self._run, args=(box,), name=f"{self._name}-{next(self._numbers)}", daemon=True
         )
         try:
             thread.start()
@@ -253,7 +256,8 @@ class Workers:
                 self._jobs.put(None)
             self._idle = 0
 
-    def _run(self, job: Callable[[], object] | None) -> None:
+    def _run(self, box: list[Callable[[], object]]) -> None:
+        job: Callable[[], object] | None = box.pop()
         while job is not None:
             try:
                 job()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import inspect
 import logging
 import threading
@@ -17,6 +18,7 @@ from syncmcp import _threads
 from syncmcp._connection import Connection
 from syncmcp._opening import open_connection
 from syncmcp._options import CallOptions, Options, seconds, text, whole_number
+from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.dialect import KNOWN_QUESTIONS, Mode
 from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
 from syncmcp._runner import Pools
@@ -440,6 +442,7 @@ class Client(Operations):
         # At interpreter exit, when they are needed, no thread can be started any more.
         timer.start()
         reaper.start()
+        _warm_up()
         connection, negotiated = open_connection(
             self._connect, self._mode, self._hello(), self._known, deadline, self._probe_timeout
         )
@@ -529,6 +532,23 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
 connect = _opened(Client)
 
 
+@functools.cache
+def _warm_up() -> None:
+    """Have the JSON encoder load what it loads at its first use, once for the process.
+
+    It does so in the middle of native code, where Ctrl-C ends in a panic. No other thread than the
+    main one ever sees a Ctrl-C, so another one does it.
+    """
+    thread = threading.Thread(
+        target=jsonrpc.encode_notification,
+        args=("notifications/initialized", None),
+        name="syncmcp-warm-up",
+        daemon=True,
+    )
+    thread.start()
+    thread.join()
+
+
 class _Backoff:
     """How long to wait before a server that died is started again."""
 
@@ -545,7 +565,7 @@ class _Backoff:
         if monotonic() - self._since > _LONG_LIFE:
             self._deaths = 0
         self._deaths += 1
-        return 0.0 if self._deaths == 1 else float(min(0.1 * 2**self._deaths, _LONGEST_PAUSE))
+        return 0.0 if self._deaths == 1 else min(0.1 * 2.0 ** min(self._deaths, 32), _LONGEST_PAUSE)
 
 
 # A server that lived this long, in seconds, was healthy.

@@ -135,6 +135,16 @@ def test_a_request_that_is_taken_while_it_stands_in_line_loses_its_place() -> No
     assert table.next_in_line() is patient
 
 
+def test_looking_at_the_open_requests_takes_none_of_them() -> None:
+    table = peer(max_in_flight=2)
+    waiters = registered(table, 3)
+    looked_at = table.open_calls()
+    assert looked_at == waiters
+    looked_at.clear()
+    assert table.open_calls() == waiters
+    assert len(table) == 3
+
+
 def test_draining_takes_everything_and_leaves_nobody_in_line() -> None:
     table = peer(max_in_flight=1)
     waiters = registered(table, 3)

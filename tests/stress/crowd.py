@@ -72,6 +72,14 @@ def shuffling_server(seed: int, together: int) -> Server:
         """How many answers went out after that of a later request."""
         return shuffler.overtaken
 
+    @server.tool()
+    def talk(context: ToolContext, nonce: str) -> str:
+        """Report progress and log, twice each, and return the nonce."""
+        for step in (1, 2):
+            context.report_progress(step, 2, f"step {step} of {nonce}")
+            context.log("warning", {"nonce": nonce, "step": step})
+        return nonce
+
     return server
 
 

@@ -38,7 +38,7 @@ REVISIONS: Final = ("2025-03-26", STATEFUL, STATELESS)
 THREADS = 4
 
 # Ids of the client are small numbers; this finds what could be meant for one of its calls.
-_OURS = re.compile(rb'"id"\s*:\s*"?0*\d{1,6}\b')
+_OURS = re.compile(rb'"id"\s*:\s*"?(0*\d{1,6})\b')
 
 METHODS = (
     "notifications/progress",
@@ -136,7 +136,8 @@ class Nonsense:
                 (60, 8, 2, 10, 20),
             )[0]
             frame = kind(id)
-            if id is not None or not _OURS.search(frame):
+            # A mutation may have made another id out of it.
+            if all(int(found) == id for found in _OURS.findall(frame)):
                 return frame
 
     def _message(self, id: int | None) -> bytes:
@@ -145,10 +146,10 @@ class Nonsense:
         )
         members = [("jsonrpc", self._dice.choice(('"2.0"',) * 9 + ('"1.0"',))), *kind(id)]
         if self._dice.random() < 0.1:
-            members.remove(self._dice.choice(members))
-        if self._dice.random() < 0.1:
             # Twice the same key, with another value.
             members.append((self._dice.choice(members)[0], self._value(2)))
+        if self._dice.random() < 0.1:
+            members.remove(self._dice.choice(members))
         if self._dice.random() < 0.2:
             self._dice.shuffle(members)
         return self._object(members).encode("utf-8", "surrogatepass")
@@ -320,8 +321,11 @@ class Listener:
         self._check(isinstance(params, LoggingMessageNotificationParams), params)
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        sound = isinstance(progress, (int, float)) and isinstance(total, (int, float, type(None)))
-        self._check(sound and isinstance(message, (str, type(None))), progress, total, message)
+        # Annotations promise nothing here.
+        given: tuple[Any, ...] = (progress, total, message)
+        number, text = (int, float), (str, type(None))
+        sound = isinstance(given[0], number) and isinstance(given[1], (*number, type(None)))
+        self._check(sound and isinstance(given[2], text), *given)
 
     def notification(self, method: str, params: dict[str, Any]) -> None:
         self._check(type(method) is str and type(params) is dict, method, params)
@@ -383,7 +387,7 @@ def disturb(target: Any, double: Disturbed, revision: Any, seed: int, calls: int
         connection = client._connection
         outcomes = in_threads(*(partial(caller, n) for n in range(THREADS)), patience=1000.0)
         assert outcomes == [None] * THREADS
-        assert client.call_tool("greet", {"name": "again"}, timeout=LIMIT) is not None
+        assert client.call_tool("echo", {"text": "again"}, timeout=LIMIT).text == "again"
         # A reader that failed would have been replaced together with its connection.
         assert client._connection is connection
         assert connection is not None
@@ -444,7 +448,7 @@ def test_sound_answers_are_heard_amid_some_nonsense_in_pieces(
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_sound_answers_are_heard_amid_much_nonsense(revision: str) -> None:
-    over_memory(revision, calls=1000)
+    over_memory(revision, calls=2000)
 
 
 @pytest.mark.stress
@@ -455,7 +459,7 @@ def test_sound_answers_are_heard_amid_much_nonsense(revision: str) -> None:
 def test_sound_answers_are_heard_amid_much_nonsense_in_pieces(
     revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    over_stdio(revision, 1000, monkeypatch)
+    over_stdio(revision, 400, monkeypatch)
 
 
 # Event streams
@@ -593,10 +597,10 @@ def test_some_event_streams_are_refused_only_beyond_the_limit() -> None:
 @pytest.mark.stress
 @pytest.mark.timeout(600)
 def test_many_event_streams_read_as_the_standard_says() -> None:
-    read_streams(40_000)
+    read_streams(20_000)
 
 
 @pytest.mark.stress
 @pytest.mark.timeout(600)
 def test_many_event_streams_are_refused_only_beyond_the_limit() -> None:
-    read_limited_streams(40_000)
+    read_limited_streams(20_000)
