@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from syncmcp.testing import script
+    from syncmcp.testing.capabilities import MissingCapability, UrlElicitationRequired
     from syncmcp.testing.context import ToolContext
     from syncmcp.testing.demo import demo_server
     from syncmcp.testing.http import HttpEndpoint, HttpReply
+    from syncmcp.testing.question import Question, Withdrawn
     from syncmcp.testing.scripted import ScriptedConnection, ScriptedPeer
     from syncmcp.testing.server import Server
     from syncmcp.testing.serving import HttpServer, serve_http
@@ -30,6 +32,8 @@ _HOMES = {
     "HttpEndpoint": "http",
     "HttpReply": "http",
     "HttpServer": "serving",
+    "MissingCapability": "capabilities",
+    "Question": "question",
     "Received": "transcript",
     "RpcError": "wire",
     "ScriptedConnection": "scripted",
@@ -39,6 +43,8 @@ _HOMES = {
     "Stats": "stats",
     "ToolContext": "context",
     "Transcript": "transcript",
+    "UrlElicitationRequired": "capabilities",
+    "Withdrawn": "question",
     "demo_server": "demo",
     "serve_http": "serving",
     "wsgi_app": "wsgi",
@@ -48,6 +54,8 @@ __all__ = [
     "HttpEndpoint",
     "HttpReply",
     "HttpServer",
+    "MissingCapability",
+    "Question",
     "Received",
     "RpcError",
     "ScriptedConnection",
@@ -57,6 +65,8 @@ __all__ = [
     "Stats",
     "ToolContext",
     "Transcript",
+    "UrlElicitationRequired",
+    "Withdrawn",
     "demo_server",
     "script",
     "serve_http",

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from syncmcp.testing import wire
-from syncmcp.testing.context import Outlet
+from syncmcp.testing.call import Outlet
 from syncmcp.testing.revisions import BATCHING
 from syncmcp.testing.wire import INVALID_REQUEST, Message, RpcError
 

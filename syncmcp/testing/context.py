@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from syncmcp.testing import wire
+from syncmcp.testing.asker import Asked, Asker
+from syncmcp.testing.call import Call
+from syncmcp.testing.capabilities import declared
+from syncmcp.testing.question import Progress, Question
+from syncmcp.testing.revisions import STATELESS, since
 from syncmcp.testing.wire import INVALID_PARAMS, Message, RpcError
 
 if TYPE_CHECKING:
+    from syncmcp.testing.server import Server
     from syncmcp.testing.session import Session
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+PATIENCE = 300.0
+"""Seconds a question waits for its answer unless told otherwise."""
 
 
 def check_level(level: object) -> str:
@@ -26,82 +35,89 @@ def check_level(level: object) -> str:
     return level
 
 
-class Outlet(Protocol):
-    """Where the messages that belong to one request go."""
-
-    def send(self, message: Message) -> None:
-        """Send a message that comes before the answer."""
-
-    def finish(self, message: Message | list[Message] | None) -> None:
-        """Send the answer, or say that none will come."""
-
-    def interrupt(self, retry_ms: int | None) -> None:
-        """Close the stream early, where there is one that can be taken up again."""
-
-
 class ToolContext:
     """The request being served. A parameter annotated `ToolContext` receives it.
 
     Its methods may be called from any thread. After the request was answered or cancelled
     they send nothing.
 
+    What asks the client something blocks until the answer is there, in either era, and serves
+    prompts and resources as well as tools. Up to 2025-11-25 it is a request on the stream of
+    this call. In 2026-07-28 the call is answered with `input_required`, the thread waits for
+    the retry and then goes on under it: id, `_meta`, progress token and stream are then those
+    of the retry.
+
     Attributes:
-        method: The request's method.
-        params: The request's params, as received.
-        request_id: The request's id.
-        revision: The protocol revision the request is served under.
-        meta: The request's `_meta` (`{}` when absent).
-        client_info: What the client said of itself, or `None`.
-        client_capabilities: What the client can do, as it declared it.
         cancelled: Set when the caller gave up: by `notifications/cancelled`, by closing the
-            response stream (2026-07-28 over HTTP) or by ending the session.
-        cancel_reason: The reason given with `notifications/cancelled`, if any.
-        session: The session the request came in, `None` where there is none
-            (2026-07-28 over HTTP).
-        batch: Position and size `(index, size)` when the request came in a JSON-RPC batch.
+            response stream (2026-07-28 over HTTP), by ending the session, or by not sending the
+            request again.
     """
 
-    def __init__(
-        self,
-        request_id: str | int,
-        method: str,
-        params: Message,
-        outlet: Outlet,
-        *,
-        revision: str,
-        session: Session | None,
-        client_capabilities: Message,
-        client_info: Message | None,
-        log_level: str | None,
-        batch: tuple[int, int] | None = None,
-    ) -> None:
-        self.request_id = request_id
-        self.method = method
-        self.params = params
-        self.revision = revision
-        self.meta = wire.meta_of(params)
-        self.session = session
-        self.client_capabilities = client_capabilities
-        self.client_info = client_info
-        self.cancelled = threading.Event()
-        self.cancel_reason: str | None = None
-        self.batch = batch
-        self._outlet = outlet
-        self._log_level = log_level
-        # Guards `_open`: the answer and the cancellation race, and one of them wins. Nothing is
-        # sent under it, for what receives a message may call back into this session.
-        self._lock = threading.Lock()
-        self._open = True
-        self._at_end: list[Callable[[ToolContext], None]] = []
+    def __init__(self, call: Call, server: Server) -> None:
+        self._asker = Asker(call, server)
+        self.cancelled = self._asker.cancelled
+
+    @property
+    def call(self) -> Call:
+        """The request on the wire: the latest one, if the client had to send it again."""
+        return self._asker.call
+
+    @property
+    def method(self) -> str:
+        """The request's method."""
+        return self.call.method
+
+    @property
+    def params(self) -> Message:
+        """The request's params, as received."""
+        return self.call.params
+
+    @property
+    def request_id(self) -> str | int:
+        """The request's id."""
+        return self.call.request_id
+
+    @property
+    def revision(self) -> str:
+        """The protocol revision the request is served under."""
+        return self.call.revision
+
+    @property
+    def meta(self) -> Message:
+        """The request's `_meta` (`{}` when absent)."""
+        return wire.meta_of(self.call.params)
+
+    @property
+    def client_info(self) -> Message | None:
+        """What the client said of itself, or `None`."""
+        return self.call.client_info
+
+    @property
+    def client_capabilities(self) -> Message:
+        """What the client can do, as it declared it."""
+        return self.call.client_capabilities
+
+    @property
+    def cancel_reason(self) -> str | None:
+        """The reason given with `notifications/cancelled`, if any."""
+        return self.call.cancel_reason
+
+    @property
+    def session(self) -> Session | None:
+        """The session the request came in, `None` where there is none (2026-07-28 over HTTP)."""
+        return self.call.session
 
     @property
     def session_id(self) -> str | None:
         """The session's id over stateful HTTP, else `None`."""
         return self.session.id if self.session is not None else None
 
-    def can(self, feature: str) -> bool:
-        """Return whether the client declared `feature`: "sampling", "elicitation", "roots"."""
-        return feature in self.client_capabilities
+    @property
+    def batch(self) -> tuple[int, int] | None:
+        """Position and size `(index, size)` when the request came in a JSON-RPC batch."""
+        return self.call.batch
+
+    # What it tells the client
 
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -132,7 +148,7 @@ class ToolContext:
         Raises:
             RpcError: `level` is not a level of the protocol.
         """
-        wanted = self._log_level
+        wanted = self.call.log_level
         if self.session is not None and self.session.revision == self.revision:
             wanted = self.session.log_level
         rank = LEVELS.index(check_level(level))
@@ -145,27 +161,7 @@ class ToolContext:
 
     def notify(self, method: str, params: Message | None = None) -> None:
         """Send any notification on the stream of this request."""
-        if self._open:
-            self._outlet.send(wire.notification(method, params))
-
-    def request(
-        self, method: str, params: Message | None = None, *, timeout: float = 30.0
-    ) -> Message:
-        """Ask the client something and wait for its result (stateful revisions).
-
-        Args:
-            method: For example "sampling/createMessage" or "roots/list".
-            params: The request's params.
-            timeout: Seconds to wait at most.
-
-        Raises:
-            RpcError: The client answered with an error, or the revision has no such direction.
-            TimeoutError: No answer came in time.
-            ConnectionError: The session ended first.
-        """
-        if self.session is None or self.session.revision != self.revision:
-            raise RpcError(wire.INTERNAL_ERROR, f"{self.revision} has no requests from servers")
-        return self.session.ask(method, params, timeout=timeout, send=self._outlet.send)
+        self.call.notify(method, params)
 
     def close_stream(self, retry_ms: int | None = None) -> None:
         """Drop the HTTP event stream of this call while it goes on (2025-11-25, polling).
@@ -176,40 +172,205 @@ class ToolContext:
         Args:
             retry_ms: Milliseconds the client is told to wait before it comes back.
         """
-        if self._open:
-            self._outlet.interrupt(retry_ms)
+        self.call.interrupt(retry_ms)
 
-    def answer(self, message: Message) -> bool:
-        """Send the answer, unless the call was cancelled; return whether it was sent."""
-        if not self._take():
-            return False
-        self._ended()
-        self._outlet.finish(message)
-        return True
+    # What it asks the client
 
-    def cancel(self, reason: str | None = None) -> bool:
-        """Stop the call and suppress its answer; return whether it was still open."""
-        if not self._take():
-            return False
-        self.cancel_reason = reason
-        self.cancelled.set()
-        self._ended()
-        self._outlet.finish(None)
-        return True
+    def can(self, feature: str) -> bool:
+        """Return whether the client declared a feature the revision has.
 
-    def at_end(self, function: Callable[[ToolContext], None]) -> None:
-        """Have `function(context)` called when the call is answered or cancelled.
-
-        It runs on the thread that ends the call, before the answer is sent, and must not
-        block. Register it before the call starts.
+        "sampling", "sampling.tools", "sampling.context", "elicitation", "elicitation.form",
+        "elicitation.url", "roots", "roots.listChanged", or the path of any other capability.
         """
-        self._at_end.append(function)
+        return declared(self.client_capabilities, feature, self.revision)
 
-    def _take(self) -> bool:
-        with self._lock:
-            was_open, self._open = self._open, False
-        return was_open
+    def sample(
+        self,
+        messages: str | list[Message],
+        *,
+        max_tokens: int,
+        system_prompt: str | None = None,
+        tools: list[Message] | None = None,
+        tool_choice: Message | None = None,
+        timeout: float = PATIENCE,
+        progress: Progress | None = None,
+        **params: Any,
+    ) -> Message:
+        """Have the client's model answer; return the result (`role`, `content`, `model`).
 
-    def _ended(self) -> None:
-        for function in self._at_end:
-            function(self)
+        Args:
+            messages: The conversation; a text is one message of the user.
+            max_tokens: How many tokens it may take.
+            system_prompt: The system prompt.
+            tools: Tools it may ask for (2025-11-25 and newer).
+            tool_choice: Whether it may or must (2025-11-25 and newer).
+            timeout: Seconds to wait at most.
+            progress: As for `ask` (not in 2026-07-28).
+            params: Any other param, in camel case (`temperature`, `modelPreferences`, ...).
+
+        Raises:
+            MissingCapability: The client did not declare what this needs.
+            RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
+        """
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
+        asked: Message = {"messages": messages, "maxTokens": max_tokens, **params}
+        more = {"systemPrompt": system_prompt, "tools": tools, "toolChoice": tool_choice}
+        asked |= {name: value for name, value in more.items() if value is not None}
+        return self._asker.ask(("sampling/createMessage", asked), timeout, progress)
+
+    def elicit(
+        self,
+        message: str,
+        schema: Mapping[str, Any],
+        *,
+        timeout: float = PATIENCE,
+        progress: Progress | None = None,
+    ) -> Message:
+        """Have a person fill in a form; return the result (`action`, and `content` on accept).
+
+        Args:
+            message: What it is about.
+            schema: The JSON Schema of the content: a flat object.
+            timeout: Seconds to wait at most.
+            progress: As for `ask` (not in 2026-07-28).
+
+        Raises:
+            MissingCapability: The client did not declare forms.
+            RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
+        """
+        params: Message = {"message": message, "requestedSchema": dict(schema)}
+        if since(self.revision, "2025-11-25"):
+            params["mode"] = "form"
+        return self._asker.ask(("elicitation/create", params), timeout, progress)
+
+    def elicit_url(
+        self,
+        message: str,
+        url: str,
+        elicitation_id: str | None = None,
+        *,
+        timeout: float = PATIENCE,
+        progress: Progress | None = None,
+    ) -> Message:
+        """Have a person visit `url`; the result's `action` says whether they agreed to.
+
+        Args:
+            message: What it is about.
+            url: Where to go.
+            elicitation_id: The id for `complete_elicitation`; a new one unless given
+                (2025-11-25; newer revisions have none).
+            timeout: Seconds to wait at most.
+            progress: As for `ask` (not in 2026-07-28).
+
+        Raises:
+            MissingCapability: The client did not declare urls.
+            RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
+        """
+        params: Message = {"message": message, "mode": "url", "url": url}
+        if self.revision == "2025-11-25":
+            params["elicitationId"] = elicitation_id or str(uuid.uuid4())
+        return self._asker.ask(("elicitation/create", params), timeout, progress)
+
+    def complete_elicitation(self, elicitation_id: str) -> None:
+        """Say that what `elicit_url` or an error -32042 sent a person to do is done.
+
+        2025-11-25 only; elsewhere nothing is sent. It may come after the call was answered.
+        """
+        if self.revision != "2025-11-25" or self.session is None:
+            return
+        method, params = "notifications/elicitation/complete", {"elicitationId": elicitation_id}
+        if not self.call.notify(method, params):
+            self.session.notify(method, params)
+
+    def list_roots(self, *, timeout: float = PATIENCE) -> list[Message]:
+        """Return the client's roots (`uri`, `name`).
+
+        Raises:
+            MissingCapability: The client did not declare roots.
+            RpcError, TimeoutError, Withdrawn, ConnectionError: As `ask_all`.
+        """
+        roots = self._asker.ask(("roots/list", None), timeout, None).get("roots")
+        return roots if isinstance(roots, list) else []
+
+    def ask(
+        self, method: str, params: Message | None = None, *, progress: Progress | None = None
+    ) -> Question:
+        """Send a request and return at once; the question can be withdrawn with `cancel`.
+
+        Args:
+            method: "sampling/createMessage", "elicitation/create" or "roots/list".
+            params: The request's params.
+            progress: Called as `progress(value, total, message)` for what the client reports,
+                on the thread that waits for the result; the request gets a progress token.
+
+        Raises:
+            MissingCapability: The client did not declare what this needs.
+            RpcError: The revision has no such direction (2026-07-28).
+            Withdrawn: The call has ended.
+            ConnectionError: The session has ended.
+        """
+        self._asker.check(method, params)
+        return self._asker.send(method, params, progress)
+
+    def ask_all(
+        self,
+        questions: Mapping[str, Asked],
+        *,
+        timeout: float = PATIENCE,
+    ) -> dict[str, Message]:
+        """Ask several questions at once and return the results by key.
+
+        In 2026-07-28 they travel in one `input_required` result; what a retry does not answer
+        is asked again. Before that they are requests side by side.
+
+        Args:
+            questions: Method and params of each.
+            timeout: Seconds to wait for each answer, or for a retry.
+
+        Raises:
+            MissingCapability: The client did not declare what one of them needs.
+            RpcError: The client answered one with an error; the others are withdrawn.
+            TimeoutError: An answer or retry did not come in time.
+            Withdrawn: The call ended meanwhile.
+            ConnectionError: The session ended meanwhile.
+        """
+        return self._asker.ask_all(questions, timeout)
+
+    def pause_round(self, *, timeout: float = PATIENCE) -> None:
+        """Have the client send its request again without asking anything (2026-07-28).
+
+        In other revisions this does nothing.
+
+        Raises:
+            TimeoutError: No retry came in time.
+            Withdrawn: The call ended meanwhile.
+        """
+        if self.revision in STATELESS:
+            self._asker.round({}, timeout)
+
+    def request(
+        self, method: str, params: Message | None = None, *, timeout: float = 30.0
+    ) -> Message:
+        """Send the client any request, declared or not, and wait for its result.
+
+        For stateful revisions, and for tests of what a client does with a server that asks
+        more than it may: neither capabilities nor the answer are checked.
+
+        Args:
+            method: The method.
+            params: The request's params.
+            timeout: Seconds to wait at most.
+
+        Raises:
+            RpcError: The client answered with an error, or the revision has no such direction.
+            TimeoutError: No answer came in time.
+            Withdrawn: The call has ended.
+            ConnectionError: The session ended first.
+        """
+        question = self._asker.send(method, params, None)
+        try:
+            result = question.result(timeout)
+            return result if isinstance(result, dict) else {}
+        finally:
+            self._asker.done(question)

@@ -8,6 +8,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from syncmcp.testing.asking import add_asking_tools
 from syncmcp.testing.context import ToolContext
 from syncmcp.testing.revisions import REVISIONS
 from syncmcp.testing.server import Server
@@ -40,11 +41,12 @@ def demo_server(
         name,
         version="1.0",
         title="Demo",
-        instructions="A demo server. Every tool is harmless.",
+        instructions="A demo server. Every tool is harmless; some ask you something.",
         revisions=revisions,
         page_size=page_size,
     )
     _add_tools(server)
+    add_asking_tools(server)
     _add_resources(server)
     _add_prompts(server)
     return server

@@ -151,6 +151,7 @@ class HttpEndpoint:
         """End every session opened here."""
         self.forget_sessions()
         self.server.listeners.end()
+        self.server.rounds.end()
         self.server.workers.release()
 
     def forget_sessions(self) -> None:
@@ -196,9 +197,9 @@ class HttpEndpoint:
             if message["method"] == "initialize":
                 raise methods.unsupported(server, message.get("params", {}).get("protocolVersion"))
             mirrored.check(headers, message, server.features.tools)
-            context = methods.admit_stateless(server, message, outlet)
-            if not methods.knows(server, context):
-                raise RpcError(METHOD_NOT_FOUND, f"Method not found: {context.method}")
+            call = methods.admit_stateless(server, message, outlet)
+            if not methods.knows(server, call):
+                raise RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
         except RpcError as error:
             with server.stats as stats:
                 stats.replies += 1
@@ -207,14 +208,14 @@ class HttpEndpoint:
 
         def closed(whole: bool) -> None:
             # Here the end of the stream is the cancellation.
-            if not whole and context.cancel("the client closed the stream"):
+            if not whole and call.cancel("the client closed the stream"):
                 with server.stats as stats:
                     stats.disconnects += 1
 
         body = self._body(stream, None, gone)
         body.at_close(closed)
-        methods.start(server, context)
-        if context.method == methods.LISTEN:
+        methods.start(server, call)
+        if call.method == methods.LISTEN:
             return self._events(body)
         return self._reply(body, outlet, self._events)
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from syncmcp.testing import wire
-from syncmcp.testing.context import Outlet, ToolContext, check_level
+from syncmcp.testing.call import Call, Outlet
+from syncmcp.testing.context import ToolContext, check_level
 from syncmcp.testing.revisions import STATELESS
+from syncmcp.testing.rounds import RESPONSES, STATE
 from syncmcp.testing.wire import INVALID_PARAMS, METHOD_NOT_FOUND, Message, RpcError
 
 if TYPE_CHECKING:
@@ -24,8 +26,8 @@ LISTEN = "subscriptions/listen"
 
 def admit_stateless(
     server: Server, message: Message, outlet: Outlet, session: Session | None = None
-) -> ToolContext:
-    """Check what 2026-07-28 demands of every request and return its context.
+) -> Call:
+    """Check what 2026-07-28 demands of every request and return it as a call.
 
     Raises:
         RpcError: `_meta` lacks something (-32602) or names a version this server does not
@@ -45,10 +47,8 @@ def admit_stateless(
     if client_info is not None and not isinstance(client_info, dict):
         raise RpcError(INVALID_PARAMS, f"{wire.CLIENT_INFO} must be an object")
     level = meta.get(wire.LOG_LEVEL)
-    return ToolContext(
-        message["id"],
-        message["method"],
-        params,
+    return Call(
+        message,
         outlet,
         revision=version,
         session=session,
@@ -68,57 +68,71 @@ def unsupported(server: Server, version: object) -> RpcError:
     )
 
 
-def knows(server: Server, context: ToolContext) -> bool:
+def knows(server: Server, call: Call) -> bool:
     """Return whether the request's method exists for it."""
-    table = _STATELESS if context.revision in STATELESS else _STATEFUL
-    return context.method in server.handlers or context.method in table
+    table = _STATELESS if call.revision in STATELESS else _STATEFUL
+    return call.method in server.handlers or call.method in table
 
 
-def start(server: Server, context: ToolContext) -> None:
-    """Serve a request: at once, or on a worker where the server author's code runs."""
-    context.at_end(server.call_ended)
+def start(server: Server, call: Call) -> None:
+    """Serve a request: at once, or on a worker where the server author's code runs.
+
+    The retry of a request whose tool waits for it goes to the thread of that tool.
+    """
+    call.at_end(server.call_ended)
     with server.stats as stats:
         stats.running += 1
-    table = _STATELESS if context.revision in STATELESS else _STATEFUL
-    custom = server.handlers.get(context.method)
-    if custom is not None:
-        server.workers.run(lambda: _serve(server, context, lambda _, *args: custom(*args)))
-    elif context.method == LISTEN and context.revision in STATELESS:
-        server.listeners.open(context)
-    elif context.method not in table:
-        error = RpcError(METHOD_NOT_FOUND, f"Method not found: {context.method}")
-        _answer(server, context, wire.failure(context.request_id, error))
-    elif context.method in _FOREIGN:
-        server.workers.run(lambda: _serve(server, context, table[context.method]))
+    table = _STATELESS if call.revision in STATELESS else _STATEFUL
+    custom = server.handlers.get(call.method)
+    if _is_retry(server, call, custom is not None):
+        _resume(server, call)
+    elif custom is not None:
+        server.workers.run(lambda: _serve(server, call, lambda _, *args: custom(*args)))
+    elif call.method == LISTEN and call.revision in STATELESS:
+        server.listeners.open(call)
+    elif call.method not in table:
+        error = RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
+        server.answer(call, wire.failure(call.request_id, error))
+    elif call.method in _FOREIGN:
+        server.workers.run(lambda: _serve(server, call, table[call.method]))
     else:
-        _serve(server, context, table[context.method])
+        _serve(server, call, table[call.method])
 
 
-def _serve(server: Server, context: ToolContext, handler: Handler) -> None:
+def _is_retry(server: Server, call: Call, custom: bool) -> bool:
+    """Return whether a round has to say what becomes of this request."""
+    if STATE not in call.params and RESPONSES not in call.params:
+        return False
+    if call.revision not in STATELESS:
+        server.stats.blame(f"{call.method}: {STATE} or {RESPONSES} under {call.revision}")
+        return False
+    # A custom handler may have given a state of its own.
+    return not custom or server.rounds.knows(call)
+
+
+def _resume(server: Server, call: Call) -> None:
     try:
-        result = handler(server, context.params, context)
-        if context.revision in STATELESS:
-            result = _complete(server, context.method, result)
+        server.rounds.resume(call)
+    except RpcError as error:
+        server.answer(call, wire.failure(call.request_id, error))
+
+
+def _serve(server: Server, call: Call, handler: Handler) -> None:
+    context = ToolContext(call, server)
+    try:
+        result = handler(server, call.params, context)
+        if call.revision in STATELESS:
+            result = _complete(server, call.method, result)
         message = wire.reply(context.request_id, result)
     except RpcError as error:
         message = wire.failure(context.request_id, error)
     except Exception as error:
         # The server author's code may raise anything; the caller must get an answer still.
-        _logger.exception("%s failed", context.method)
+        _logger.exception("%s failed", call.method)
         text = f"{type(error).__name__}: {error}"
         message = wire.failure(context.request_id, RpcError(wire.INTERNAL_ERROR, text))
-    _answer(server, context, message)
-
-
-def _answer(server: Server, context: ToolContext, message: Message) -> None:
-    # Counted first: who has the answer in hand must find it counted.
-    with server.stats as stats:
-        stats.replies += 1
-        stats.errors += "error" in message
-    if not context.answer(message):
-        with server.stats as stats:
-            stats.replies -= 1
-            stats.errors -= "error" in message
+    # Not the call it began with, if the tool asked something (2026-07-28).
+    server.answer(context.call, message)
 
 
 def _complete(server: Server, method: str, result: Message) -> Message:

@@ -12,7 +12,7 @@ message the step answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "head",
     "ignore_eof",
     "ignore_sigterm",
+    "input_required",
     "message",
     "notify",
     "part",
@@ -48,6 +49,7 @@ __all__ = [
     "spawn_grandchild",
     "stderr",
     "stop_reading",
+    "withdraw",
 ]
 
 Step = dict[str, Any]
@@ -109,6 +111,38 @@ def request(
     if params is not None:
         body["params"] = params
     return message(body, to=to, final=False)
+
+
+def withdraw(
+    identifier: str | int = 1, reason: str | None = None, *, to: str | None = None
+) -> Step:
+    """Withdraw the request of that id."""
+    params = {"requestId": identifier, **({} if reason is None else {"reason": reason})}
+    return notify("notifications/cancelled", params, to=to)
+
+
+def input_required(
+    questions: Mapping[str, tuple[str, Any]] | None = None,
+    state: Any = None,
+    *,
+    to: str | None = None,
+) -> Step:
+    """Answer that the client must answer something and ask again (2026-07-28).
+
+    Args:
+        questions: Method and params of each question, by its key; `None` leaves them out.
+        state: The `requestState`; `None` leaves it out.
+        to: The label of the message it answers.
+    """
+    result: dict[str, Any] = {"resultType": "input_required"}
+    if questions is not None:
+        result["inputRequests"] = {
+            key: {"method": method, **({} if params is None else {"params": params})}
+            for key, (method, params) in questions.items()
+        }
+    if state is not None:
+        result["requestState"] = state
+    return reply(result, to=to)
 
 
 def message(value: Any, *, to: str | None = None, final: bool = True) -> Step:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 from syncmcp.testing import wire
+from syncmcp.testing.call import Call
 from syncmcp.testing.context import ToolContext
 from syncmcp.testing.features import Completer, Features, Prompt, Resource
 from syncmcp.testing.listening import Listeners
 from syncmcp.testing.revisions import REVISIONS, STATELESS, select
+from syncmcp.testing.rounds import Rounds
 from syncmcp.testing.session import Session
 from syncmcp.testing.stats import Stats
 from syncmcp.testing.tool import Tool
@@ -68,6 +70,7 @@ class Server:
         self.stats = Stats()
         self.features: Features = Features(page_size)
         self.listeners = Listeners(self.stats)
+        self.rounds = Rounds(self.stats)
         self.workers = Workers("syncmcp-testing-tool")
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {}
         self.notification_handlers: dict[str, Callable[[Message], None]] = {}
@@ -269,6 +272,7 @@ class Server:
 
     def session_closed(self, session: Session) -> None:
         """Forget a session that has ended; called by the session."""
+        self.rounds.end(session)
         with self._lock:
             self._sessions.discard(session)
             last = not self._sessions
@@ -277,11 +281,24 @@ class Server:
         with self.stats as stats:
             stats.sessions -= 1
 
-    def call_ended(self, context: ToolContext) -> None:
+    def answer(self, call: Call, message: Message) -> bool:
+        """Answer a call and count it; return whether it still waited for an answer."""
+        # Counted first: who has the answer in hand must find it counted.
+        with self.stats as stats:
+            stats.replies += 1
+            stats.errors += "error" in message
+        if call.answer(message):
+            return True
+        with self.stats as stats:
+            stats.replies -= 1
+            stats.errors -= "error" in message
+        return False
+
+    def call_ended(self, call: Call) -> None:
         """Count a call that was answered or cancelled; called by the call."""
         with self.stats as stats:
             stats.running -= 1
-            stats.cancelled += context.cancelled.is_set()
+            stats.cancelled += call.cancelled.is_set()
 
     @property
     def sessions(self) -> list[Session]:
@@ -298,6 +315,7 @@ class Server:
     def close(self) -> None:
         """End every subscription and session; running calls are cancelled."""
         self.listeners.end()
+        self.rounds.end()
         for session in self.sessions:
             session.close()
         self.workers.release()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import queue
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from syncmcp.testing import batch, methods, wire
-from syncmcp.testing.context import Outlet, ToolContext
+from syncmcp.testing.call import Call, Outlet
+from syncmcp.testing.question import Progress, Question, Withdrawn
 from syncmcp.testing.wire import INVALID_PARAMS, INVALID_REQUEST, Message, RpcError
 
 if TYPE_CHECKING:
@@ -49,10 +49,11 @@ class Session:
         self._push = push
         self._direct = _Direct(push)
         self._numbers = itertools.count(1)
-        # Guards the three tables below.
+        # Guards the four tables below.
         self._lock = threading.Lock()
-        self._running: dict[tuple[type, str | int], ToolContext] = {}
-        self._asked: dict[tuple[type, str | int], queue.SimpleQueue[Message | None]] = {}
+        self._running: dict[tuple[type, str | int], Call] = {}
+        self._asked: dict[int, Question] = {}
+        self._withdrawn: set[int] = set()
         self._subscriptions: set[str] = set()
         self._at_close: list[Callable[[], None]] = []
 
@@ -83,11 +84,13 @@ class Session:
             self.closed.set()
             running = list(self._running.values())
             asked = list(self._asked.values())
+            self._asked.clear()
             self._subscriptions.clear()
-        for context in running:
-            context.cancel("the session has ended")
-        for waiter in asked:
-            waiter.put(None)
+        # Before the calls, which would withdraw them.
+        for question in asked:
+            question.end(ConnectionError("the session has ended"))
+        for call in running:
+            call.cancel("the session has ended")
         self._server.session_closed(self)
         for function in self._at_close:
             function()
@@ -105,49 +108,77 @@ class Session:
         """Send `ping` and wait for the answer; `timeout` in seconds. Raises as `ask`."""
         self.ask("ping", timeout=timeout)
 
-    def ask(
-        self,
-        method: str,
-        params: Message | None = None,
-        *,
-        timeout: float = 30.0,
-        send: Callable[[Message], None] | None = None,
-    ) -> Message:
-        """Send the client a request and wait for its result.
+    def ask(self, method: str, params: Message | None = None, *, timeout: float = 30.0) -> Message:
+        """Send the client a request on the session's own stream and wait for its result.
 
         Args:
             method: The method.
             params: Its params.
             timeout: Seconds to wait at most.
-            send: Where to send it; the session's own stream unless given.
 
         Raises:
             RpcError: The client answered with an error.
             TimeoutError: No answer came in time.
             ConnectionError: The session has ended.
         """
-        waiter: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        number = next(self._numbers)
-        key = wire.identity(number)
+        result = self.question(method, params).result(timeout)
+        return result if isinstance(result, dict) else {}
+
+    def question(
+        self,
+        method: str,
+        params: Message | None = None,
+        *,
+        send: Callable[[Message], bool] | None = None,
+        progress: Progress | None = None,
+    ) -> Question:
+        """Send the client a request and return at once.
+
+        Args:
+            method: The method.
+            params: Its params.
+            send: Sends on the stream of a call and returns whether that was still open; the
+                session's own stream unless given.
+            progress: Receives what the client reports; the request gets a progress token.
+
+        Raises:
+            Withdrawn: `send` found its stream closed.
+            ConnectionError: The session has ended.
+        """
+
+        def withdraw(question: Question, reason: str | None) -> bool:
+            with self._lock:
+                if self._asked.pop(question.id, None) is None:
+                    return False
+                self._withdrawn.add(question.id)
+            about: Message = {"requestId": question.id}
+            if reason is not None:
+                about["reason"] = reason
+            notice = wire.notification("notifications/cancelled", about)
+            if send is None or not send(notice):
+                self._push(notice)
+            return True
+
+        question = Question(next(self._numbers), method, withdraw=withdraw, progress=progress)
+        if progress is not None:
+            params = dict(params or {})
+            params["_meta"] = {**wire.meta_of(params), "progressToken": question.id}
         with self._lock:
             if self.closed.is_set():
                 raise ConnectionError("the session has ended")
-            self._asked[key] = waiter
-        try:
-            (send or self._push)(wire.request(number, method, params))
-            answer = waiter.get(timeout=timeout)
-        except queue.Empty:
-            raise TimeoutError(f"the client did not answer {method} in {timeout} s") from None
-        finally:
+            self._asked[question.id] = question
+        with self._server.stats as stats:
+            stats.questions[method] += 1
+        message = wire.request(question.id, method, params)
+        if send is None:
+            self._push(message)
+        elif not send(message):
             with self._lock:
-                self._asked.pop(key, None)
-        if answer is None:
-            raise ConnectionError("the session has ended")
-        error = answer.get("error")
-        if isinstance(error, dict):
-            raise RpcError(error.get("code", 0), str(error.get("message")), error.get("data"))
-        result = answer.get("result")
-        return result if isinstance(result, dict) else {}
+                self._asked.pop(question.id, None)
+            with self._server.stats as stats:
+                stats.questions[method] -= 1
+            raise Withdrawn("the call has ended")
+        return question
 
     def subscribe(self, uri: str) -> None:
         """Have `resource_updated(uri)` reach this session."""
@@ -208,19 +239,19 @@ class Session:
             if method == "initialize":
                 self._initialize(message, outlet)
                 return
-            context = self._admit(message, outlet)
-            context.batch = place
-            self._register(context)
+            call = self._admit(message, outlet)
+            call.batch = place
+            self._register(call)
         except RpcError as error:
             with self._server.stats as stats:
                 stats.replies += 1
                 stats.errors += 1
             outlet.finish(wire.failure(identifier, error))
             return
-        methods.start(self._server, context)
+        methods.start(self._server, call)
 
-    def _admit(self, message: Message, outlet: Outlet) -> ToolContext:
-        """Decide the era of a request and return its context."""
+    def _admit(self, message: Message, outlet: Outlet) -> Call:
+        """Decide the era of a request and return it as a call."""
         server, method = self._server, message["method"]
         params = wire.params_of(message)
         declares = wire.PROTOCOL_VERSION in wire.meta_of(params)
@@ -233,16 +264,13 @@ class Session:
             if method != "ping":
                 raise RpcError(INVALID_REQUEST, f"{method} before initialize")
             revision = server.stateful[-1]
-        return ToolContext(
-            message["id"],
-            method,
-            params,
+        return Call(
+            message,
             outlet,
             revision=revision,
             session=self,
             client_capabilities=self.client_capabilities,
             client_info=self.client_info,
-            log_level=None,
         )
 
     def _only_stateless(self, method: str) -> bool:
@@ -250,19 +278,19 @@ class Session:
             return False
         return not self._server.stateful or method in ("server/discover", methods.LISTEN)
 
-    def _register(self, context: ToolContext) -> None:
-        key = wire.identity(context.request_id)
+    def _register(self, call: Call) -> None:
+        key = wire.identity(call.request_id)
         with self._lock:
             if self.closed.is_set():
                 raise RpcError(INVALID_REQUEST, "The session has ended")
             if key in self._running:
-                raise RpcError(INVALID_REQUEST, f"Request id {context.request_id!r} is in use")
-            self._running[key] = context
-        context.at_end(self._forget)
+                raise RpcError(INVALID_REQUEST, f"Request id {call.request_id!r} is in use")
+            self._running[key] = call
+        call.at_end(self._forget)
 
-    def _forget(self, context: ToolContext) -> None:
+    def _forget(self, call: Call) -> None:
         with self._lock:
-            self._running.pop(wire.identity(context.request_id), None)
+            self._running.pop(wire.identity(call.request_id), None)
 
     def _initialize(self, message: Message, outlet: Outlet) -> None:
         server = self._server
@@ -297,12 +325,21 @@ class Session:
             self.initialized = self.revision is not None
         elif method == "notifications/cancelled":
             self._cancel(params)
+        elif method == "notifications/progress":
+            self._take_progress(params)
+        elif method == "notifications/roots/list_changed":
+            self._check_roots_changed()
         handler = self._server.notification_handlers.get(method)
         if handler is not None:
             handler(params)
         # Last: who waits for the count finds everything done.
         with self._server.stats as stats:
             stats.notifications[method] += 1
+
+    def _check_roots_changed(self) -> None:
+        roots = self.client_capabilities.get("roots")
+        if not isinstance(roots, dict) or roots.get("listChanged") is not True:
+            self._server.stats.blame("roots changed, which the client did not say it tells")
 
     def _cancel(self, params: Message) -> None:
         identifier, reason = params.get("requestId"), params.get("reason")
@@ -311,20 +348,37 @@ class Session:
         with self._server.stats as stats:
             stats.cancels.append(identifier)
         with self._lock:
-            context = self._running.get(wire.identity(identifier))
-        if context is not None:
-            context.cancel(reason if isinstance(reason, str) else None)
+            call = self._running.get(wire.identity(identifier))
+        if call is not None:
+            call.cancel(reason if isinstance(reason, str) else None)
 
     def _take_response(self, message: Message) -> None:
+        number = message["id"]
+        question, late = self._asked_as(number, take=True)
+        if question is not None:
+            question.answered(message)
+        elif not late:
+            self._server.stats.blame(f"an answer to request {number!r}, which does not wait")
         with self._server.stats as stats:
             stats.responses += 1
-        identifier = message["id"]
-        if not wire.is_identifier(identifier):
-            return
+            stats.late_answers += late
+
+    def _take_progress(self, params: Message) -> None:
+        token = params.get("progressToken")
+        question, late = self._asked_as(token)
+        breach = None if late else f"progress for token {token!r}, which is not active"
+        if question is not None:
+            breach = question.progressed(params)
+        if breach is not None:
+            self._server.stats.blame(breach)
+
+    def _asked_as(self, number: object, *, take: bool = False) -> tuple[Question | None, bool]:
+        """Return the waiting question of that id, and whether it was withdrawn."""
+        if not isinstance(number, int) or isinstance(number, bool):
+            return None, False
         with self._lock:
-            waiter = self._asked.get(wire.identity(identifier))
-        if waiter is not None:
-            waiter.put(message)
+            question = self._asked.pop(number, None) if take else self._asked.get(number)
+            return question, number in self._withdrawn
 
 
 class _Direct:

@@ -19,6 +19,10 @@ class Stats:
         replies: Answers sent (results and errors).
         errors: Answers sent that were JSON-RPC errors.
         responses: Answers received to the server's own requests.
+        late_answers: Those of them that came after the question was withdrawn.
+        questions: Questions asked, by method, in either era.
+        paused: Tools waiting for the retry of their request (2026-07-28).
+        violations: What clients did that the protocol forbids, one sentence each.
         running: Calls being served now.
         sessions: Sessions open now (connections in memory, stdio, stateful HTTP sessions).
         opened: Sessions opened so far.
@@ -36,6 +40,10 @@ class Stats:
         self.replies = 0
         self.errors = 0
         self.responses = 0
+        self.late_answers = 0
+        self.questions: Counter[str] = Counter()
+        self.paused = 0
+        self.violations: list[str] = []
         self.running = 0
         self.sessions = 0
         self.opened = 0
@@ -50,6 +58,11 @@ class Stats:
         # Whoever held the lock may have changed something.
         self._changed.notify_all()
         self._changed.release()
+
+    def blame(self, violation: str) -> None:
+        """Record a breach of the protocol by a client."""
+        with self:
+            self.violations.append(violation)
 
     def wait_for(self, predicate: Callable[[Stats], bool], timeout: float = 10.0) -> bool:
         """Wait until `predicate(stats)` is true.

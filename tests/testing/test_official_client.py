@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp_types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+    ListRootsResult,
+    Root,
+    TextContent,
+)
 
 from syncmcp.testing import demo_server, serve_http
 
@@ -62,6 +72,61 @@ def test_the_official_client_is_content_over_http(mode: str, response: Any) -> N
         asyncio.run(_judge(http.url, mode, MODES[mode]))
         stats = http.endpoint.server.stats
         assert stats.wait_for(lambda seen: (seen.running, seen.streams) == (0, 0))
+
+
+async def _answer(target: Any, mode: str, root: Path) -> None:
+    asked: list[str] = []
+
+    async def sample(context: Any, params: CreateMessageRequestParams) -> CreateMessageResult:
+        asked.append("sampling")
+        content = TextContent(text=f"at most {params.max_tokens}")
+        return CreateMessageResult(role="assistant", content=content, model="double")
+
+    async def elicit(context: Any, params: ElicitRequestParams) -> ElicitResult:
+        asked.append(params.mode or "form")
+        if params.mode == "url":
+            return ElicitResult(action="accept")
+        return ElicitResult(action="accept", content={"name": "Ada", "email": "ada@example.com"})
+
+    async def roots(context: Any) -> ListRootsResult:
+        asked.append("roots")
+        return ListRootsResult(roots=[Root.model_validate({"uri": root.as_uri()})])
+
+    async with Client(
+        target,
+        mode=mode,
+        sampling_callback=sample,
+        elicitation_callback=elicit,
+        list_roots_callback=roots,
+    ) as client:
+        helped: Any = await client.call_tool("request_llm_help", {"question": "?"})
+        assert helped.content[0].text == "at most 500"
+        signed: Any = await client.call_tool("signup_math_facts", {})
+        assert signed.structured_content["content"]["name"] == "Ada"
+        connected: Any = await client.call_tool("connect_account", {})
+        assert connected.content[0].text == "connected to example"
+        counted: Any = await client.call_tool("count_files", {"path": str(root)})
+        assert counted.structured_content == {"path": str(root), "inside": True, "files": 1}
+        calls = [client.call_tool("explain_math", {"problem": "?"}) for _ in range(5)]
+        assert len(await asyncio.gather(*calls)) == 5
+    assert asked == ["sampling", "form", "url", "roots", *["sampling"] * 5]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_official_client_answers_over_stdio(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    server = StdioServerParameters(command=sys.executable, args=["-m", "syncmcp.testing"])
+    asyncio.run(_answer(stdio_client(server), mode, tmp_path))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_official_client_answers_over_http(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with serve_http(demo_server()) as http:
+        asyncio.run(_answer(http.url, mode, tmp_path))
+        stats = http.endpoint.server.stats
+        assert stats.wait_for(lambda seen: (seen.running, seen.paused) == (0, 0))
+        assert stats.violations == []
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])

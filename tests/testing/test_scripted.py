@@ -163,6 +163,38 @@ def test_a_script_is_played_in_order(pipe: Open) -> None:
     assert peer.transcript.wait_event("disconnected")
 
 
+def test_a_script_asks_in_either_era(pipe: Open) -> None:
+    questions = {"a": ("roots/list", None), "b": ("elicitation/create", {"message": "?"})}
+    peer = ScriptedPeer(
+        [
+            s.expect("hello"),
+            s.request("roots/list", identifier="q"),
+            s.withdraw("q", "never mind"),
+            s.input_required(questions, ""),
+            s.expect("hello"),
+            s.input_required(state="s"),
+        ]
+    )
+    client = pipe(peer)
+    client.send(HELLO)
+    assert client.next() == {"jsonrpc": "2.0", "id": "q", "method": "roots/list"}
+    assert client.next() == {
+        "jsonrpc": "2.0",
+        "method": "notifications/cancelled",
+        "params": {"requestId": "q", "reason": "never mind"},
+    }
+    assert client.next()["result"] == {
+        "resultType": "input_required",
+        "inputRequests": {
+            "a": {"method": "roots/list"},
+            "b": {"method": "elicitation/create", "params": {"message": "?"}},
+        },
+        "requestState": "",
+    }
+    client.send(HELLO)
+    assert client.next()["result"] == {"resultType": "input_required", "requestState": "s"}
+
+
 def test_labels_let_answers_come_in_another_order(pipe: Open) -> None:
     peer = ScriptedPeer(
         [

@@ -6,6 +6,8 @@ import http.client
 import itertools
 import json
 import queue
+import subprocess
+import sys
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,22 +34,23 @@ def modern(params: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
     return {**(params or {}), "_meta": {**META, **meta}}
 
 
-class Memory:
-    """A connection in memory whose frames arrive in a queue."""
+class Line:
+    """A connection that carries frames one by one."""
 
-    def __init__(self, server: Server) -> None:
-        self.frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self.session = server.connect(self.frames.put)
+    def __init__(self) -> None:
         self._ids = itertools.count(1)
+
+    def send(self, message: Any) -> None:
+        raise NotImplementedError
+
+    def next(self) -> Any:
+        raise NotImplementedError
 
     def start(self, revision: str = "2025-11-25", **capabilities: Any) -> dict[str, Any]:
         answer = self.call("initialize", initialize(revision, **capabilities))
         self.notify("notifications/initialized")
         result: dict[str, Any] = answer["result"]
         return result
-
-    def send(self, message: Any) -> None:
-        self.session.receive(json.dumps(message).encode())
 
     def ask(self, method: str, params: Any = None, identifier: Any = None) -> Any:
         number = next(self._ids) if identifier is None else identifier
@@ -59,9 +62,6 @@ class Memory:
         body = {"jsonrpc": "2.0", "method": method}
         self.send(body if params is None else {**body, "params": params})
 
-    def next(self) -> Any:
-        return json.loads(self.frames.get(timeout=PATIENCE))
-
     def call(self, method: str, params: Any = None) -> Any:
         """Send a request; the very next frame must be its answer."""
         number = self.ask(method, params)
@@ -72,8 +72,44 @@ class Memory:
     def tool(self, name: str, arguments: Any = None, **more: Any) -> Any:
         return self.call("tools/call", {"name": name, "arguments": arguments or {}, **more})
 
+
+class Memory(Line):
+    """A connection in memory whose frames arrive in a queue."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.session = server.connect(self.frames.put)
+
+    def send(self, message: Any) -> None:
+        self.session.receive(json.dumps(message).encode())
+
+    def next(self) -> Any:
+        return json.loads(self.frames.get(timeout=PATIENCE))
+
     def close(self) -> None:
         self.session.close()
+
+
+class Child(Line):
+    """The demo server as a child process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        command = [sys.executable, "-m", "syncmcp.testing"]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def send(self, message: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def next(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def close(self) -> None:
+        self.process.communicate(timeout=PATIENCE)
 
 
 class Http:
@@ -122,8 +158,8 @@ class Http:
         )
         return response.status, response.headers, decoded(response)
 
-    def start(self, revision: str = "2025-11-25") -> Any:
-        status, headers, answer = self.post("initialize", initialize(revision))
+    def start(self, revision: str = "2025-11-25", **capabilities: Any) -> Any:
+        status, headers, answer = self.post("initialize", initialize(revision, **capabilities))
         assert status == 200, answer
         self.session, self.version = headers["mcp-session-id"], revision
         response = self.request("POST", {"jsonrpc": "2.0", "method": "notifications/initialized"})

@@ -1,0 +1,227 @@
+"""The demo server's tools that ask, on every wire and in both eras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncmcp.testing import demo_server, serve_http
+from syncmcp.testing.revisions import REVISIONS
+from tests.testing.talks import EVERYTHING, MODEL, NEWEST_STATEFUL, Open, Talk, both_eras, text_of
+from tests.testing.wires import MODERN, Child, Http, Memory
+
+
+@pytest.fixture(params=["memory", "stdio", "http"])
+def talk(request: pytest.FixtureRequest) -> Iterator[Open]:
+    """Open a talk with the demo server; in the end the server has nothing to complain of."""
+    with ExitStack() as stack:
+
+        def start(revision: str, capabilities: Any = EVERYTHING) -> Talk:
+            if request.param == "stdio":
+                child = Child()
+                stack.callback(child.close)
+                return Talk(child, revision, capabilities)
+            server = demo_server()
+            stack.callback(lambda: _content_with(server))
+            if request.param == "memory":
+                line = Memory(server)
+                stack.callback(line.close)
+                return Talk(line, revision, capabilities)
+            client = Http(stack.enter_context(serve_http(server)).url)
+            stack.callback(client.close)
+            return Talk(client, revision, capabilities)
+
+        yield start
+
+
+def _content_with(server: Any) -> None:
+    assert server.stats.violations == []
+    assert server.stats.paused == 0
+
+
+@pytest.mark.requirement("M-21")
+@both_eras
+def test_preferences_are_asked_with_a_form(talk: Open, revision: str) -> None:
+    client = talk(revision)
+    given = {"outputFormat": "json", "verbosity": "low", "includeTimestamps": False}
+    reply = {"action": "accept", "content": given}
+    answer = client.tool("ask_user_preferences", answer=lambda *_: reply)
+    assert answer["result"]["structuredContent"] == reply
+    [(method, params)] = client.asked
+    assert (method, params["mode"]) == ("elicitation/create", "form")
+    fields = params["requestedSchema"]["properties"]
+    assert params["requestedSchema"]["required"] == ["outputFormat"]
+    assert fields["outputFormat"]["enum"] == ["json", "markdown", "plain"]
+    assert [option["const"] for option in fields["verbosity"]["oneOf"]] == ["low", "medium", "high"]
+    assert fields["includeTimestamps"]["default"] is True
+    assert client.rounds == (revision == MODERN)
+
+
+@pytest.mark.requirement("M-21")
+@both_eras
+def test_help_of_a_model_is_asked_with_500_tokens(talk: Open, revision: str) -> None:
+    client = talk(revision)
+    answer = client.tool("request_llm_help", {"question": "6*7?"}, lambda *_: MODEL)
+    assert text_of(answer) == "42"
+    message = {"role": "user", "content": {"type": "text", "text": "6*7?"}}
+    assert client.asked == [("sampling/createMessage", {"messages": [message], "maxTokens": 500})]
+
+
+@both_eras
+def test_maths_is_explained_by_a_tutor(talk: Open, revision: str) -> None:
+    client = talk(revision)
+    assert text_of(client.tool("explain_math", {"problem": "1/3+1/6"}, lambda *_: MODEL)) == "42"
+    [(_, params)] = client.asked
+    assert "tutor" in params["systemPrompt"]
+    assert "1/3+1/6" in params["messages"][0]["content"]["text"]
+
+
+@both_eras
+def test_files_are_counted_inside_the_roots_only(talk: Open, revision: str, tmp_path: Path) -> None:
+    root = tmp_path / "a root"
+    (root / "deep").mkdir(parents=True)
+    for name in ("one", "deep/two", "deep/three"):
+        (root / name).write_text(name)
+    (tmp_path / "secret").write_text("not yours")
+    (root / "link").symlink_to(tmp_path / "secret")
+    (root / "up").symlink_to(tmp_path)
+    client = talk(revision)
+
+    def count(path: Path | str) -> Any:
+        roots = {"roots": [{"uri": root.as_uri(), "name": "a"}]}
+        answer = client.tool("count_files", {"path": str(path)}, lambda *_: roots)
+        result = answer["result"]["structuredContent"]
+        return result["inside"], result["files"]
+
+    assert count(root) == (True, 3)
+    assert count("deep") == (True, 2)
+    assert count(root / "one") == (True, 1)
+    assert count(tmp_path) == (False, None)
+    assert count(root / "deep/../../secret") == (False, None)
+    assert count(root / "up") == (False, None)
+    assert {method for method, _ in client.asked} == {"roots/list"}
+
+
+@both_eras
+def test_without_roots_no_file_is_counted(talk: Open, revision: str, tmp_path: Path) -> None:
+    client = talk(revision)
+    answer = client.tool("count_files", {"path": str(tmp_path)}, lambda *_: {"roots": []})
+    assert answer["result"]["structuredContent"]["inside"] is False
+
+
+@both_eras
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"action": "accept", "content": {"name": "Ada", "email": "ada@example.com"}},
+        {"action": "decline"},
+        {"action": "cancel"},
+    ],
+)
+def test_a_person_signs_up_or_does_not(talk: Open, revision: str, reply: Any) -> None:
+    client = talk(revision)
+    answer = client.tool("signup_math_facts", answer=lambda *_: reply)
+    assert answer["result"]["structuredContent"] == reply
+    schema = client.asked[0][1]["requestedSchema"]
+    assert schema["required"] == ["name", "email"]
+    assert schema["properties"]["email"]["format"] == "email"
+    assert schema["properties"]["favouriteNumber"]["type"] == "integer"
+
+
+@both_eras
+def test_one_form_has_every_kind_of_field(talk: Open, revision: str) -> None:
+    client = talk(revision)
+    content = {
+        "text": "x",
+        "email": "a@b.de",
+        "link": "https://example.com/",
+        "day": "2026-07-28",
+        "moment": "2026-07-28T12:00:00Z",
+        "whole": 3,
+        "number": 0.25,
+        "flag": True,
+        "choice": "two",
+        "titled": "r",
+        "oldTitled": "l",
+        "choices": ["a", "c"],
+        "titledChoices": ["n"],
+        "textDefault": "hello",
+        "wholeDefault": 7,
+        "numberDefault": 0.5,
+        "choiceDefault": "coffee",
+    }
+    reply = {"action": "accept", "content": content}
+    answer = client.tool("all_fields", answer=lambda *_: reply)
+    assert answer["result"]["structuredContent"] == reply
+    assert set(client.asked[0][1]["requestedSchema"]["properties"]) == set(content)
+
+
+def test_a_form_of_2025_06_18_has_only_what_that_revision_knew(talk: Open) -> None:
+    client = talk("2025-06-18", {"elicitation": {}})
+    client.tool("all_fields", answer=lambda *_: {"action": "decline"})
+    [(_, params)] = client.asked
+    assert set(params) == {"message", "requestedSchema"}
+    for field in params["requestedSchema"]["properties"].values():
+        assert field["type"] in ("string", "integer", "number", "boolean")
+        assert "oneOf" not in field
+        assert field["type"] == "boolean" or "default" not in field
+
+
+@both_eras
+@pytest.mark.parametrize("action", ["accept", "decline"])
+def test_an_account_is_connected_on_a_page(talk: Open, revision: str, action: str) -> None:
+    client = talk(revision)
+    answer = client.tool("connect_account", answer=lambda *_: {"action": action})
+    accepted = action == "accept"
+    assert text_of(answer) == ("connected to example" if accepted else "not connected: decline")
+    [(method, params)] = client.asked
+    assert (method, params["mode"]) == ("elicitation/create", "url")
+    assert params["url"].startswith("https://example.com/connect?ticket=")
+    stateful = revision == NEWEST_STATEFUL
+    assert ("elicitationId" in params) == stateful
+    told = {
+        "jsonrpc": "2.0",
+        "method": "notifications/elicitation/complete",
+        "params": {"elicitationId": params.get("elicitationId")},
+    }
+    assert client.notes == ([told] if stateful and accepted else [])
+
+
+ASKING = {
+    "ask_user_preferences": "elicitation",
+    "request_llm_help": "sampling",
+    "explain_math": "sampling",
+    "count_files": "roots",
+    "signup_math_facts": "elicitation",
+    "all_fields": "elicitation",
+    "connect_account": "elicitation",
+}
+ARGUMENTS = {"question": "?", "problem": "?", "path": "/"}
+
+
+@pytest.mark.requirement("M-08")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_nothing_is_asked_of_a_client_that_declared_nothing(talk: Open, revision: str) -> None:
+    client = talk(revision, {})
+    for name, feature in ASKING.items():
+        error = client.tool(name, ARGUMENTS)["error"]
+        assert error["message"] == f"The client did not declare {feature}"
+        if revision == MODERN:
+            assert error["code"] == -32021
+            assert error["data"] == {"requiredCapabilities": {feature: {}}}
+        else:
+            assert error["code"] == -32600
+    assert client.asked == []
+
+
+@pytest.mark.parametrize("revision", REVISIONS[:2])
+def test_elicitation_is_unknown_to_old_revisions_whatever_is_declared(
+    talk: Open, revision: str
+) -> None:
+    client = talk(revision)
+    assert client.tool("ask_user_preferences")["error"]["code"] == -32600
+    assert client.asked == []

@@ -1,0 +1,458 @@
+"""How a handler's questions reach the client, and how they end."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from typing import Any
+
+import pytest
+
+from syncmcp.testing import (
+    Question,
+    RpcError,
+    Server,
+    ToolContext,
+    UrlElicitationRequired,
+    Withdrawn,
+)
+from tests.testing.talks import (
+    ACCEPT,
+    ANSWERS,
+    FORM,
+    MODEL,
+    NEWEST_STATEFUL,
+    ROOTS,
+    Open,
+    Refusal,
+    Talk,
+    both_eras,
+    reply,
+    text_of,
+)
+from tests.testing.wires import MODERN, PATIENCE, Http, Memory, read_event
+
+# Several questions
+
+
+@pytest.mark.requirement("M-22")
+@both_eras
+def test_a_tool_asks_one_thing_after_the_other(server: Server, talk: Open, revision: str) -> None:
+    @server.tool()
+    def interview(context: ToolContext) -> list[Any]:
+        return [
+            context.elicit("Who?", FORM)["action"],
+            context.sample("Why?", max_tokens=5)["model"],
+            context.list_roots()[0]["uri"],
+        ]
+
+    client = talk(revision)
+    assert text_of(client.tool("interview", answer=reply)) == '["accept","double","file:///tmp"]'
+    assert [method for method, _ in client.asked] == list(ANSWERS)
+    assert client.rounds == (3 if revision == MODERN else 0)
+    assert server.stats.questions == dict.fromkeys(ANSWERS, 1)
+    assert server.stats.violations == []
+
+
+@both_eras
+def test_several_questions_travel_together(server: Server, talk: Open, revision: str) -> None:
+    @server.tool()
+    def survey(context: ToolContext) -> Any:
+        found = context.ask_all(
+            {
+                "form": ("elicitation/create", {"message": "Who?", "requestedSchema": FORM}),
+                "model": ("sampling/createMessage", {"messages": [], "maxTokens": 5}),
+                "roots": ("roots/list", None),
+            }
+        )
+        return list(found.items())
+
+    client = talk(revision)
+    expected = [["form", ACCEPT], ["model", MODEL], ["roots", ROOTS]]
+    assert json.loads(text_of(client.tool("survey", answer=reply))) == expected
+    assert client.rounds == (revision == MODERN)
+    assert server.stats.violations == []
+
+
+def test_requests_side_by_side_are_all_sent_before_one_is_answered(
+    server: Server, line: Memory
+) -> None:
+    @server.tool()
+    def both(context: ToolContext) -> str:
+        found = context.ask_all({"a": ("roots/list", None), "b": ("roots/list", {})})
+        return ",".join(found)
+
+    line.start(roots={})
+    number = line.ask("tools/call", {"name": "both", "arguments": {}})
+    first, second = line.next(), line.next()
+    for question in (second, first):
+        line.send({"jsonrpc": "2.0", "id": question["id"], "result": ROOTS})
+    assert (answer := line.next())["id"] == number
+    assert text_of(answer) == "a,b"
+
+
+def test_one_refusal_withdraws_the_questions_beside_it(server: Server, line: Memory) -> None:
+    @server.tool()
+    def both(context: ToolContext) -> str:
+        context.ask_all({"a": ("roots/list", None), "b": ("roots/list", None)})
+        return "never"
+
+    line.start(roots={})
+    line.ask("tools/call", {"name": "both", "arguments": {}})
+    first, second = line.next(), line.next()
+    error = {"code": -1, "message": "no"}
+    line.send({"jsonrpc": "2.0", "id": first["id"], "error": error})
+    withdrawal = line.next()
+    assert withdrawal["method"] == "notifications/cancelled"
+    assert withdrawal["params"]["requestId"] == second["id"]
+    assert line.next()["error"] == error
+
+
+@both_eras
+def test_threads_of_one_tool_may_ask_at_once(server: Server, talk: Open, revision: str) -> None:
+    @server.tool()
+    def crowd(context: ToolContext) -> int:
+        found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threads = [
+            threading.Thread(target=lambda: found.put(context.list_roots())) for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found.qsize()
+
+    client = talk(revision)
+    assert text_of(client.tool("crowd", answer=reply)) == "4"
+    assert len(client.asked) == 4
+
+
+@both_eras
+def test_prompts_and_resources_ask_too(server: Server, talk: Open, revision: str) -> None:
+    @server.prompt()
+    def hello(context: ToolContext) -> str:
+        return str(context.elicit("Who?", FORM)["content"]["name"])
+
+    @server.resource("test://roots")
+    def roots(context: ToolContext) -> str:
+        return str(context.list_roots()[0]["uri"])
+
+    client = talk(revision)
+    got = client.call("prompts/get", {"name": "hello"}, reply)["result"]
+    assert got["messages"][0]["content"]["text"] == "Ada"
+    read = client.call("resources/read", {"uri": "test://roots"}, reply)["result"]
+    assert read["contents"][0]["text"] == "file:///tmp"
+    assert server.stats.violations == []
+
+
+# What a tool can know first
+
+
+@pytest.mark.requirement("M-08", "M-22")
+@pytest.mark.parametrize(
+    ("revision", "capabilities", "features"),
+    [
+        (NEWEST_STATEFUL, {}, set()),
+        (NEWEST_STATEFUL, {"elicitation": {}}, {"elicitation", "elicitation.form"}),
+        (MODERN, {"elicitation": {"url": {}}}, {"elicitation", "elicitation.url"}),
+        ("2025-06-18", {"elicitation": {"url": {}}}, {"elicitation", "elicitation.form"}),
+        ("2025-03-26", {"elicitation": {}}, set()),
+        ("2025-06-18", {"sampling": {"tools": {}}}, {"sampling"}),
+        (MODERN, {"sampling": {"tools": {}}}, {"sampling", "sampling.tools"}),
+        (MODERN, {"sampling": {"context": {}}}, {"sampling", "sampling.context"}),
+        ("2024-11-05", {"roots": {"listChanged": False}}, {"roots"}),
+        ("2024-11-05", {"roots": {"listChanged": True}}, {"roots", "roots.listChanged"}),
+    ],
+)
+def test_a_tool_can_tell_what_it_may_ask(
+    server: Server, line: Memory, revision: str, capabilities: Any, features: set[str]
+) -> None:
+    asked = ["elicitation", "elicitation.form", "elicitation.url", "sampling", "sampling.tools"]
+    asked += ["sampling.context", "roots", "roots.listChanged"]
+
+    @server.tool()
+    def look(context: ToolContext) -> str:
+        return " ".join(feature for feature in asked if context.can(feature))
+
+    client = Talk(line, revision, capabilities)
+    assert set(text_of(client.tool("look")).split()) == features
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "capabilities", "feature"),
+    [
+        ("sampling/createMessage", {}, {"roots": {}}, "sampling"),
+        ("sampling/createMessage", {"tools": []}, {"sampling": {}}, "sampling.tools"),
+        ("sampling/createMessage", {"toolChoice": {}}, {"sampling": {}}, "sampling.tools"),
+        (
+            "sampling/createMessage",
+            {"includeContext": "thisServer"},
+            {"sampling": {}},
+            "sampling.context",
+        ),
+        ("elicitation/create", {"mode": "url"}, {"elicitation": {}}, "elicitation.url"),
+        ("elicitation/create", {}, {"elicitation": {"url": {}}}, "elicitation.form"),
+    ],
+)
+@both_eras
+def test_no_more_is_asked_than_was_declared(
+    server: Server,
+    talk: Open,
+    revision: str,
+    method: str,
+    params: Any,
+    capabilities: Any,
+    feature: str,
+) -> None:
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        context.ask_all({"a": (method, params)})
+        return "never"
+
+    client = talk(revision, capabilities)
+    error = client.tool("ask")["error"]
+    assert error["message"] == f"The client did not declare {feature}"
+    assert client.asked == []
+    assert server.stats.questions == {}
+
+
+# Answers that are none
+
+
+def test_an_error_of_the_client_is_raised_in_the_tool(server: Server, talk: Open) -> None:
+    caught: list[int] = []
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        try:
+            context.sample("?", max_tokens=1)
+        except RpcError as error:
+            caught.append(error.code)
+        return "went on"
+
+    def refuse(method: str, params: Any) -> Any:
+        raise Refusal(-1)
+
+    assert text_of(talk(NEWEST_STATEFUL).tool("ask", answer=refuse)) == "went on"
+    assert caught == [-1]
+
+
+def test_an_unanswered_question_is_withdrawn_and_its_late_answer_dropped(
+    server: Server, line: Memory
+) -> None:
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        context.sample("?", max_tokens=1, timeout=0.01)
+        return "never"
+
+    line.start(sampling={})
+    line.ask("tools/call", {"name": "ask", "arguments": {}})
+    question, withdrawal, answer = line.next(), line.next(), line.next()
+    assert withdrawal["params"]["requestId"] == question["id"]
+    assert answer["result"]["isError"]
+    assert "did not answer" in text_of(answer)
+    line.send({"jsonrpc": "2.0", "id": question["id"], "result": MODEL})
+    assert (server.stats.late_answers, server.stats.violations) == (1, [])
+
+
+def test_a_tool_can_withdraw_its_question(server: Server, talk: Open) -> None:
+    asked: queue.SimpleQueue[Question] = queue.SimpleQueue()
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        question = context.ask("roots/list")
+        asked.put(question)
+        try:
+            question.result()
+        except Withdrawn as withdrawn:
+            return f"{withdrawn}; again: {question.cancel()}"
+        return "never"
+
+    def withdraw(method: str, params: Any) -> Any:
+        assert asked.get(timeout=PATIENCE).cancel("changed my mind")
+        return ROOTS
+
+    client = talk(NEWEST_STATEFUL)
+    assert text_of(client.tool("ask", answer=withdraw)) == "changed my mind; again: False"
+    [note] = client.notes
+    assert note["method"] == "notifications/cancelled"
+    assert note["params"]["reason"] == "changed my mind"
+    assert server.stats.late_answers == 1
+    assert server.stats.violations == []
+
+
+def test_2026_has_no_questions_to_withdraw(server: Server, talk: Open) -> None:
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        context.ask("roots/list")
+        return "never"
+
+    assert talk(MODERN).tool("ask")["error"]["code"] == -32603
+
+
+def test_questions_end_with_the_call_that_asked_them(server: Server, line: Memory) -> None:
+    ended: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+
+    @server.tool()
+    def ask(context: ToolContext) -> None:
+        for _ in range(2):  # Once while it waits, once when the call has ended already.
+            try:
+                context.list_roots()
+            except Withdrawn as error:
+                ended.put(error)
+
+    line.start(roots={})
+    number = line.ask("tools/call", {"name": "ask", "arguments": {}})
+    question = line.next()
+    line.notify("notifications/cancelled", {"requestId": number})
+    assert line.next()["params"]["requestId"] == question["id"]
+    assert [str(ended.get(timeout=PATIENCE)) for _ in range(2)] == ["the call has ended"] * 2
+    assert server.stats.questions == {"roots/list": 1}
+
+
+def test_a_call_may_end_while_its_question_is_on_its_way(server: Server) -> None:
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    @server.tool()
+    def ask(context: ToolContext) -> None:
+        try:
+            context.list_roots()
+        except Withdrawn as error:
+            ended.put(str(error))
+
+    class Hasty(Memory):
+        """Gives the call up on the thread that delivers the question."""
+
+        def take(self, frame: bytes) -> None:
+            self.frames.put(frame)
+            if json.loads(frame).get("method") == "roots/list":
+                self.notify("notifications/cancelled", {"requestId": "call"})
+
+    line = Hasty(server)
+    line.session = server.connect(line.take)
+    line.start(roots={})
+    line.ask("tools/call", {"name": "ask", "arguments": {}}, "call")
+    assert ended.get(timeout=PATIENCE) == "the call has ended"
+    assert line.next()["method"] == "roots/list"
+    assert line.next()["method"] == "notifications/cancelled"
+    line.close()
+
+
+def test_questions_end_with_the_session(server: Server) -> None:
+    ended: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+
+    @server.tool()
+    def ask(context: ToolContext) -> None:
+        try:
+            context.list_roots()
+        except ConnectionError as error:
+            ended.put(error)
+
+    line = Memory(server)
+    line.start(roots={})
+    line.ask("tools/call", {"name": "ask", "arguments": {}})
+    assert line.next()["method"] == "roots/list"
+    line.close()
+    assert str(ended.get(timeout=PATIENCE)) == "the session has ended"
+    assert line.frames.empty()
+
+
+# Progress of the client
+
+
+def test_the_clients_progress_reaches_the_tool_in_order(server: Server, line: Memory) -> None:
+    reports: list[Any] = []
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        context.sample("?", max_tokens=1, progress=lambda *report: reports.append(report))
+        return "done"
+
+    line.start(sampling={})
+    line.ask("tools/call", {"name": "ask", "arguments": {}})
+    question = line.next()
+    token = question["params"]["_meta"]["progressToken"]
+    for value in (1, 2.5):
+        told = {"progressToken": token, "progress": value, "total": 3, "message": f"at {value}"}
+        line.notify("notifications/progress", told)
+    line.send({"jsonrpc": "2.0", "id": question["id"], "result": MODEL})
+    assert text_of(line.next()) == "done"
+    assert reports == [(1, 3, "at 1"), (2.5, 3, "at 2.5")]
+    assert server.stats.violations == []
+
+
+@pytest.mark.parametrize("values", [[1, 1], [2, 1], ["half"], [None], [True]])
+def test_progress_that_does_not_grow_is_a_violation(
+    server: Server, line: Memory, values: list[Any]
+) -> None:
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        context.sample("?", max_tokens=1, progress=lambda *_: None)
+        return "done"
+
+    line.start(sampling={})
+    line.ask("tools/call", {"name": "ask", "arguments": {}})
+    question = line.next()
+    for value in values:
+        told = {"progressToken": question["params"]["_meta"]["progressToken"], "progress": value}
+        line.notify("notifications/progress", told)
+    line.send({"jsonrpc": "2.0", "id": question["id"], "result": MODEL})
+    assert text_of(line.next()) == "done"
+    assert len(server.stats.violations) == 1
+
+
+def test_progress_without_a_token_or_after_the_answer_is_a_violation(
+    server: Server, line: Memory
+) -> None:
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        context.list_roots()
+        return "done"
+
+    line.start(roots={})
+    line.ask("tools/call", {"name": "ask", "arguments": {}})
+    question = line.next()
+    told = {"progressToken": question["id"], "progress": 1}
+    line.notify("notifications/progress", told)
+    line.send({"jsonrpc": "2.0", "id": question["id"], "result": ROOTS})
+    assert text_of(line.next()) == "done"
+    line.notify("notifications/progress", told)
+    line.notify("notifications/progress", {"progressToken": "t", "progress": 1})
+    assert len(server.stats.violations) == 3
+
+
+# Urls
+
+
+def test_a_tool_may_demand_a_visit_first(server: Server, talk: Open) -> None:
+    told: queue.SimpleQueue[ToolContext] = queue.SimpleQueue()
+
+    @server.tool()
+    def inbox(context: ToolContext) -> str:
+        told.put(context)
+        raise UrlElicitationRequired({"e1": ("Sign in", "https://example.com/in")})
+
+    client = talk(NEWEST_STATEFUL)
+    error = client.tool("inbox")["error"]
+    entry = {
+        "mode": "url",
+        "elicitationId": "e1",
+        "message": "Sign in",
+        "url": "https://example.com/in",
+    }
+    assert (error["code"], error["data"]) == (-32042, {"elicitations": [entry]})
+    context = told.get(timeout=PATIENCE)
+    if isinstance(client.wire, Http):
+        # The call's own stream has ended; what comes later goes to the session's.
+        stream = Http(client.wire.parts.geturl())
+        stream.session, stream.version = client.wire.session, client.wire.version
+        response = stream.request("GET")
+        context.complete_elicitation("e1")
+        while "elicitation/complete" not in read_event(response).get("data", ""):
+            pass
+        response.close()
+        stream.close()
+    else:
+        context.complete_elicitation("e1")
+        assert client.wire.next()["params"] == {"elicitationId": "e1"}
