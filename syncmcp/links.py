@@ -1,0 +1,281 @@
+"""Links: where a server wants to send a person (client/elicitation#safe-url-handling).
+
+`Link.read` decides whether a URL may be shown at all, and says what is odd about it. Nothing here
+opens a URL, fetches it or looks its host up. Links are since 2025-11-25.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from syncmcp.errors import UsageError
+
+__all__ = ["Link", "UnsafeLink"]
+
+MAX_LINK: Final = 8_192
+"""The longest URL, in characters."""
+
+_Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}):")
+_WEB = re.compile(r"(https?)://([^/?#]*)", re.IGNORECASE)
+_HOST_AND_PORT = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?")
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+# Browsers take a host whose last label is like this for an address: 127.1, 0x7f.0.0.1, 2130706433.
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+# No URL contains these, and what a URL is handed to may read them as something else.
+_STRANGE: Final = frozenset('\\<>"`')
+_USUAL_PORT: Final = {"http": 80, "https": 443}
+_THIS_COMPUTER: Final = "localhost"
+
+# Letters that most typefaces draw like one of ASCII, after that one.
+_LOOK_ALIKES: Final = {
+    ord(letter): plain
+    for plain, letters in {
+        "a": "\u0430\u03b1\u0251\u1d00",
+        "b": "\u044a\u044c\u0432\u03b2",
+        "c": "\u0441\u1d04",
+        "d": "\u0501\u0111",
+        "e": "\u0435\u0451\u03b5",
+        "g": "\u0581\u0261",
+        "h": "\u04bb\u0570\u0127",
+        "i": "\u0456\u0457\u03b9\u0131\u0269\u026a",
+        "j": "\u0458",
+        "k": "\u043a\u03ba",
+        "l": "\u04cf\u0142",
+        "m": "\u043c",
+        "n": "\u043f\u03b7\u0578\u0274",
+        "o": "\u043e\u03bf\u0585\u1d0f\u00f8",
+        "p": "\u0440\u03c1",
+        "q": "\u051b\u0566",
+        "r": "\u0433\u0280",
+        "s": "\u0455",
+        "t": "\u0442\u03c4\u0167",
+        "u": "\u03c5\u057d\u1d1c",
+        "v": "\u0475\u03bd\u1d20",
+        "w": "\u0461\u051d\u03c9\u0561\u1d21",
+        "x": "\u0445\u03c7",
+        "y": "\u0443\u03b3",
+        "z": "\u1d22",
+    }.items()
+    for letter in letters
+}
+# Scripts that are written together; any other mixture within a label is odd.
+_TOGETHER: Final = (
+    frozenset({"LATIN", "CJK", "HIRAGANA", "KATAKANA"}),
+    frozenset({"LATIN", "CJK", "HANGUL"}),
+    frozenset({"LATIN", "CJK", "BOPOMOFO"}),
+)
+# In the names of letters and marks that take no room.
+_UNSEEN: Final = ("FILLER", "INVISIBLE", "JOINER", "SELECTOR")
+
+
+class UnsafeLink(UsageError):
+    """A URL that must neither be shown as a link nor opened.
+
+    Attributes:
+        reason: What is wrong with it.
+    """
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A URL that may be shown to a person, and be opened once the person has agreed.
+
+    Attributes:
+        url: All of it, exactly as it came. It has no space, control or invisible characters, and
+            none beyond ASCII except in the host.
+        host: Where it leads, as the network sees it: lower case, Punycode, no brackets, no port.
+        parts: The URL in three pieces, so that the middle one, the host, can be set off.
+        warnings: What a person should know before agreeing, in sentences.
+    """
+
+    url: str
+    host: str
+    parts: tuple[str, str, str]
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, url: str) -> Link:
+        """Read a URL: ``https``, or ``http`` to this computer (``localhost`` or its addresses).
+
+        Raises:
+            UnsafeLink: It is no such URL, or it is written so as to mislead.
+        """
+        _check_characters(url)
+        web = _web(url)
+        found = _HOST_AND_PORT.fullmatch(web[2])
+        if found is None:
+            raise _unsafe("its host and port cannot be told")
+        scheme, written = web[1].lower(), found[1]
+        port = None if found[2] is None else int(found[2])
+        if port is not None and not 0 < port < 65_536:
+            raise _unsafe("its port is out of range")
+        start = web.start(2)
+        end = start + len(written)
+        if not url[:start].isascii() or not url[end:].isascii():
+            raise _unsafe("it has characters beyond ASCII that are not percent-encoded")
+        host = _Host.read(written)
+        local = host.text == _THIS_COMPUTER or host.is_loopback
+        if scheme == "http" and not local:
+            raise _unsafe("it is not encrypted: http is for this computer only")
+        warnings = host.warnings()
+        if local:
+            warnings.append("It leads to a program on this computer.")
+        elif port not in (None, _USUAL_PORT[scheme]):
+            warnings.append(f"It leads to an unusual port: {port}.")
+        return cls(url, host.text, (url[:start], url[start:end], url[end:]), tuple(warnings))
+
+
+class _Label(NamedTuple):
+    """One part of a host name between dots, in its two spellings."""
+
+    ascii: str
+    read: str
+
+    @classmethod
+    def of(cls, label: str) -> _Label:
+        lower = label.lower()
+        if not lower.isascii():
+            if lower.startswith(("-", "xn--")) or lower.endswith("-"):
+                raise _unsafe("its host is no name that a host can have")
+            _check_letters(lower)
+            ascii_form = f"xn--{lower.encode('punycode').decode('ascii')}"
+            if len(ascii_form) > 63:
+                raise _unsafe("a part of its host is longer than such parts can be")
+            return cls(ascii_form, lower)
+        if not _LABEL.fullmatch(lower):
+            raise _unsafe("its host is no name that a host can have")
+        if not lower.startswith("xn--"):
+            return cls(lower, lower)
+        try:
+            decoded = lower[4:].encode("ascii").decode("punycode")
+        except (UnicodeError, IndexError) as error:
+            raise _unsafe("a part of its host is no valid Punycode") from error
+        _check_letters(decoded)
+        return cls(lower, decoded)
+
+    def warning(self) -> str | None:
+        """Say what is odd about the letters, if anything is."""
+        plain = unicodedata.normalize("NFD", self.read).translate(_LOOK_ALIKES)
+        plain = "".join(letter for letter in plain if unicodedata.category(letter)[0] != "M")
+        if not self.read.isascii() and plain.isascii():
+            return f"'{self.read}' in its host could be taken for '{plain}', and is another name."
+        scripts = {_script(letter) for letter in self.read if letter.isalpha()}
+        if len(scripts) > 1 and not any(scripts <= together for together in _TOGETHER):
+            mixture = " and ".join(sorted(map(str.capitalize, scripts)))
+            return f"'{self.read}' in its host mixes letters of several scripts: {mixture}."
+        return None
+
+
+class _Host(NamedTuple):
+    """A host name or address."""
+
+    text: str
+    labels: tuple[_Label, ...] = ()
+    address: _Address | None = None
+
+    @classmethod
+    def read(cls, written: str) -> _Host:
+        if written.startswith("["):
+            if "%" in written:
+                raise _unsafe("its address names a network interface of this computer")
+            try:
+                address = ipaddress.IPv6Address(written[1:-1])
+            except ValueError as error:
+                raise _unsafe("its address is no IPv6 address") from error
+            return cls(str(address), address=address)
+        name = written.removesuffix(".")
+        if not name:
+            raise _unsafe("it has no host")
+        labels = tuple(_Label.of(label) for label in name.split("."))
+        text = ".".join(label.ascii for label in labels)
+        if len(text) > 253:
+            raise _unsafe("its host is longer than hosts can be")
+        if _NUMBER.fullmatch(labels[-1].ascii):
+            try:
+                return cls(text, address=ipaddress.IPv4Address(text))
+            except ValueError as error:
+                raise _unsafe("its host is an address in an unusual notation") from error
+        return cls(text, labels)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is an address of this computer."""
+        mapped = getattr(self.address, "ipv4_mapped", None) or self.address
+        return mapped is not None and bool(mapped.is_loopback)
+
+    def warnings(self) -> list[str]:
+        """Say what is odd about it."""
+        if self.address is not None:
+            return [] if self.is_loopback else [f"Its host is a bare address: {self.text}."]
+        found: list[str] = []
+        read = ".".join(label.read for label in self.labels)
+        if read != self.text:
+            found.append(f"Its host has letters beyond ASCII: {self.text} reads '{read}'.")
+        found.extend(warning for label in self.labels if (warning := label.warning()) is not None)
+        if self._begins_like_this_computer():
+            found.append(f"Its host only begins like an address; it is {self.text}.")
+        return found
+
+    def _begins_like_this_computer(self) -> bool:
+        names = [label.ascii for label in self.labels]
+        return len(names) > 1 and (
+            names[0] == _THIS_COMPUTER or (len(names) > 4 and all(map(str.isdigit, names[:4])))
+        )
+
+
+def _check_characters(url: object) -> None:
+    if not isinstance(url, str):
+        raise _unsafe("it is not a text")
+    if len(url) > MAX_LINK:
+        raise _unsafe(f"it has more than {MAX_LINK} characters")
+    if not url.isprintable() or " " in url:  # invisible and bidirectional marks are not printable
+        raise _unsafe("it has spaces, control characters or invisible characters")
+    if not _STRANGE.isdisjoint(url):
+        raise _unsafe("it has characters that no URL contains")
+
+
+def _web(url: str) -> re.Match[str]:
+    web = _WEB.match(url)
+    if web is None:
+        scheme = _SCHEME.match(url)
+        if scheme is None:
+            raise _unsafe("it is no full URL")
+        if scheme[1].lower() in _USUAL_PORT:
+            raise _unsafe("no host follows its scheme")
+        raise _unsafe(f"its scheme is {scheme[1].lower()!r}, and only https is followed")
+    if "@" in web[2]:
+        raise _unsafe("it has a user name before its host, which hides where it leads")
+    if "%" in web[2] and not web[2].startswith("["):
+        raise _unsafe("its host is percent-encoded")
+    return web
+
+
+def _check_letters(label: str) -> None:
+    """Refuse what a host name cannot have, or what is not what it looks like."""
+    if unicodedata.normalize("NFKC", label).lower() != label:
+        raise _unsafe("its host has letters in disguise")
+    for character in label:
+        name = unicodedata.name(character, "")
+        if character == "-" or (
+            (character.isalnum() or unicodedata.category(character) in ("Mn", "Mc"))
+            and not any(word in name for word in _UNSEEN)
+        ):
+            continue
+        raise _unsafe("its host has characters that no host has")
+
+
+def _script(letter: str) -> str:
+    """The script of a letter, which its name begins with."""
+    return unicodedata.name(letter, "unknown").replace("-", " ").split()[0]
+
+
+def _unsafe(reason: str) -> UnsafeLink:
+    return UnsafeLink(f"the link cannot be opened: {reason}", reason=reason)

@@ -1,0 +1,764 @@
+"""What is read as a form, what is refused, and which answers fit."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from syncmcp import UsageError
+from syncmcp.forms import ABSENT, Bounds, Field, Form, Option, UnsupportedForm
+
+Schema = dict[str, Any]
+
+
+def schema_of(*required: str, **properties: Any) -> Schema:
+    """The schema of a form with these fields."""
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def field_of(schema: Schema) -> Field:
+    """The only field of a form."""
+    (field,) = Form.read(schema_of(it=schema)).fields
+    return field
+
+
+def refusal_of(schema: Any) -> UnsupportedForm:
+    """How a field is refused."""
+    with pytest.raises(UnsupportedForm) as caught:
+        Form.read(schema_of(it=schema))
+    assert caught.value.field == "it"
+    assert "'it'" in str(caught.value)
+    return caught.value
+
+
+def titled(*values: str) -> list[Schema]:
+    return [{"const": value, "title": value.title()} for value in values]
+
+
+CHOICE: Schema = {"type": "string", "enum": ["red", "green"]}
+CHOICES: Schema = {"type": "array", "items": {"type": "string", "enum": ["red", "green", "blue"]}}
+
+COMMAS: Schema = {"type": "array", "items": {"type": "string", "enum": ["a,b", "c"]}}
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+def test_the_fields_come_in_their_order_with_their_words() -> None:
+    form = Form.read(
+        schema_of(
+            "b",
+            b={"type": "string", "title": "Your name", "description": "As on the badge"},
+            a={"type": "integer"},
+        )
+    )
+    first, second = form.fields
+    assert (first.name, first.label, first.description) == ("b", "Your name", "As on the badge")
+    assert (second.name, second.label, second.description) == ("a", "a", None)
+    assert (first.required, second.required) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "bounds"),
+    [
+        ({"type": "string"}, "string", Bounds()),
+        ({"type": "string", "minLength": 1, "maxLength": 5}, "string", Bounds(1, 5)),
+        ({"type": "string", "minLength": 2.0}, "string", Bounds(2)),
+        ({"type": "number", "minimum": -1.5, "maximum": 2}, "number", Bounds(-1.5, 2)),
+        ({"type": "integer", "maximum": 10}, "integer", Bounds(None, 10)),
+        ({"type": "boolean"}, "boolean", Bounds()),
+        (CHOICE, "choice", Bounds()),
+        ({**CHOICES, "minItems": 1, "maxItems": 2}, "choices", Bounds(1, 2)),
+    ],
+)
+def test_every_kind_of_field_is_read_with_its_bounds(
+    schema: Schema, kind: str, bounds: Bounds
+) -> None:
+    field = field_of(schema)
+    assert (field.kind, field.bounds, field.default) == (kind, bounds, ABSENT)
+    assert repr(field.default) == "ABSENT"
+
+
+@pytest.mark.parametrize(
+    ("schema", "options"),
+    [
+        ({"type": "string", "enum": ["a", "b"]}, [("a", "a"), ("b", "b")]),
+        (
+            {"type": "string", "enum": ["a", "b"], "enumNames": ["A!", "B!"]},
+            [("a", "A!"), ("b", "B!")],
+        ),
+        ({"type": "string", "oneOf": titled("a", "b")}, [("a", "A"), ("b", "B")]),
+        ({"type": "array", "items": {"type": "string", "enum": ["a"]}}, [("a", "a")]),
+        ({"type": "array", "items": {"anyOf": titled("a")}}, [("a", "A")]),
+        ({"type": "array", "items": {"type": "string", "anyOf": titled("a")}}, [("a", "A")]),
+        ({"type": "string", "enum": [""]}, [("", "")]),
+    ],
+)
+def test_options_are_read_in_every_shape(schema: Schema, options: list[tuple[str, str]]) -> None:
+    assert field_of(schema).options == tuple(Option(*pair) for pair in options)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"examples": ["x"]},
+        {"$comment": "x"},
+        {"readOnly": True},
+        {"deprecated": True},
+        {"x-widget": "slider"},
+        {"icon": {"anyOf": []}},
+        {"title": None, "description": None, "minLength": None, "pattern": None, "format": None},
+    ],
+)
+def test_words_that_restrict_nothing_are_passed_over(words: Schema) -> None:
+    assert field_of({"type": "string", **words}) == field_of({"type": "string"})
+
+
+def test_the_form_may_name_its_dialect_and_close_itself() -> None:
+    form = Form.read(
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "x",
+            "type": "object",
+            "properties": {},
+            "additionalProperties": False,
+        }
+    )
+    assert form.fields == ()
+    assert form.problems({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("schema", "word"),
+    [
+        ({"$ref": "#/$defs/x"}, "'$ref'"),
+        ({"type": "string", "$ref": "#"}, "'$ref'"),
+        ({"type": "object", "properties": {}}, "flat"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "'anyOf'"),
+        ({"type": "string", "anyOf": []}, "'anyOf'"),
+        ({"type": "string", "allOf": []}, "'allOf'"),
+        ({"type": "string", "not": {}}, "'not'"),
+        ({"type": "string", "if": {}, "then": {}}, "'if', 'then'"),
+        ({"type": "string", "const": "a"}, "'const'"),
+        ({"type": "integer", "multipleOf": 5}, "'multipleOf'"),
+        ({"type": "number", "exclusiveMinimum": 0}, "'exclusiveMinimum'"),
+        ({"type": "number", "enum": [1, 2]}, "'enum'"),
+        ({"type": "boolean", "enum": [True]}, "'enum'"),
+        ({"type": "string", "minimum": 1}, "'minimum'"),
+        ({"type": "integer", "pattern": "x"}, "'pattern'"),
+        ({**CHOICE, "minLength": 1}, "'minLength'"),
+        ({"type": "null"}, "'null'"),
+        ({"type": "date"}, "'date'"),
+        ({"type": ["string", "null"]}, "'list'"),
+        ({"type": 5}, "'int'"),
+        ({}, "no type"),
+        ({"enum": ["a"]}, "no type but 'enum'"),
+        (True, "not an object"),
+        (None, "not an object"),
+        ("string", "not an object"),
+        ({"type": "string", "minLength": -1}, "'minLength'"),
+        ({"type": "string", "minLength": "3"}, "'minLength'"),
+        ({"type": "string", "maxLength": 1.5}, "'maxLength'"),
+        ({"type": "string", "maxLength": True}, "'maxLength'"),
+        ({"type": "string", "maxLength": float("inf")}, "'maxLength'"),
+        ({"type": "string", "maxLength": float("nan")}, "'maxLength'"),
+        ({"type": "string", "minLength": 5, "maxLength": 4}, "above"),
+        ({"type": "number", "minimum": "0"}, "'minimum'"),
+        ({"type": "number", "minimum": False}, "'minimum'"),
+        ({"type": "number", "maximum": float("nan")}, "'maximum'"),
+        ({"type": "number", "maximum": 10**400}, "'maximum'"),
+        ({"type": "number", "minimum": 2, "maximum": 1}, "above"),
+        ({"type": "string", "format": "uuid"}, "'uuid'"),
+        ({"type": "string", "format": ["email"]}, "'list'"),
+        ({"type": "string", "title": 5}, "'title'"),
+        ({"type": "string", "description": ["x"]}, "'description'"),
+        ({"type": "string", "title": "x" * 10_001}, "10000"),
+        ({"type": "string", "title": "\ud800"}, "half a character"),
+        ({"type": "string", "pattern": "(?=a)b"}, "'pattern'"),
+        ({"type": "string", "pattern": r"(a)\1"}, "'pattern'"),
+        ({"type": "string", "pattern": "("}, "'pattern'"),
+        ({"type": "string", "pattern": 5}, "'pattern'"),
+        ({"type": "string", "pattern": "a" * 501}, "500"),
+        ({"type": "string", "pattern": "((a{1000}){1000}){1000}"}, "'pattern'"),
+        ({"type": "string", "enum": []}, "no options"),
+        ({"type": "string", "enum": "ab"}, "not a list"),
+        ({"type": "string", "enum": None}, "'enum'"),
+        ({"type": "string", "enum": [1, 2]}, "not a text"),
+        ({"type": "string", "enum": ["a", None]}, "not a text"),
+        ({"type": "string", "enum": ["a", "a"]}, "more than once"),
+        ({"type": "string", "enum": ["a", "b"], "enumNames": ["A"]}, "1 names for 2"),
+        ({"type": "string", "enum": ["a"], "enumNames": "A"}, "'enumNames'"),
+        ({"type": "string", "enum": ["a"], "oneOf": titled("a")}, "either"),
+        ({"type": "string", "oneOf": []}, "no options"),
+        ({"type": "string", "oneOf": {}}, "not a list"),
+        ({"type": "string", "oneOf": ["a"]}, "not an object"),
+        ({"type": "string", "oneOf": [{"const": "a"}]}, "'title'"),
+        ({"type": "string", "oneOf": [{"title": "A"}]}, "'const'"),
+        ({"type": "string", "oneOf": [{"const": 1, "title": "A"}]}, "'const'"),
+        ({"type": "string", "oneOf": titled("a", "a")}, "more than once"),
+        ({"type": "string", "oneOf": [{"const": "a", "title": "A", "pattern": "x"}]}, "'pattern'"),
+        ({"type": "array"}, "'items'"),
+        ({"type": "array", "items": {"type": "string"}}, "options"),
+        ({"type": "array", "items": {"type": "object", "properties": {}}}, "'properties'"),
+        ({"type": "array", "items": {"type": "integer", "enum": [1]}}, "'string'"),
+        ({"type": "array", "items": {"enum": ["a"]}}, "'string'"),
+        ({"type": "array", "items": [{"type": "string"}]}, "not an object"),
+        ({"type": "array", "items": {"type": "array", "items": {}}}, "'items'"),
+        ({"type": "array", "items": {"$ref": "#"}}, "'$ref'"),
+        ({"type": "array", "items": {"oneOf": titled("a")}}, "'oneOf'"),
+        ({**CHOICES, "contains": {}}, "'contains'"),
+        ({**CHOICES, "minItems": 2, "maxItems": 1}, "above"),
+        ({**CHOICES, "minItems": -1}, "'minItems'"),
+        ({**CHOICES, "minItems": 4}, "4 of 3"),
+    ],
+)
+def test_what_is_outside_the_subset_is_refused_with_its_field_and_reason(
+    schema: Any, word: str
+) -> None:
+    assert word in refusal_of(schema).reason
+
+
+@pytest.mark.parametrize(
+    ("schema", "word"),
+    [
+        (None, "not an object"),
+        ([], "not an object"),
+        ("x", "not an object"),
+        ({}, "'object'"),
+        ({"type": "string"}, "'object'"),
+        ({"type": "object"}, "'properties'"),
+        ({"type": "object", "properties": []}, "'properties'"),
+        ({"type": "object", "properties": {}, "required": "a"}, "'required'"),
+        ({"type": "object", "properties": {}, "required": [1]}, "'required'"),
+        ({"type": "object", "properties": {}, "allOf": []}, "'allOf'"),
+        ({"type": "object", "properties": {}, "$ref": "#"}, "'$ref'"),
+        ({"type": "object", "properties": {}, "minProperties": 1}, "'minProperties'"),
+        ({"type": "object", "properties": {}, "dependentRequired": {}}, "'dependentRequired'"),
+        ({"type": "object", "properties": {}, "patternProperties": {}}, "'patternProperties'"),
+    ],
+)
+def test_what_is_no_form_is_refused_with_the_reason(schema: Any, word: str) -> None:
+    with pytest.raises(UnsupportedForm) as caught:
+        Form.read(schema)
+    assert caught.value.field is None
+    assert word in caught.value.reason
+
+
+@pytest.mark.parametrize("name", ["", "\ud800", "x" * 10_001])
+def test_a_name_that_cannot_be_shown_is_refused(name: str) -> None:
+    with pytest.raises(UnsupportedForm) as caught:
+        Form.read(schema_of(**{name: {"type": "string"}}))
+    assert caught.value.field == name
+    assert len(str(caught.value)) < 300
+
+
+def test_a_required_field_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UnsupportedForm, match=r"'gone'.*not there"):
+        Form.read(schema_of("gone", it={"type": "string"}))
+
+
+def test_a_refusal_shows_control_characters_in_a_name_as_escapes() -> None:
+    with pytest.raises(UnsupportedForm) as caught:
+        Form.read(schema_of(**{"a\x1b[31m\u202e": {"type": "null"}}))
+    assert str(caught.value).isprintable()
+
+
+def test_a_refusal_is_a_usage_error_that_keeps_its_facts_when_pickled() -> None:
+    error = refusal_of({"type": "null"})
+    assert isinstance(error, UsageError)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.field, copy.reason, str(copy)) == (error.field, error.reason, str(error))
+
+
+def test_two_hundred_fields_are_read_and_one_more_is_refused() -> None:
+    fields = {f"f{number}": {"type": "boolean"} for number in range(201)}
+    with pytest.raises(UnsupportedForm, match="200 fields"):
+        Form.read(schema_of(**fields))
+    del fields["f0"]
+    assert len(Form.read(schema_of(**fields)).fields) == 200
+
+
+def test_a_thousand_options_are_read_and_one_more_is_refused() -> None:
+    values = [str(number) for number in range(1_001)]
+    assert "1000" in refusal_of({"type": "string", "enum": values}).reason
+    assert len(field_of({"type": "string", "enum": values[:-1]}).options) == 1_000
+
+
+def test_twenty_patterns_are_read_and_one_more_is_refused() -> None:
+    fields = {f"f{number}": {"type": "string", "pattern": "a"} for number in range(21)}
+    with pytest.raises(UnsupportedForm, match="20 patterns"):
+        Form.read(schema_of(**fields))
+    del fields["f0"]
+    assert len(Form.read(schema_of(**fields)).fields) == 20
+
+
+def nested(depth: int) -> Schema:
+    schema: Schema = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"x": schema}}
+    return schema
+
+
+def nested_list(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: schema_of(it={"type": "string", "enum": [str(n) for n in range(100_000)]}),
+        lambda: schema_of(it={"type": "string", "oneOf": titled("a") * 100_000}),
+        lambda: schema_of(it={"type": "array", "items": {"anyOf": titled("a") * 100_000}}),
+        lambda: schema_of(it={"type": "string", "enum": ["a"], "enumNames": ["a"] * 100_000}),
+        lambda: schema_of(**{f"f{n}": {"type": "string"} for n in range(100_000)}),
+        lambda: schema_of(*(["it"] * 100_000), it={"type": "string"}),
+        lambda: schema_of(it={"type": "string", "title": "x" * 10_000_000}),
+        lambda: schema_of(it={"type": "string", "description": "x" * 10_000_000}),
+        lambda: schema_of(it={"type": "string", "pattern": "x" * 10_000_000}),
+        lambda: schema_of(it={"type": "string", "format": "x" * 10_000_000}),
+        lambda: schema_of(it={"type": "x" * 10_000_000}),
+        lambda: schema_of(it={"type": "string", "enum": ["x" * 10_000_000]}),
+        lambda: schema_of(**{"x" * 10_000_000: {"type": "string"}}),
+        lambda: schema_of("x" * 10_000_000),
+        lambda: nested(20_000),
+        lambda: schema_of(it={"type": nested_list(20_000)}),
+        lambda: schema_of(it={"type": "string", "format": nested_list(20_000)}),
+        lambda: schema_of(it={"type": "string", "enum": nested_list(20_000)}),
+        lambda: schema_of(it={"type": "array", "items": {"anyOf": nested_list(20_000)}}),
+    ],
+    ids=[
+        "options", "titled options", "many choices", "names", "fields", "required", "title",
+        "description", "pattern", "format", "type", "option", "name", "missing name", "depth",
+        "deep type", "deep format", "deep option", "deep titled option",
+    ],
+)  # fmt: skip
+def test_a_hostile_form_is_refused_at_once_and_in_few_words(make: Callable[[], Schema]) -> None:
+    schema = make()
+    started = time.monotonic()
+    with pytest.raises(UnsupportedForm) as caught:
+        Form.read(schema)
+    assert time.monotonic() - started < 5
+    assert len(str(caught.value)) < 300
+
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4), st.just("a")
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["type", "enum", "const", "title", "x"]), inner),
+    ),
+    max_leaves=6,
+)
+KINDS = ["string", "number", "integer", "boolean", "array", "object"]
+FIELDS = st.fixed_dictionaries(
+    {"type": st.sampled_from(KINDS)},
+    optional={
+        "title": st.text(max_size=4),
+        "default": VALUES,
+        "enum": st.lists(st.text(max_size=2), max_size=3) | VALUES,
+        "enumNames": st.lists(st.text(max_size=2), max_size=3),
+        "oneOf": st.just(titled("a", "b")) | VALUES,
+        "items": st.sampled_from([CHOICES["items"], {"anyOf": titled("a", "b")}]) | VALUES,
+        "minLength": st.integers(-1, 3) | VALUES,
+        "maximum": st.integers(-1, 3) | VALUES,
+        "maxItems": st.integers(-1, 3) | VALUES,
+        "pattern": st.text("ab*+?()[]\\^$|{}1", max_size=8),
+        "format": st.sampled_from(["email", "uri", "date", "date-time"]) | VALUES,
+    },
+)
+WHATEVER = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@WHATEVER
+@given(schema=FIELDS | VALUES, value=VALUES, text=st.text(max_size=12))
+def test_whatever_comes_is_a_form_or_refused_and_every_answer_fits_or_gets_a_sentence(
+    schema: Any, value: Any, text: str
+) -> None:
+    try:
+        form = Form.read(schema_of(it=schema))
+    except UnsupportedForm as refused:
+        assert refused.field == "it"  # noqa: PT017 - not each schema is refused
+        return
+    assert form.problems(form.defaults()) == {}
+    if not form.problems({"it": value}):
+        json.dumps({"it": value}, allow_nan=False).encode()
+    try:
+        typed = form.fields[0].parse(text)
+    except ValueError as error:
+        assert str(error)[0].isupper()  # noqa: PT017 - not each text is refused
+    else:
+        assert form.problems({"it": typed}) == {}
+
+
+# -- defaults --------------------------------------------------------------------------------
+
+DEFAULTS: Schema = {
+    "text": {"type": "string", "default": "John Doe"},
+    "empty": {"type": "string", "default": ""},
+    "whole": {"type": "integer", "default": 30},
+    "zero": {"type": "integer", "default": 0},
+    "number": {"type": "number", "default": 95.5},
+    "yes": {"type": "boolean", "default": True},
+    "no": {"type": "boolean", "default": False},
+    "choice": {**CHOICE, "default": "green"},
+    "titled": {"type": "string", "oneOf": titled("a", "b"), "default": "b"},
+    "legacy": {"type": "string", "enum": ["a"], "enumNames": ["A"], "default": "a"},
+    "choices": {**CHOICES, "default": ["red", "blue"]},
+    "none": {**CHOICES, "default": []},
+    "titled_choices": {"type": "array", "items": {"anyOf": titled("a")}, "default": ["a"]},
+    "bare": {"type": "string"},
+}
+
+
+def test_defaults_of_every_kind_fill_what_was_left_out() -> None:
+    form = Form.read(schema_of(**DEFAULTS))
+    expected = {name: part["default"] for name, part in DEFAULTS.items() if "default" in part}
+    assert form.defaults() == expected
+    assert form.with_defaults({}) == expected
+    assert form.with_defaults({"whole": 5, "bare": "x"}) == {**expected, "whole": 5, "bare": "x"}
+    assert form.problems(form.with_defaults({})) == {}
+
+
+def test_changing_filled_in_defaults_leaves_the_form_as_it_is() -> None:
+    form = Form.read(schema_of(it={**CHOICES, "default": ["red"]}))
+    filled = form.with_defaults({})["it"]
+    assert isinstance(filled, list)
+    filled.append("blue")
+    assert form.defaults() == {"it": ["red"]}
+
+
+def test_filling_in_defaults_leaves_the_given_content_as_it_is() -> None:
+    content: dict[str, Any] = {}
+    assert Form.read(schema_of(**DEFAULTS)).with_defaults(content)
+    assert content == {}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "default": 5},
+        {"type": "string", "default": None},
+        {"type": "string", "default": "\ud800"},
+        {"type": "string", "maxLength": 2, "default": "abc"},
+        {"type": "string", "format": "email", "default": "nobody"},
+        {"type": "string", "pattern": "^a$", "default": "b"},
+        {"type": "integer", "default": 1.5},
+        {"type": "integer", "default": "1"},
+        {"type": "integer", "minimum": 5, "default": 1},
+        {"type": "number", "default": True},
+        {"type": "number", "default": float("nan")},
+        {"type": "boolean", "default": 1},
+        {"type": "boolean", "default": "true"},
+        {**CHOICE, "default": "mauve"},
+        {**CHOICE, "default": ["red"]},
+        {**CHOICES, "default": "red"},
+        {**CHOICES, "default": ["red", "red"]},
+        {**CHOICES, "default": ["mauve"]},
+        {**CHOICES, "default": [[]]},
+        {**CHOICES, "maxItems": 1, "default": ["red", "blue"]},
+    ],
+)
+def test_a_default_that_does_not_fit_its_own_field_counts_as_absent(schema: Schema) -> None:
+    form = Form.read(schema_of("it", it=schema))
+    assert form.fields[0].default is ABSENT
+    assert form.with_defaults({}) == {}
+    assert form.problems({}) == {"it": "This needs an answer."}
+
+
+# -- answers ---------------------------------------------------------------------------------
+
+FITTING: list[tuple[Schema, list[Any]]] = [
+    ({"type": "string"}, ["", "x", "\U0001f600", "\0", "x" * 10_000_000]),
+    ({"type": "string", "minLength": 1, "maxLength": 2}, ["a", "\U0001f600\U0001f600"]),
+    (
+        {"type": "string", "format": "email"},
+        ["a@b", "a.b+c@example.com", "j\u00fcrgen@m\u00fcnchen.de", "!#$@x-y.example"],
+    ),
+    (
+        {"type": "string", "format": "uri"},
+        ["https://example.com/a?b#c", "mailto:a@b", "urn:x:y", "http://[::1]:80/%20", "x:y"],
+    ),
+    ({"type": "string", "format": "date"}, ["2026-01-31", "2024-02-29", "0001-01-01"]),
+    (
+        {"type": "string", "format": "date-time"},
+        [
+            "2026-01-31T14:30:00Z",
+            "2026-01-31t14:30:00.123456789z",
+            "2026-01-31T23:59:60+23:59",
+            "2026-01-31T00:00:00-00:00",
+        ],
+    ),
+    ({"type": "string", "pattern": "^[a-z]+$"}, ["abc"]),
+    ({"type": "string", "pattern": "b"}, ["abc"]),
+    ({"type": "number"}, [0, -1, 1.5, 1e300, 10**308]),
+    ({"type": "number", "minimum": 1, "maximum": 2.5}, [1, 1.0, 2.5]),
+    ({"type": "integer"}, [0, -5, 1.0, -0.0, 10**20, 1e20]),
+    ({"type": "integer", "minimum": 1, "maximum": 1}, [1, 1.0]),
+    ({"type": "boolean"}, [True, False]),
+    (CHOICE, ["red", "green"]),
+    ({"type": "string", "oneOf": titled("a")}, ["a"]),
+    (CHOICES, [[], ["red"], ["blue", "red", "green"]]),
+    ({**CHOICES, "minItems": 1, "maxItems": 2}, [["red"], ["red", "blue"]]),
+]
+
+WRONG: list[tuple[Schema, list[Any]]] = [
+    ({"type": "string"}, [None, 5, True, b"x", ["x"], "\ud800", "a\udfffb"]),
+    ({"type": "string", "minLength": 1, "maxLength": 2}, ["", "abc", "x" * 10_000_000]),
+    (
+        {"type": "string", "format": "email"},
+        [
+            "", "a", "@b", "a@", "a@b@c", "a b@c", "a@b c", ".a@b", "a.@b", "a..b@c", "a@-b",
+            "a@b-", "a@b..c", "a@b.", "a@b\n", "a\u00a0@b", "<a@b>", "x" * 65 + "@b",
+            "a@" + "b." * 5_000_000, "a." * 5_000_000, "@" * 10_000_000,
+        ],
+    ),
+    (
+        {"type": "string", "format": "uri"},
+        [
+            "", "example.com", "/a", "//a/b", "http:", "http://", "http://[::1", "http://a:99999",
+            "https://a b", "https://\u00fc.de", "https://a/%zz", "https://a#b#c", "1x:y", ":x",
+            "https://a\n", "a" * 10_000_000, "a:" + "%" * 10_000_000,
+        ],
+    ),
+    (
+        {"type": "string", "format": "date"},
+        [
+            "", "2026-02-29", "2026-13-01", "26-01-01", "2026-1-1", "20260131", "2026-01-31\n",
+            "2026-01-31T00:00:00Z", "0000-01-01", "\u0662026-01-01", "2026-W01-1",
+        ],
+    ),
+    (
+        {"type": "string", "format": "date-time"},
+        [
+            "", "2026-01-31", "2026-01-31T14:30:00", "2026-01-31 14:30:00Z", "2026-01-31T14:30Z",
+            "2026-01-31T24:00:00Z", "2026-01-31T14:60:00Z", "2026-01-31T14:30:61Z",
+            "2026-02-30T14:30:00Z", "2026-01-31T14:30:00+24:00", "2026-01-31T14:30:00+0100",
+            "2026-01-31T14:30:00." + "1" * 10_000_000,
+        ],
+    ),
+    ({"type": "string", "pattern": "^[a-z]+$"}, ["", "ABC", "abc1"]),
+    ({"type": "string", "pattern": "(a|a)*$"}, ["a" * 10_000_000]),
+    (
+        {"type": "number"},
+        [None, True, False, "1", [1], float("nan"), float("inf"), 10**400, 10**5_000, 1j],
+    ),
+    ({"type": "number", "minimum": 1, "maximum": 2.5}, [0, 0.999, 2.6, 10**300]),
+    ({"type": "integer"}, [1.5, True, "1", None, float("inf"), float("nan"), 10**400]),
+    ({"type": "integer", "minimum": 1, "maximum": 1}, [0, 2]),
+    ({"type": "boolean"}, [None, 0, 1, "true", "yes", []]),
+    (CHOICE, [None, "", "Red", "mauve", ["red"], 5, []]),
+    ({"type": "string", "oneOf": titled("a")}, ["A", "b"]),
+    (CHOICES, [None, "red", {"red": 1}, ("red",), [None], ["mauve"], ["red", "red"], [["red"]]]),
+    ({**CHOICES, "minItems": 1, "maxItems": 2}, [[], ["red", "green", "blue"]]),
+]  # fmt: skip
+
+
+def cases(table: list[tuple[Schema, list[Any]]]) -> list[Any]:
+    return [
+        pytest.param(schema, value, id=f"{row}-{column}")
+        for row, (schema, values) in enumerate(table)
+        for column, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(("schema", "value"), cases(FITTING))
+def test_an_answer_that_fits_has_no_problem(schema: Schema, value: Any) -> None:
+    form = Form.read(schema_of("it", it=schema))
+    assert form.problems({"it": value}) == {}
+    json.dumps({"it": value}).encode()
+
+
+@pytest.mark.parametrize(("schema", "value"), cases(WRONG))
+def test_an_answer_that_does_not_fit_gets_a_sentence_and_is_not_quoted(
+    schema: Schema, value: Any
+) -> None:
+    started = time.monotonic()
+    problems = Form.read(schema_of(it=schema)).problems({"it": value})
+    assert time.monotonic() - started < 5
+    assert list(problems) == ["it"]
+    assert problems["it"][0].isupper()
+    assert len(problems["it"]) < 200
+
+
+def test_the_pattern_of_a_server_cannot_keep_the_program_busy() -> None:
+    form = Form.read(schema_of(it={"type": "string", "pattern": "^(a{100}){100}$"}))
+    started = time.monotonic()
+    assert form.problems({"it": "a" * 2_000})
+    assert "at most 2000 characters" in form.problems({"it": "a" * 2_001})["it"]
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "sentence"),
+    [
+        ({"type": "string", "minLength": 3}, "ab", "Give at least 3 characters, not 2."),
+        ({"type": "string", "maxLength": 1}, "ab", "Give at most 1 characters, not 2."),
+        ({"type": "integer"}, 1.5, "Give a whole number."),
+        ({"type": "number", "maximum": 2.5}, 3, "Give a number that is at most 2.5."),
+        ({**CHOICES, "minItems": 2}, ["red"], "Choose at least 2, not 1."),
+        (CHOICES, ["red", "red"], "Choose each option only once."),
+    ],
+)
+def test_a_problem_says_what_would_fit(schema: Schema, value: Any, sentence: str) -> None:
+    assert field_of(schema).problem(value) == sentence
+
+
+def test_unknown_and_missing_fields_are_problems_and_optional_ones_may_be_left_out() -> None:
+    form = Form.read(
+        schema_of("name", "age", name={"type": "string"}, age={"type": "integer"}, nick=CHOICE)
+    )
+    problems = form.problems({"age": "five", "other": 1})
+    assert set(problems) == {"name", "age", "other"}
+    assert problems["name"] == "This needs an answer."
+    assert problems["other"] == "The form has no such field."
+    assert form.problems({"name": "", "age": 5}) == {}
+
+
+# -- what a person types ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "string"}, " as it is ", " as it is "),
+        ({"type": "string"}, "", ""),
+        ({"type": "string", "format": "email"}, " a@b.example\n", "a@b.example"),
+        ({"type": "string", "format": "date"}, " 2026-01-31 ", "2026-01-31"),
+        ({"type": "string", "format": "date-time"}, "2026-01-31T14:30:00Z", "2026-01-31T14:30:00Z"),
+        ({"type": "number"}, "3", 3),
+        ({"type": "number"}, " -3.5 ", -3.5),
+        ({"type": "number"}, "+.5", 0.5),
+        ({"type": "number"}, "1e3", 1000),
+        ({"type": "integer"}, "42", 42),
+        ({"type": "integer"}, "1.0", 1),
+        ({"type": "integer"}, "12345678901234567890123", 12345678901234567890123),
+        ({"type": "boolean"}, "Yes", True),
+        ({"type": "boolean"}, " n ", False),
+        ({"type": "boolean"}, "on", True),
+        ({"type": "boolean"}, "false", False),
+        (CHOICE, "red", "red"),
+        (CHOICE, " green ", "green"),
+        ({"type": "string", "oneOf": titled("a", "b")}, "B", "b"),
+        ({"type": "string", "enum": [" a", "a"]}, " a", " a"),
+        (CHOICES, "red, blue", ["red", "blue"]),
+        (CHOICES, "red\nblue\n", ["red", "blue"]),
+        (CHOICES, "green", ["green"]),
+        (CHOICES, " ", []),
+        (COMMAS, "a,b", ["a,b"]),
+        (COMMAS, "a,b\nc", ["a,b", "c"]),
+    ],
+)  # fmt: skip
+def test_what_a_person_types_is_read(schema: Schema, text: str, value: Any) -> None:
+    read = field_of(schema).parse(text)
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T14:30", "2026-01-31 14:30:00", " 2026-01-31t14:30 "])
+def test_a_date_and_time_without_an_offset_is_one_of_this_computer(text: str) -> None:
+    field = field_of({"type": "string", "format": "date-time"})
+    read = field.parse(text)
+    assert field.problem(read) is None
+    assert isinstance(read, str)
+    assert datetime.fromisoformat(read) == datetime(2026, 1, 31, 14, 30).astimezone()
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "number"}, ""),
+        ({"type": "number"}, "five"),
+        ({"type": "number"}, "1,5"),
+        ({"type": "number"}, "1_000"),
+        ({"type": "number"}, "0x10"),
+        ({"type": "number"}, "nan"),
+        ({"type": "number"}, "Infinity"),
+        ({"type": "number"}, "1e999"),
+        ({"type": "number"}, "9" * 10_000_000),
+        ({"type": "number"}, "\u0663"),
+        ({"type": "integer"}, "1.5"),
+        ({"type": "integer", "maximum": 3}, "4"),
+        ({"type": "boolean"}, ""),
+        ({"type": "boolean"}, "perhaps"),
+        ({"type": "string", "minLength": 1}, ""),
+        ({"type": "string", "format": "date"}, "31.1.2026"),
+        ({"type": "string", "format": "date-time"}, "2026-02-30T14:30"),
+        ({"type": "string", "format": "date-time"}, "2026-01-31"),
+        (CHOICE, "mauve"),
+        (CHOICE, ""),
+        ({"type": "string", "enum": ["a", "b"], "enumNames": ["same", "same"]}, "same"),
+        (CHOICES, "red, mauve"),
+        (CHOICES, "red, red"),
+        ({**CHOICES, "minItems": 1}, ""),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_gets_a_sentence(schema: Schema, text: str) -> None:
+    with pytest.raises(ValueError, match=r"^[A-Z].{5,150}$") as caught:
+        field_of(schema).parse(text)
+    assert type(caught.value) is ValueError
+
+
+# -- secrets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"title": "Password"},
+        {"title": "Your API key"},
+        {"title": "API-Key"},
+        {"title": "apiKey"},
+        {"title": "userPassword"},
+        {"title": "GITHUB_TOKEN"},
+        {"title": "clientSecret"},
+        {"title": "Credit card number"},
+        {"title": "PIN"},
+        {"title": "One-time code"},
+        {"title": "CVV"},
+        {"title": "PASSWORT"},
+        {"title": "\u043f\u0430\u0440\u043e\u043b\u044c"},
+        {"title": "\u8bf7\u8f93\u5165\u5bc6\u7801"},
+        {"title": "Pass\u200bword"},
+        {"title": "\uff30\uff21\uff33\uff33\uff37\uff2f\uff32\uff24"},
+        {"description": "Paste the access token from your account."},
+        {"description": "The recovery phrase of the wallet"},
+        {"type": "integer", "title": "Card PIN"},
+    ],
+)
+def test_a_field_that_looks_like_a_secret_is_marked(schema: Schema) -> None:
+    assert field_of({"type": "string", **schema}).secret
+
+
+def test_the_name_alone_can_mark_a_secret() -> None:
+    (field,) = Form.read(schema_of(db_passwd={"type": "string", "title": "Login"})).fields
+    assert field.secret
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"title": "Your name"},
+        {"title": "Secretary"},
+        {"title": "Spinach or pineapple"},
+        {"title": "Cardinal direction"},
+        {"type": "integer", "title": "max_tokens"},
+        {"type": "boolean", "title": "Remember the password"},
+        {**CHOICE, "title": "Token kind"},
+    ],
+)
+def test_an_ordinary_field_is_not_marked(schema: Schema) -> None:
+    assert not field_of({"type": "string", **schema}).secret

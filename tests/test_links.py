@@ -1,0 +1,430 @@
+"""Which URLs of a server may be shown, and what a person is told about them."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncmcp import UsageError
+from syncmcp.links import Link, UnsafeLink
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://example.com", "example.com"),
+        ("https://example.com/a/b?c=d%20e#f", "example.com"),
+        ("HTTPS://Example.COM/Path", "example.com"),
+        ("https://example.com:443/", "example.com"),
+        ("https://example.com./", "example.com"),
+        ("https://my_host.example.com/", "my_host.example.com"),
+        ("https://example.com/?next=https://other.example@x", "example.com"),
+        ("https://example.com/@user", "example.com"),
+        ("https://example.com?a=b", "example.com"),
+        ("https://example.com#@evil.com", "example.com"),
+    ],
+)
+def test_an_ordinary_link_is_kept_as_it_came_with_its_host_and_no_warning(
+    url: str, host: str
+) -> None:
+    link = Link.read(url)
+    assert (link.url, link.host, link.warnings) == (url, host, ())
+    assert "".join(link.parts) == url
+    assert link.parts[1].lower().rstrip(".") == host
+
+
+@pytest.mark.parametrize(
+    ("url", "middle"),
+    [
+        ("https://Example.com:8443/x", "Example.com"),
+        ("https://[2001:db8::1]:8443/x", "[2001:db8::1]"),
+        ("https://m\u00fcnchen.de/x", "m\u00fcnchen.de"),
+    ],
+)
+def test_the_host_can_be_set_off_within_the_url(url: str, middle: str) -> None:
+    before, host, after = Link.read(url).parts
+    assert host == middle
+    assert before + host + after == url
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("javascript:alert(1)", "'javascript'"),
+        ("JavaScript://example.com/%0aalert(1)", "'javascript'"),
+        ("data:text/html,<b>", "no URL contains"),
+        ("data:text/html,hello", "'data'"),
+        ("file:///etc/passwd", "'file'"),
+        ("vbscript:x", "'vbscript'"),
+        ("ftp://example.com/", "'ftp'"),
+        ("ws://localhost/", "'ws'"),
+        ("blob:https://example.com/x", "'blob'"),
+        ("view-source:https://example.com", "'view-source'"),
+        ("mailto:a@example.com", "'mailto'"),
+        ("", "no full URL"),
+        ("example.com", "no full URL"),
+        ("//example.com/", "no full URL"),
+        ("/path", "no full URL"),
+        ("-https://example.com", "no full URL"),
+        ("https:example.com", "no host"),
+        ("https:/example.com", "no host"),
+        ("https:", "no host"),
+        ("https://", "no host"),
+        ("https:///example.com", "no host"),
+        ("https://?x", "no host"),
+        ("https://:443/", "no host"),
+        ("https://./", "no host"),
+    ],
+)
+def test_what_is_no_web_address_is_refused(url: str, reason: str) -> None:
+    with pytest.raises(UnsafeLink) as caught:
+        Link.read(url)
+    assert reason in caught.value.reason
+    assert caught.value.reason in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [None, 5, b"https://example.com", ["https://example.com"]])
+def test_what_is_no_text_is_refused(value: object) -> None:
+    with pytest.raises(UnsafeLink, match="not a text"):
+        Link.read(value)  # type: ignore[arg-type]  # what a server may send
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user@evil.example/",
+        "https://user:password@evil.example/",
+        "http://user@evil",
+        "https://bank.example@evil.example",
+        "https://bank.example%40evil.example@x",
+        "https://@evil.example/",
+        "https://[::1]@evil.example/",
+        "http://127.0.0.1@evil.example/",
+        "http://localhost:80@evil.example/",
+    ],
+)
+def test_a_user_name_before_the_host_is_refused(url: str) -> None:
+    with pytest.raises(UnsafeLink, match="user name"):
+        Link.read(url)
+
+
+@pytest.mark.parametrize(
+    "character",
+    [
+        "\0",
+        "\t",
+        "\n",
+        "\r",
+        "\x1b",
+        "\x7f",
+        "\x85",
+        " ",
+        "\u00a0",
+        "\u00ad",
+        "\u200b",
+        "\u200e",
+        "\u202e",
+        "\u2028",
+        "\u2066",
+        "\u3000",
+        "\ufeff",
+        "\ud800",
+        "\U000e0041",
+        "\\",
+        "<",
+        ">",
+        '"',
+        "`",
+    ],
+    ids=ascii,
+)
+@pytest.mark.parametrize(
+    "place",
+    ["{}https://example.com/", "https://exa{}mple.com/", "https://example.com/{}", "ht{}tps://a.b"],
+)
+def test_control_invisible_and_strange_characters_are_refused_anywhere(
+    place: str, character: str
+) -> None:
+    with pytest.raises(UnsafeLink):
+        Link.read(place.format(character))
+
+
+@pytest.mark.parametrize("part", ["/\u00e9", "?q=\u05d0", "#\u0430", "/\u4e2d"])
+def test_letters_beyond_ascii_after_the_host_are_refused(part: str) -> None:
+    with pytest.raises(UnsafeLink, match="percent-encoded"):
+        Link.read(f"https://example.com{part}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost/",
+        "http://LOCALHOST:3000/callback?x=1",
+        "http://localhost./",
+        "http://127.0.0.1:8080/",
+        "http://127.9.8.7/",
+        "http://[::1]:3000/",
+        "http://[0:0:0:0:0:0:0:1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "https://localhost:8443/",
+    ],
+)
+def test_a_link_to_this_computer_may_be_unencrypted_and_says_so(url: str) -> None:
+    assert Link.read(url).warnings == ("It leads to a program on this computer.",)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/",
+        "http://127.0.0.1.evil.com",
+        "http://localhost.evil.com/",
+        "http://evil.com/?localhost",
+        "http://evil.com#localhost",
+        "http://notlocalhost/",
+        "http://10.0.0.1/",
+        "http://192.168.1.1/",
+        "http://0.0.0.0/",
+        "http://[::]/",
+        "http://[::2]/",
+        "http://[::ffff:10.0.0.1]/",
+        "http://xn--lcalhost-54a/",
+    ],
+)
+def test_an_unencrypted_link_to_anywhere_else_is_refused(url: str) -> None:
+    with pytest.raises(UnsafeLink, match="not encrypted"):
+        Link.read(url)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7f.0.0.1",
+        "0177.0.0.1",
+        "127.0.0.01",
+        "127.0.0.256",
+        "1.2.3.4.5",
+        "evil.com.0x1",
+        "0",
+        "0x",
+    ],
+)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_address_in_an_unusual_notation_is_refused(scheme: str, host: str) -> None:
+    with pytest.raises(UnsafeLink, match="unusual notation"):
+        Link.read(f"{scheme}://{host}/")
+
+
+@pytest.mark.parametrize("host", ["ex%61mple.com", "example%2ecom", "evil.com%2f.example.com"])
+def test_a_percent_encoded_host_is_refused(host: str) -> None:
+    with pytest.raises(UnsafeLink, match="percent-encoded"):
+        Link.read(f"https://{host}/")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["[fe80::1%eth0]", "[fe80::1%25eth0]", "[::1%25lo]"],
+)
+def test_an_address_with_a_zone_is_refused(host: str) -> None:
+    with pytest.raises(UnsafeLink, match="network interface"):
+        Link.read(f"http://{host}/")
+
+
+@pytest.mark.parametrize(
+    "authority",
+    [
+        "[::1",
+        "::1",
+        "[]",
+        "[::g]",
+        "[v1.x]",
+        "[1.2.3.4]",
+        "[::1]x",
+        "x[::1]",
+        "example.com:",
+        "example.com:x",
+        "example.com:-1",
+        "example.com:80:80",
+        "example.com:0",
+        "example.com:65536",
+        "example.com:999999",
+        "example.com:\uff18\uff10",
+        "a..b",
+        ".example.com",
+        "example.com..",
+        "-a.com",
+        "a-.com",
+        "a&b.com",
+        "a,b",
+        "a;b",
+        "a$b",
+        "a" * 64 + ".com",
+        ".".join(["a" * 50] * 6),
+        "\u00e9" * 60 + ".com",
+    ],
+)
+def test_a_host_or_port_that_cannot_be_is_refused(authority: str) -> None:
+    with pytest.raises(UnsafeLink):
+        Link.read(f"https://{authority}/")
+
+
+@pytest.mark.parametrize(
+    ("host", "ascii_form", "words"),
+    [
+        ("xn--mnchen-3ya.de", "xn--mnchen-3ya.de", ["reads 'm\u00fcnchen.de'", "'munchen'"]),
+        ("m\u00fcnchen.de", "xn--mnchen-3ya.de", ["reads 'm\u00fcnchen.de'", "'munchen'"]),
+        ("M\u00dcNCHEN.de", "xn--mnchen-3ya.de", ["reads 'm\u00fcnchen.de'"]),
+        ("XN--MNCHEN-3YA.de", "xn--mnchen-3ya.de", ["reads 'm\u00fcnchen.de'"]),
+        # all Cyrillic, drawn like apple
+        ("xn--80ak6aa92e.com", "xn--80ak6aa92e.com", ["taken for 'apple'"]),
+        # one Cyrillic letter among Latin ones
+        ("p\u0430ypal.com", "xn--pypal-4ve.com", ["taken for 'paypal'"]),
+        ("xn--pypal-4ve.com", "xn--pypal-4ve.com", ["taken for 'paypal'"]),
+        # Greek
+        ("g\u03bf\u03bfgle.com", "xn--ggle-0nda.com", ["taken for 'google'"]),
+        # a mixture that looks like nothing in particular
+        ("ab\u0436.com", "xn--ab-rlc.com", ["several scripts: Cyrillic and Latin"]),
+        ("login.p\u0430ypal.com", "login.xn--pypal-4ve.com", ["taken for 'paypal'"]),
+    ],
+)
+def test_letters_beyond_ascii_in_the_host_are_told_with_their_plain_spelling(
+    host: str, ascii_form: str, words: list[str]
+) -> None:
+    link = Link.read(f"https://{host}/")
+    assert link.host == ascii_form
+    told = " ".join(link.warnings)
+    assert ascii_form in told
+    assert all(word in told for word in words)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "\u043f\u0440\u0438\u043c\u0435\u0440.\u0440\u0444",
+        "\u65e5\u672c\u3072\u3089.jp",
+        "\ud55c\uad6d\u97d3.kr",
+    ],
+)
+def test_an_honest_name_in_another_script_gets_no_warning_but_its_spelling(host: str) -> None:
+    link = Link.read(f"https://{host}/")
+    assert len(link.warnings) == 1
+    assert link.host.isascii()
+    assert host in link.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "\uff45xample.com",  # full width
+        "ex\u2460.com",
+        "a\u0301.com",  # decomposed
+        "example\u3002com",  # another full stop
+        "example\u2024com",
+        "\u115fexample.com",
+        "\u1160example.com",
+        "\u3164example.com",
+        "a\u034fb.com",
+        "a\ufe0fb.com",
+        "\u2044evil.com",
+        "\U0001f600.com",
+        "xn--",
+        "xn--a",
+        "xn--\u0430",
+        "xn--google-.com",
+        "xn--99999999.com",
+        "xn--zzzzzzzz99999.com",
+        "xn--a-ecp.ru",
+    ],
+)
+def test_a_host_in_disguise_is_refused(host: str) -> None:
+    with pytest.raises(UnsafeLink, match="host"):
+        Link.read(f"https://{host}/")
+
+
+@pytest.mark.parametrize(
+    ("url", "warning"),
+    [
+        ("https://192.0.2.1/", "Its host is a bare address: 192.0.2.1."),
+        ("https://[2001:DB8:0::1]/", "Its host is a bare address: 2001:db8::1."),
+        ("https://example.com:8443/", "It leads to an unusual port: 8443."),
+        ("https://example.com:80/", "It leads to an unusual port: 80."),
+        ("https://127.0.0.1.evil.com/", "127.0.0.1.evil.com"),
+        ("https://localhost.evil.com/", "localhost.evil.com"),
+    ],
+)
+def test_what_is_odd_about_a_link_is_told(url: str, warning: str) -> None:
+    (told,) = Link.read(url).warnings
+    assert warning in told
+
+
+def test_a_link_may_be_long_but_not_endless() -> None:
+    start = "https://example.com/"
+    assert Link.read(start.ljust(8_192, "x")).url == start.ljust(8_192, "x")
+    with pytest.raises(UnsafeLink, match="8192"):
+        Link.read(start.ljust(8_193, "x"))
+
+
+@given(
+    url=st.builds(
+        "{}{}{}".format,
+        st.sampled_from(["https://", "http://", "https:", "https://xn--", ""]),
+        st.text("abz019.-_:[]%@\u0430\u0435\u03bf\u00fc\u0301\u200b", max_size=20) | st.text(),
+        st.sampled_from(["", "/", "?x", "#y", ":80/", "/\u00e9"]),
+    )
+)
+def test_whatever_comes_is_a_link_that_shows_where_it_leads_or_unsafe(url: str) -> None:
+    try:
+        link = Link.read(url)
+    except UnsafeLink as unsafe:
+        assert unsafe.reason  # noqa: PT017 - not each URL is unsafe
+        return
+    assert link.url == url == "".join(link.parts)
+    assert url.isprintable()
+    assert link.host
+    assert link.host.isascii()
+    assert link.warnings or (url.isascii() and "xn--" not in link.host)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://" + "a." * 5_000_000,
+        "https://" + "[" * 8_000,
+        "https://" + "a-" * 4_000,
+        "https://" + "\u0301" * 8_000,
+        "https://xn--" + "z" * 8_000,
+        "h" * 10_000_000,
+        "https://example.com/" + "%" * 10_000_000,
+    ],
+    ids=["dots", "brackets", "hyphens", "marks", "punycode", "no scheme", "percents"],
+)
+def test_a_hostile_link_is_refused_at_once(url: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(UnsafeLink):
+        Link.read(url)
+    assert time.monotonic() - started < 5
+
+
+def test_reading_a_link_asks_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise AssertionError("the network was asked")
+
+    for name in ("socket", "getaddrinfo", "gethostbyname", "create_connection"):
+        monkeypatch.setattr(socket, name, fail)
+    assert Link.read("https://example.com/").host == "example.com"
+
+
+def test_an_unsafe_link_is_a_usage_error_that_keeps_its_reason_when_pickled() -> None:
+    with pytest.raises(UsageError) as caught:
+        Link.read("ftp://example.com/")
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(copy, UnsafeLink)
+    assert copy.reason == caught.value.__dict__["reason"]
