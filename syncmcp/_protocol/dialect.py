@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from syncmcp._protocol import dialect_2025, dialect_2026
+from syncmcp._protocol.offer import NOTHING, Offer
+from syncmcp._protocol.rounds import InputRound
 
 STATELESS: tuple[str, ...] = (dialect_2026.REVISION,)
 """Revisions without a session, newest first."""
@@ -60,6 +62,16 @@ class Dialect(Protocol):
         """Whether a client of this revision may send this notification."""
         ...
 
+    content_lists: bool
+    """Whether a message to or from a model may be a list of content blocks."""
+
+    single_blocks: frozenset[str]
+    """Where it may not: the types of the one block that a model may answer with."""
+
+    def within(self, offer: Offer) -> Offer:
+        """The part of `offer` that the revision has."""
+        ...
+
     def params(
         self,
         method: str,
@@ -67,10 +79,12 @@ class Dialect(Protocol):
         id: int,
         meta: Mapping[str, Any] | None,
         log_level: str | None,
+        offer: Offer = NOTHING,
     ) -> dict[str, Any] | None:
         """The parameters as they travel: with `_meta`, without what the revision lacks.
 
-        `meta` and `log_level` are what the caller wants in the `_meta` of this request.
+        `meta` and `log_level` are what the caller wants in the `_meta` of this request; `offer` is
+        what may be asked in return.
         """
         ...
 
@@ -86,8 +100,8 @@ class Dialect(Protocol):
         """Whether a cancel is a notification; with streams of one's own, closing can be it."""
         ...
 
-    def final_result(self, method: str, result: Any) -> dict[str, Any]:
-        """Return `result` if it is final.
+    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound:
+        """Return `result` if it is final, or what the server asks first.
 
         Raises:
             ProtocolError: It is no object, or of a kind that was not agreed on.
@@ -95,13 +109,16 @@ class Dialect(Protocol):
         ...
 
 
-def dialect_for(
-    revision: str, client_info: dict[str, Any] | None, capabilities: dict[str, Any]
-) -> Dialect:
+def dialect_for(revision: str, client_info: dict[str, Any] | None) -> Dialect:
     """Build the dialect of `revision` for a client that presents itself like this."""
     if revision == dialect_2026.REVISION:
-        return dialect_2026.Stateless(client_info, capabilities)
+        return dialect_2026.Stateless(client_info)
     return dialect_2025.Stateful(revision)
+
+
+def session_capabilities(revision: str, offer: Offer) -> dict[str, Any]:
+    """What a client that offers `offer` declares in a handshake for a stateful `revision`."""
+    return dialect_2025.Stateful(revision).capabilities(offer)
 
 
 def newest_shared(offered: object, ours: tuple[str, ...]) -> str | None:

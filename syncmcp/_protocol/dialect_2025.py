@@ -6,6 +6,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from syncmcp._protocol.meta import callers_meta
+from syncmcp._protocol.offer import (
+    ELICITATION,
+    NOTHING,
+    ROOTS,
+    SAMPLING,
+    Offer,
+    client_capabilities,
+)
+from syncmcp._protocol.rounds import InputRound
 from syncmcp.errors import ProtocolError
 
 
@@ -22,6 +31,12 @@ class Table(NamedTuple):
     """Notifications of the client."""
 
     completion_context: bool
+
+    content_lists: bool
+    """Models may use tools, and say several things at once; elicitation has modes."""
+
+    single_blocks: frozenset[str]
+    """Where they may not: the types of the one block that a model may answer with."""
 
 
 _REQUESTS_2024: dict[str, tuple[str, ...]] = {
@@ -47,8 +62,8 @@ _REQUESTS_2511 = {
     "tasks/list": ("tasks", "list"),
     "tasks/result": ("tasks",),
 }
-_QUESTIONS_2024 = frozenset(("ping", "roots/list", "sampling/createMessage"))
-_QUESTIONS_2506 = _QUESTIONS_2024 | {"elicitation/create"}
+_QUESTIONS_2024 = frozenset(("ping", ROOTS, SAMPLING))
+_QUESTIONS_2506 = _QUESTIONS_2024 | {ELICITATION}
 _QUESTIONS_2511 = _QUESTIONS_2506 | {"tasks/cancel", "tasks/get", "tasks/list", "tasks/result"}
 _NOTIFICATIONS_2024 = frozenset(
     (
@@ -59,12 +74,22 @@ _NOTIFICATIONS_2024 = frozenset(
     )
 )
 _NOTIFICATIONS_2511 = _NOTIFICATIONS_2024 | {"notifications/tasks/status"}
+_BLOCKS_2024 = frozenset(("image", "text"))
+_BLOCKS_2503 = _BLOCKS_2024 | {"audio"}
 
 TABLES: dict[str, Table] = {
-    "2025-11-25": Table(_REQUESTS_2511, _QUESTIONS_2511, _NOTIFICATIONS_2511, True),
-    "2025-06-18": Table(_REQUESTS_2503, _QUESTIONS_2506, _NOTIFICATIONS_2024, True),
-    "2025-03-26": Table(_REQUESTS_2503, _QUESTIONS_2024, _NOTIFICATIONS_2024, False),
-    "2024-11-05": Table(_REQUESTS_2024, _QUESTIONS_2024, _NOTIFICATIONS_2024, False),
+    "2025-11-25": Table(
+        _REQUESTS_2511, _QUESTIONS_2511, _NOTIFICATIONS_2511, True, True, frozenset()
+    ),
+    "2025-06-18": Table(
+        _REQUESTS_2503, _QUESTIONS_2506, _NOTIFICATIONS_2024, True, False, _BLOCKS_2503
+    ),
+    "2025-03-26": Table(
+        _REQUESTS_2503, _QUESTIONS_2024, _NOTIFICATIONS_2024, False, False, _BLOCKS_2503
+    ),
+    "2024-11-05": Table(
+        _REQUESTS_2024, _QUESTIONS_2024, _NOTIFICATIONS_2024, False, False, _BLOCKS_2024
+    ),
 }
 """The stateful revisions, newest first."""
 
@@ -80,6 +105,8 @@ class Stateful:
     def __init__(self, revision: str) -> None:
         self.revision = revision
         self._table = TABLES[revision]
+        self.content_lists = self._table.content_lists
+        self.single_blocks = self._table.single_blocks
 
     def needs(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""
@@ -89,6 +116,25 @@ class Stateful:
         """See `Dialect`."""
         return method in self._table.notifications
 
+    def within(self, offer: Offer) -> Offer:
+        """See `Dialect`."""
+        if self._table.content_lists:
+            return offer
+        return offer._replace(
+            sampling_tools=False,
+            sampling_context=False,
+            form=offer.form and ELICITATION in self._table.questions,
+            url=False,
+        )
+
+    def capabilities(self, offer: Offer) -> dict[str, Any]:
+        """What a client declares in the handshake."""
+        offer = self.within(offer)
+        capabilities = client_capabilities(offer, modes=self._table.content_lists)
+        if offer.roots:
+            capabilities["roots"] = {"listChanged": True}
+        return capabilities
+
     def params(
         self,
         method: str,
@@ -96,6 +142,7 @@ class Stateful:
         id: int,
         meta: Mapping[str, Any] | None,
         log_level: str | None,
+        offer: Offer = NOTHING,
     ) -> dict[str, Any] | None:
         """See `Dialect`. The request's id is its progress token: unique, and nothing to keep."""
         if method in _WITHOUT_PROGRESS and not meta:
@@ -122,7 +169,7 @@ class Stateful:
         """See `Dialect`. Here a broken stream is never a cancel."""
         return True
 
-    def final_result(self, method: str, result: Any) -> dict[str, Any]:
+    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound:
         """See `Dialect`."""
         if type(result) is not dict:
             raise ProtocolError("the result is not an object", method=method)

@@ -7,6 +7,8 @@ from typing import Any
 
 from syncmcp._protocol.headers import encode_value
 from syncmcp._protocol.meta import callers_meta
+from syncmcp._protocol.offer import NOTHING, Offer, client_capabilities
+from syncmcp._protocol.rounds import InputRound, read_round
 from syncmcp.errors import ProtocolError
 
 REVISION = "2026-07-28"
@@ -39,11 +41,13 @@ class Stateless:
 
     revision = REVISION
     stateful = False
+    content_lists = True
+    single_blocks: frozenset[str] = frozenset()
 
-    def __init__(self, client_info: dict[str, Any] | None, capabilities: dict[str, Any]) -> None:
-        self._meta: dict[str, Any] = {_VERSION_KEY: REVISION, _CAPABILITIES_KEY: capabilities}
-        if client_info is not None:
-            self._meta[_INFO_KEY] = client_info
+    def __init__(self, client_info: dict[str, Any] | None) -> None:
+        self._client_info = client_info
+        # The protocol's part of `_meta` by what is offered: few kinds, many requests.
+        self._metas: dict[Offer, dict[str, Any]] = {}
 
     def needs(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""
@@ -53,6 +57,22 @@ class Stateless:
         """See `Dialect`. The only one there is, a cancel, is the library's own business."""
         return False
 
+    def within(self, offer: Offer) -> Offer:
+        """See `Dialect`."""
+        return offer
+
+    def _meta(self, offer: Offer) -> dict[str, Any]:
+        made = self._metas.get(offer)
+        if made is None:
+            made = {
+                _VERSION_KEY: REVISION,
+                _CAPABILITIES_KEY: client_capabilities(offer, modes=True),
+            }
+            if self._client_info is not None:
+                made[_INFO_KEY] = self._client_info
+            self._metas[offer] = made
+        return made
+
     def params(
         self,
         method: str,
@@ -60,10 +80,11 @@ class Stateless:
         id: int,
         meta: Mapping[str, Any] | None,
         log_level: str | None,
+        offer: Offer = NOTHING,
     ) -> dict[str, Any] | None:
         """See `Dialect`. Caller's `_meta` first, then the protocol's own keys over it."""
         params = dict(params) if params else {}
-        merged = {**callers_meta(params, meta), **self._meta}
+        merged = {**callers_meta(params, meta), **self._meta(offer)}
         if method != "server/discover":
             merged["progressToken"] = id
         if log_level is not None:
@@ -87,7 +108,7 @@ class Stateless:
         """See `Dialect`. Closing a request's own stream is the cancel."""
         return not own_stream
 
-    def final_result(self, method: str, result: Any) -> dict[str, Any]:
+    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound:
         """See `Dialect`. An absent ``resultType`` means a complete result."""
         if type(result) is not dict:
             raise ProtocolError("the result is not an object", method=method)
@@ -95,8 +116,5 @@ class Stateless:
         if kind == "complete":
             return result
         if kind == "input_required":
-            raise ProtocolError(
-                "the server asks for input, but this client declared no capability for it",
-                method=method,
-            )
+            return read_round(method, result)
         raise ProtocolError(f"the result is of an unknown kind, {kind!r}", method=method)

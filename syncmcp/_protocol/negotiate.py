@@ -17,7 +17,9 @@ from syncmcp._protocol.dialect import (
     Dialect,
     dialect_for,
     newest_shared,
+    session_capabilities,
 )
+from syncmcp._protocol.offer import Offer
 from syncmcp.errors import (
     HeaderMismatch,
     HttpError,
@@ -39,7 +41,7 @@ class Hello(NamedTuple):
     """How a client presents itself."""
 
     client_info: dict[str, Any] | None
-    capabilities: dict[str, Any]
+    offer: Offer
 
 
 class Ask(NamedTuple):
@@ -187,15 +189,13 @@ def negotiate(
 
 
 def _probe(hello: Hello) -> Generator[Effect, Outcome, Negotiated]:
-    dialect = dialect_for(STATELESS[0], hello.client_info, hello.capabilities)
+    dialect = dialect_for(STATELESS[0], hello.client_info)
     outcome = yield Ask(dialect, "server/discover", None, probe=True)
     found = verdict(outcome)
     if isinstance(found, Again):
         return (yield from _discover(hello, found.revision))
     if isinstance(found, Modern):
-        return Negotiated(
-            dialect_for(found.revision, hello.client_info, hello.capabilities), found.result
-        )
+        return Negotiated(dialect_for(found.revision, hello.client_info), found.result)
     if isinstance(found, Fail):
         raise found.error
     if isinstance(outcome, Died):
@@ -206,7 +206,7 @@ def _probe(hello: Hello) -> Generator[Effect, Outcome, Negotiated]:
 
 def _discover(hello: Hello, revision: str) -> Generator[Effect, Outcome, Negotiated]:
     """Ask in a stateless revision that is settled; there is no way back to `initialize`."""
-    dialect = dialect_for(revision, hello.client_info, hello.capabilities)
+    dialect = dialect_for(revision, hello.client_info)
     outcome = yield Ask(dialect, "server/discover", None, probe=False)
     if not isinstance(outcome, dict):
         raise _as_error(outcome)
@@ -219,10 +219,10 @@ def _discover(hello: Hello, revision: str) -> Generator[Effect, Outcome, Negotia
 def _handshake(
     hello: Hello, offer: str, *, only: str | None = None, probed: bool = False
 ) -> Generator[Effect, Outcome, Negotiated]:
-    offered = dialect_for(offer, hello.client_info, hello.capabilities)
+    offered = dialect_for(offer, hello.client_info)
     params = {
         "protocolVersion": offer,
-        "capabilities": hello.capabilities,
+        "capabilities": session_capabilities(offer, hello.offer),
         "clientInfo": hello.client_info or {"name": "syncmcp", "version": "0"},
     }
     outcome = yield Ask(offered, "initialize", params, probe=False)
@@ -246,7 +246,7 @@ def _handshake(
             f"the server answered initialize with revision {chosen!r}, we speak {list(accepted)}",
             method="initialize",
         )
-    dialect = dialect_for(chosen, hello.client_info, hello.capabilities)
+    dialect = dialect_for(chosen, hello.client_info)
     yield Tell(dialect, "notifications/initialized")
     return Negotiated(dialect, outcome)
 

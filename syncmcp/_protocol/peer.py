@@ -41,8 +41,12 @@ class Peer(Generic[C, Q]):
     def __len__(self) -> int:
         return len(self._calls)
 
-    def register(self, call: C) -> bool:
+    def register(self, call: C, *, at_once: bool = False) -> bool:
         """Give `call` an id never used before and keep it.
+
+        Args:
+            call: The request.
+            at_once: It does not stand in line: those in front may be waiting for it.
 
         Returns:
             Whether it may be sent now; otherwise it stands in line, and `take` says when.
@@ -50,7 +54,7 @@ class Peer(Generic[C, Q]):
         id = call.id = self.next_id
         self.next_id = id + 1
         self._calls[id] = call
-        if len(self._calls) - len(self._in_line) <= self._max:
+        if at_once or len(self._calls) - len(self._in_line) <= self._max:
             return True
         self._line.append(id)
         self._in_line.add(id)

@@ -1,4 +1,4 @@
-"""What an operation is made of: a generator that yields requests and returns its result.
+"""What an operation is made of: a generator that yields what is to be done and returns its result.
 
 An operation is written once. Whoever drives it decides whether the waiting happens in the caller's
 thread or behind a future.
@@ -6,20 +6,23 @@ thread or behind a future.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.offer import Offer
 
 R = TypeVar("R")
 
 
 class Send(NamedTuple):
-    """Send this request and come back with its answer."""
+    """Send this request and come back with its `Reply`."""
 
     method: str
     params: dict[str, Any] | None
+    offer: Offer | None = None
+    """What may be asked in return, where that is not what the handlers can answer."""
 
 
 class Reply(NamedTuple):
@@ -29,4 +32,33 @@ class Reply(NamedTuple):
     dialect: Dialect
 
 
-Steps = Generator[Send, Reply, R]
+class InputQuestion(NamedTuple):
+    """A question that came inside of a result or an error."""
+
+    method: str
+    params: dict[str, Any]
+
+
+class Ask(NamedTuple):
+    """Have these questions answered, all at once; come back with the answers under their keys."""
+
+    method: str
+    """The request of ours that they belong to, and its parameters."""
+
+    params: dict[str, Any] | None
+    questions: Mapping[str, InputQuestion]
+
+    await_completion: bool = False
+    """Also wait until what the URLs led to is done; come back with `None` if nobody can go there,
+    or somebody would not."""
+
+
+class Pause(NamedTuple):
+    """Wait this many seconds."""
+
+    seconds: float
+
+
+Effect = Send | Ask | Pause
+
+Steps = Generator[Effect, Any, R]

@@ -112,7 +112,7 @@ def _take_silence_for_failure(original: Function) -> Function:
 def _introduce_oneself_once(original: Function) -> Function:
     def params(self: Any, *args: Any) -> Any:
         made = original(self, *args)
-        self._meta = {}
+        self._metas = {offer: {} for offer in self._metas}
         return made
 
     return params

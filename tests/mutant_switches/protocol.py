@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.dialect import KNOWN_REQUESTS
+from syncmcp._protocol.steps import Ask, Send
 from syncmcp.errors import HeaderMismatch, ProtocolError
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always, effects, meta, meta_without, result, without
@@ -16,21 +20,23 @@ JSONRPC = "syncmcp._protocol.jsonrpc"
 PEER = "syncmcp._protocol.peer:Peer"
 STATEFUL = "syncmcp._protocol.dialect_2025:Stateful"
 STATELESS = "syncmcp._protocol.dialect_2026:Stateless"
+ROUND = "syncmcp._protocol.rounds:InputRound"
+EXCHANGE = "syncmcp._protocol.exchange:exchange"
 
 
 def _restart_ids(original: Function) -> Function:
-    def register(self: Any, call: Any) -> bool:
+    def register(self: Any, call: Any, **named: Any) -> bool:
         if not len(self):
             self.next_id = 1
-        return bool(original(self, call))
+        return bool(original(self, call, **named))
 
     return register
 
 
 def _share_ids(original: Function) -> Function:
-    def register(self: Any, call: Any) -> bool:
+    def register(self: Any, call: Any, **named: Any) -> bool:
         before = self.next_id
-        ready = original(self, call)
+        ready = original(self, call, **named)
         self.next_id = before
         return bool(ready)
 
@@ -47,20 +53,20 @@ def _stumble_over_errors_without_id(original: Function) -> Function:
 
 
 def _demand_a_kind(original: Function) -> Function:
-    def final_result(self: Any, method: str, result: Any) -> Any:
+    def read_result(self: Any, method: str, result: Any) -> Any:
         if isinstance(result, dict) and "resultType" not in result:
             raise ProtocolError("the result has no kind", method=method)
         return original(self, method, result)
 
-    return final_result
+    return read_result
 
 
 def _take_any_kind(original: Function) -> Function:
-    def final_result(self: Any, method: str, result: Any) -> Any:
+    def read_result(self: Any, method: str, result: Any) -> Any:
         known = not isinstance(result, dict) or result.get("resultType") == "input_required"
         return original(self, method, result) if known else result
 
-    return final_result
+    return read_result
 
 
 def _post_two_answers_in_one(original: Function) -> Function:
@@ -71,7 +77,10 @@ def _post_two_answers_in_one(original: Function) -> Function:
 
 
 def _refuse_with_a_reserved_code(original: Function) -> Function:
-    return lambda request: jsonrpc.encode_error(request.id, -32002, "not found")
+    def refuse(self: Any, id: Any, code: int, reason: str) -> None:
+        original(self, id, -32002 if code == jsonrpc.METHOD_NOT_FOUND else code, reason)
+
+    return refuse
 
 
 def _without_foreign_meta(result: Any) -> Any:
@@ -90,6 +99,61 @@ def _name_another_request(original: Function) -> Function:
         original(self, method, params)
 
     return post
+
+
+def _give_ids_again(original: Function) -> Function:
+    def register(self: Any, call: Any, **named: Any) -> bool:
+        if self.next_id > 1 and self.get(self.next_id - 1) is None:
+            self.next_id -= 1
+        return bool(original(self, call, **named))
+
+    return register
+
+
+def _reformat_state(original: Function) -> Function:
+    def retry(self: Any, params: Any, answers: Any) -> Any:
+        made = original(self, params, answers)
+        with suppress(KeyError, ValueError):
+            made["requestState"] = json.dumps(json.loads(made["requestState"]))
+        return made
+
+    return retry
+
+
+def _drop_an_empty_state(retried: dict[str, Any]) -> dict[str, Any]:
+    if not retried.get("requestState"):
+        retried.pop("requestState", None)
+    return retried
+
+
+def _keep_the_last_state(original: Function) -> Function:
+    def changed(*args: Any, **named: Any) -> Any:
+        return _add_kept(("requestState",))(original)(*args, **named)
+
+    return changed
+
+
+def _add_kept(keys: tuple[str, ...]) -> Any:
+    """Have each request send the last of these parameters along that was sent by one before."""
+    kept: dict[str, Any] = {}
+
+    def edit(effect: Any) -> list[Any]:
+        if not isinstance(effect, Send):
+            return [effect]
+        params = effect.params or {}
+        kept.update((key, params[key]) for key in keys if key in params)
+        return [effect._replace(params={**params, **kept})] if kept else [effect]
+
+    return effects(edit)
+
+
+def _number_answers(original: Function) -> Function:
+    def retry(self: Any, params: Any, answers: Any) -> Any:
+        if answers is not None:
+            answers = {str(index): each for index, each in enumerate(answers.values())}
+        return original(self, params, answers)
+
+    return retry
 
 
 def _mangle_frames(old: bytes, new: bytes) -> Any:
@@ -207,14 +271,14 @@ MESSAGES = (
     Mutant(
         "kind-demanded",
         "a result that does not say its kind is refused",
-        f"{STATELESS}.final_result",
+        f"{STATELESS}.read_result",
         _demand_a_kind,
         ("RPC-15",),
     ),
     Mutant(
         "any-kind-taken",
         "a result of an unknown kind is taken for a finished one",
-        f"{STATELESS}.final_result",
+        f"{STATELESS}.read_result",
         _take_any_kind,
         ("RPC-16",),
     ),
@@ -238,14 +302,14 @@ TRANSPORTED = (
     Mutant(
         "reserved-codes-sent",
         "a request that nobody handles is refused by a code that is reserved",
-        "syncmcp._answer:method_not_found",
+        "syncmcp._questions:Questions._refuse",
         _refuse_with_a_reserved_code,
         ("RPC-19",),
     ),
     Mutant(
         "reserved-meta-dropped",
         "values below reserved `_meta` keys are lost",
-        "syncmcp._protocol.exchange:exchange",
+        EXCHANGE,
         effects(
             lambda step: [step],
             lambda reply: reply._replace(result=_without_foreign_meta(reply.result)),
@@ -331,7 +395,7 @@ CALLS = (
     Mutant(
         "cancel-names-another",
         "a cancel names a request that is not open",
-        "syncmcp._connection:Connection._post",
+        "syncmcp._outgoing:Notifier._post_notification",
         _name_another_request,
         ("CAN-01",),
     ),
@@ -365,4 +429,91 @@ CALLS = (
     ),
 )
 
-MUTANTS = MESSAGES + TRANSPORTED + HEADERS + CALLS
+ROUNDS = (
+    Mutant(
+        "retry-without-asking",
+        "the call is sent again before anybody has answered",
+        EXCHANGE,
+        effects(lambda effect: [] if isinstance(effect, Ask) else [effect]),
+        ("MRTR-01",),
+    ),
+    Mutant(
+        "state-lost",
+        "the server's state does not go back",
+        f"{ROUND}.retry",
+        without("requestState"),
+        ("MRTR-02",),
+    ),
+    Mutant(
+        "empty-state-lost",
+        "a state that is an empty string is taken for none",
+        f"{ROUND}.retry",
+        result(_drop_an_empty_state),
+        ("MRTR-02",),
+    ),
+    Mutant(
+        "state-invented",
+        "a state goes back where none came",
+        f"{ROUND}.retry",
+        result(lambda retried: {"requestState": "", **retried}),
+        ("MRTR-03",),
+    ),
+    Mutant(
+        "state-kept",
+        "a round without a state repeats the one of the round before",
+        EXCHANGE,
+        _keep_the_last_state,
+        ("MRTR-03",),
+    ),
+    Mutant(
+        "state-read",
+        "a state that happens to be JSON is read and written anew",
+        f"{ROUND}.retry",
+        _reformat_state,
+        ("MRTR-04",),
+    ),
+    Mutant(
+        "ids-given-again",
+        "the next leg of a call takes the id of the one before, which is over",
+        f"{PEER}.register",
+        _give_ids_again,
+        ("MRTR-05",),
+    ),
+    Mutant(
+        "rounds-shared",
+        "answers and state of one call go along with all others",
+        EXCHANGE,
+        _add_kept(("inputResponses", "requestState")),
+        ("MRTR-06",),
+    ),
+    Mutant(
+        "questions-anywhere",
+        "the result of any request may be a question",
+        "syncmcp._protocol.rounds:METHODS",
+        lambda methods: methods | KNOWN_REQUESTS,
+        ("MRTR-07",),
+    ),
+    Mutant(
+        "answers-numbered",
+        "answers lose the keys of their questions",
+        f"{ROUND}.retry",
+        _number_answers,
+        ("MRTR-08",),
+    ),
+    Mutant(
+        "urls-of-an-error-ignored",
+        "error -32042 is an error like any other",
+        "syncmcp._protocol.rounds:url_questions",
+        always({}),
+        ("ELI-18",),
+    ),
+    Mutant(
+        "lists-for-every-revision",
+        "an answer of several blocks goes to a server that knows only one",
+        "syncmcp._protocol.conversation:single_block",
+        lambda original: lambda result, kinds: result,
+        ("SAMP-07",),
+    ),
+)
+
+MUTANTS = MESSAGES + TRANSPORTED + HEADERS + CALLS + ROUNDS

@@ -17,10 +17,12 @@ from syncmcp._protocol.dialect import (
     dialect_for,
     newest_shared,
 )
+from syncmcp._protocol.offer import Offer
 from syncmcp.errors import ProtocolError, UsageError
 
 PREFIX = "io.modelcontextprotocol/"
 INFO = {"name": "tests", "version": "1"}
+OFFER = Offer(sampling=True, sampling_tools=True)
 CAPABILITIES: dict[str, Any] = {"sampling": {"tools": {}}}
 NEWEST = "2026-07-28"
 TASKS = {"tasks/cancel", "tasks/get", "tasks/list", "tasks/result"}
@@ -34,7 +36,7 @@ SESSION_ONLY = {
 
 
 def speaking(revision: str) -> Dialect:
-    return dialect_for(revision, INFO, CAPABILITIES)
+    return dialect_for(revision, INFO)
 
 
 def params(
@@ -44,7 +46,7 @@ def params(
     meta: dict[str, Any] | None = None,
     log_level: str | None = None,
 ) -> dict[str, Any]:
-    made = speaking(revision).params(method, given, 7, meta, log_level)
+    made = speaking(revision).params(method, given, 7, meta, log_level, OFFER)
     assert made is not None
     return made
 
@@ -194,14 +196,17 @@ def test_the_context_of_a_completion_goes_only_where_there_is_one() -> None:
 @pytest.mark.requirement("VER-08", "VER-09", "VER-10", "RPC-27")
 @pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "acme/do"])
 def test_every_stateless_request_says_revision_capabilities_and_client(method: str) -> None:
-    meta = params(NEWEST, method)["_meta"]
-    assert meta[PREFIX + "protocolVersion"] == NEWEST
-    assert meta[PREFIX + "clientCapabilities"] == CAPABILITIES
-    assert meta[PREFIX + "clientInfo"] == INFO
+    dialect = speaking(NEWEST)
+    for id in (7, 8):  # the second as well as the first
+        made = dialect.params(method, None, id, None, None, OFFER)
+        assert made is not None
+        assert made["_meta"][PREFIX + "protocolVersion"] == NEWEST
+        assert made["_meta"][PREFIX + "clientCapabilities"] == CAPABILITIES
+        assert made["_meta"][PREFIX + "clientInfo"] == INFO
 
 
 def test_a_client_that_keeps_its_name_to_itself_leaves_it_out() -> None:
-    made = dialect_for(NEWEST, None, {}).params("tools/list", None, 7, None, None)
+    made = dialect_for(NEWEST, None).params("tools/list", None, 7, None, None)
     assert made == {
         "_meta": {
             PREFIX + "protocolVersion": NEWEST,
@@ -292,32 +297,37 @@ def test_a_cancel_is_said_unless_closing_a_stateless_request_s_own_stream_says_i
 @pytest.mark.parametrize("result", [None, 5, "text", [], True])
 def test_a_result_that_is_no_object_is_refused_with_its_method(revision: str, result: Any) -> None:
     with pytest.raises(ProtocolError, match="not an object") as caught:
-        speaking(revision).final_result("tools/list", result)
+        speaking(revision).read_result("tools/list", result)
     assert caught.value.method == "tools/list"
 
 
 @pytest.mark.requirement("RPC-15")
 @pytest.mark.parametrize("result", [{}, {"tools": []}, {"resultType": "complete"}])
 def test_a_stateless_result_without_a_kind_is_a_finished_one(result: dict[str, Any]) -> None:
-    assert speaking(NEWEST).final_result("tools/list", result) is result
+    assert speaking(NEWEST).read_result("tools/list", result) is result
 
 
 @pytest.mark.requirement("RPC-16")
 @pytest.mark.parametrize("kind", ["task", "Complete", "", None, 5, ["complete"], {}])
 def test_a_stateless_result_of_an_unknown_kind_fails_the_call(kind: Any) -> None:
     with pytest.raises(ProtocolError, match="unknown kind") as caught:
-        speaking(NEWEST).final_result("tools/call", {"resultType": kind, "content": []})
+        speaking(NEWEST).read_result("tools/call", {"resultType": kind, "content": []})
     assert repr(kind) in str(caught.value)
     assert caught.value.method == "tools/call"
 
 
 @pytest.mark.requirement("RPC-16")
-def test_a_question_to_a_client_that_declared_nothing_fails_the_call() -> None:
+def test_a_result_that_asks_for_input_without_asking_anything_fails_the_call() -> None:
     with pytest.raises(ProtocolError, match="asks for input"):
-        speaking(NEWEST).final_result("tools/call", {"resultType": "input_required"})
+        speaking(NEWEST).read_result("tools/call", {"resultType": "input_required"})
+
+
+def test_models_answer_with_lists_since_they_may_use_tools() -> None:
+    with_lists = [revision for revision in REVISIONS if speaking(revision).content_lists]
+    assert with_lists == ["2026-07-28", "2025-11-25"]
 
 
 @pytest.mark.parametrize("revision", STATEFUL)
 def test_a_stateful_result_has_no_kind(revision: str) -> None:
     result = {"resultType": "of a later revision"}
-    assert speaking(revision).final_result("tools/call", result) is result
+    assert speaking(revision).read_result("tools/call", result) is result

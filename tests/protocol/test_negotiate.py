@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.dialect import REVISIONS, STATEFUL
+from syncmcp._protocol.dialect import REVISIONS, STATEFUL, session_capabilities
 from syncmcp._protocol.negotiate import (
     MODES,
     Ask,
@@ -22,6 +22,7 @@ from syncmcp._protocol.negotiate import (
     Tell,
     negotiate,
 )
+from syncmcp._protocol.offer import EVERYTHING, NOTHING, Offer
 from syncmcp.errors import (
     AuthError,
     ClosedError,
@@ -45,7 +46,7 @@ from syncmcp.errors import (
     UsageError,
 )
 
-HELLO = Hello({"name": "tests", "version": "1"}, {"roots": {}})
+HELLO = Hello({"name": "tests", "version": "1"}, Offer(roots=True))
 NEWEST = "2026-07-28"
 
 PROBE = "server/discover 2026-07-28, as a probe"
@@ -401,7 +402,7 @@ def test_the_handshake_offers_our_newest_stateful_revision_and_says_who_we_are()
     assert not ask.probe
     assert ask.params == {
         "protocolVersion": "2025-11-25",
-        "capabilities": {"roots": {}},
+        "capabilities": {"roots": {"listChanged": True}},
         "clientInfo": {"name": "tests", "version": "1"},
     }
     assert played.said == [INITIALIZE, INITIALIZED]
@@ -410,12 +411,26 @@ def test_the_handshake_offers_our_newest_stateful_revision_and_says_who_we_are()
 
 
 def test_a_nameless_client_still_has_a_name_where_one_is_demanded() -> None:
-    played = Played(initialized(), mode="legacy", hello=Hello(None, {}))
+    played = Played(initialized(), mode="legacy", hello=Hello(None, NOTHING))
     played.run()
     (ask, _) = played.effects
     assert isinstance(ask, Ask)
     assert ask.params is not None
     assert set(ask.params["clientInfo"]) == {"name", "version"}
+
+
+@pytest.mark.requirement("VER-02", "ROOT-01", "SAMP-01", "ELI-01")
+@pytest.mark.parametrize("revision", STATEFUL)
+@pytest.mark.parametrize("offer", [NOTHING, Offer(form=True, url=True), EVERYTHING])
+def test_the_handshake_declares_what_is_offered_and_the_offered_revision_has(
+    revision: str, offer: Offer
+) -> None:
+    played = Played(initialized(revision), mode=revision, hello=Hello(None, offer))
+    played.run()
+    (ask, _) = played.effects
+    assert isinstance(ask, Ask)
+    assert ask.params is not None
+    assert ask.params["capabilities"] == session_capabilities(revision, offer)
 
 
 @pytest.mark.requirement("VER-06")

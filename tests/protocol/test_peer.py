@@ -135,6 +135,22 @@ def test_a_request_that_is_taken_while_it_stands_in_line_loses_its_place() -> No
     assert table.next_in_line() is patient
 
 
+def test_a_request_of_a_handler_goes_at_once_and_overtakes_the_line() -> None:
+    table = peer(max_in_flight=1)
+    (running, patient) = registered(table, 2)
+    urgent = [Waiter(), Waiter()]
+    assert [table.register(waiter, at_once=True) for waiter in urgent] == [True, True]
+    assert [waiter.id for waiter in urgent] == [3, 4]
+    assert table.get(3) is urgent[0]
+    # All of them have to be done before the next one of the line.
+    for waiter in (urgent[0], running):
+        assert table.take(waiter.id) is waiter
+        assert table.next_in_line() is None
+    assert table.take(urgent[1].id) is urgent[1]
+    assert table.next_in_line() is patient
+    assert table.next_in_line() is None
+
+
 def test_looking_at_the_open_requests_takes_none_of_them() -> None:
     table = peer(max_in_flight=2)
     waiters = registered(table, 3)
@@ -234,6 +250,14 @@ class Model(RuleBasedStateMachine):
             self.running[waiter.id] = waiter
         else:
             self.line.append(waiter)
+
+    @rule()
+    def register_at_once(self) -> None:
+        waiter = Waiter()
+        assert self.table.register(waiter, at_once=True)
+        assert waiter.id == self.given
+        self.given += 1
+        self.running[waiter.id] = waiter
 
     @rule(id=IDS, as_text=st.booleans())
     def take(self, id: int, as_text: bool) -> None:

@@ -1,0 +1,118 @@
+"""What holds for a conversation with a model (spec: "Sampling")."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from syncmcp import types
+
+if TYPE_CHECKING:
+    from syncmcp.types import (
+        CreateMessageResult,
+        ModelPreferences,
+        SamplingMessage,
+        ToolResultContent,
+        ToolUseContent,
+    )
+
+
+def tool_uses(message: SamplingMessage) -> list[ToolUseContent]:
+    """The tools that a message of the model asks for, in its order.
+
+    Raises:
+        ValueError: Two of them have one id, so their results could not be told apart; or the
+            message is not the model's. The text is a sentence for the other side.
+    """
+    uses = [block for block in message.blocks if isinstance(block, types.ToolUseContent)]
+    if uses and message.role != "assistant":
+        raise ValueError("Only messages of the assistant may use tools.")
+    seen: set[str] = set()
+    for use in uses:
+        if use.id in seen:
+            raise ValueError(f"The id {use.id!r} stands for two tool uses of one message.")
+        seen.add(use.id)
+    return uses
+
+
+def check_balance(messages: Sequence[SamplingMessage]) -> None:
+    """Check that every tool use has its result, where it belongs.
+
+    A message that uses tools is followed by one of the user with a result for each use, exactly
+    one and nothing else (spec: sampling, "Tool Result Messages", "Tool Use and Result Balance").
+
+    Raises:
+        ValueError: It is not so; the text is a sentence for the other side.
+    """
+    wanted: set[str] = set()
+    for message in messages:
+        _check_results(wanted, [result.tool_use_id for result in _tool_results(message)])
+        wanted = {use.id for use in tool_uses(message)}
+    _check_results(wanted, [])
+
+
+def _check_results(wanted: set[str], given: list[str]) -> None:
+    missing = sorted(wanted.difference(given))
+    if missing:
+        raise ValueError(f"Results are missing for the tool uses {', '.join(map(repr, missing))}.")
+    if len(given) > len(wanted):
+        odd = next(id for id in given if id not in wanted or given.count(id) > 1)
+        raise ValueError(f"The result for {odd!r} answers no tool use, or one that has a result.")
+
+
+def _tool_results(message: SamplingMessage) -> list[ToolResultContent]:
+    blocks = message.blocks
+    results = [block for block in blocks if isinstance(block, types.ToolResultContent)]
+    if results and len(results) < len(blocks):
+        raise ValueError("A message with tool results may hold nothing else.")
+    if results and message.role != "user":
+        raise ValueError("Only messages of the user may hold tool results.")
+    return results
+
+
+def single_block(result: CreateMessageResult, kinds: Collection[str]) -> CreateMessageResult:
+    """A model's answer in the form that was the only one until 2025-06-18: one block, no list.
+
+    Several blocks of text become one, as in `CreateMessageResult.text`.
+
+    Args:
+        result: The answer; left as it is.
+        kinds: The types of blocks that the revision has.
+
+    Raises:
+        ValueError: It cannot be said in one block of these types.
+    """
+    blocks = result.blocks
+    for block in blocks:
+        if block.type not in kinds:
+            raise ValueError(f"The revision has no {block.type!r} blocks in sampling.")
+    if not isinstance(result.content, list):
+        return result
+    if len(blocks) == 1:
+        return result.model_copy(update={"content": blocks[0]})
+    if blocks and all(isinstance(block, types.TextContent) for block in blocks):
+        return result.model_copy(update={"content": types.TextContent(text=result.text)})
+    raise ValueError(f"The revision has one block in an answer, and this one has {len(blocks)}.")
+
+
+def choose_model(preferences: ModelPreferences | None, names: Sequence[str]) -> str | None:
+    """The model that a server hints at (spec: sampling, "Model Preferences").
+
+    The hints are tried in order, each as a part of a name, in any case; the first that fits wins.
+
+    Args:
+        preferences: What the server prefers.
+        names: The models there are, the better choice first.
+
+    Returns:
+        One of `names`; `None` if no hint fits.
+    """
+    hints = (preferences and preferences.hints) or []
+    for hint in hints:
+        wanted = (hint.name or "").casefold()
+        if not wanted:
+            continue  # it would fit every model
+        for name in names:
+            if wanted in name.casefold():
+                return name
+    return None

@@ -1,0 +1,189 @@
+"""Tool uses and their results, answers for older revisions, and hints at models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncmcp._protocol.conversation import check_balance, choose_model, single_block, tool_uses
+from syncmcp.types import CreateMessageResult, ModelHint, ModelPreferences, SamplingMessage
+
+TEXT = {"type": "text", "text": "hello"}
+ALL = frozenset({"text", "image", "audio"})
+
+
+def use(id: str, name: str = "add") -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": name, "input": {}}
+
+
+def result(id: str) -> dict[str, Any]:
+    return {"type": "tool_result", "toolUseId": id, "content": [TEXT]}
+
+
+def said(role: str, *blocks: dict[str, Any]) -> SamplingMessage:
+    return SamplingMessage.from_wire({"role": role, "content": list(blocks)})
+
+
+def answer(content: Any) -> CreateMessageResult:
+    return CreateMessageResult.from_wire(
+        {"role": "assistant", "model": "m", "content": content, "stopReason": "endTurn"}
+    )
+
+
+QUESTION = said("user", TEXT)
+
+
+# -- balance
+
+
+@pytest.mark.requirement("SAMP-05")
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [QUESTION],
+        [SamplingMessage.from_wire({"role": "user", "content": TEXT}), said("assistant", TEXT)],
+        [QUESTION, said("assistant", use("a")), said("user", result("a"))],
+        [QUESTION, said("assistant", TEXT, use("a"), use("b")), said("user", *map(result, "ba"))],
+        # An id may come back in a later turn: some models count anew each time.
+        [
+            QUESTION,
+            said("assistant", use("a")),
+            said("user", result("a")),
+            said("assistant", use("a")),
+            said("user", result("a")),
+            said("assistant", TEXT),
+        ],
+        [QUESTION, said("assistant", use("a")), said("user", {**result("a"), "isError": True})],
+    ],
+)
+def test_a_conversation_whose_tool_uses_all_have_their_result_is_balanced(
+    messages: list[SamplingMessage],
+) -> None:
+    check_balance(messages)
+
+
+@pytest.mark.requirement("SAMP-05", "SAMP-06")
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ([QUESTION, said("assistant", use("a"))], "missing for the tool uses 'a'"),
+        ([said("assistant", use("a")), said("user", TEXT)], "missing for the tool uses 'a'"),
+        (
+            [said("assistant", use("b"), use("a")), said("user", result("c"))],
+            "missing for the tool uses 'a', 'b'",
+        ),
+        (
+            [said("assistant", use("a")), said("assistant", TEXT), said("user", result("a"))],
+            "missing for the tool uses 'a'",
+        ),
+        ([QUESTION, said("user", result("a"))], "'a' answers no tool use"),
+        ([said("assistant", use("a")), said("user", *map(result, "ab"))], "'b' answers no tool"),
+        ([said("assistant", use("a")), said("user", *map(result, "aa"))], "'a' answers no tool"),
+        (
+            [said("assistant", use("a")), said("user", result("a")), said("user", result("a"))],
+            "'a' answers no tool use",
+        ),
+        ([said("assistant", use("a")), said("user", result("a"), TEXT)], "may hold nothing else"),
+        (
+            [said("assistant", use("a")), said("user", result("a"), {"type": "odd"})],
+            "may hold nothing else",
+        ),
+        ([said("assistant", use("a")), said("assistant", result("a"))], "Only messages of the us"),
+        ([said("user", use("a")), said("user", result("a"))], "Only messages of the assistant"),
+        ([said("assistant", use("a"), use("a"))], "'a' stands for two tool uses"),
+    ],
+)
+def test_a_tool_use_without_its_result_or_a_result_without_its_use_is_told(
+    messages: list[SamplingMessage], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        check_balance(messages)
+
+
+def test_the_tool_uses_of_a_message_come_in_its_order() -> None:
+    message = said("assistant", use("b", "second"), TEXT, use("a", "first"))
+    assert [(block.id, block.name) for block in tool_uses(message)] == [
+        ("b", "second"),
+        ("a", "first"),
+    ]
+    assert tool_uses(QUESTION) == []
+
+
+# -- one block, before there were lists
+
+
+@pytest.mark.requirement("SAMP-07")
+def test_an_answer_of_one_block_goes_to_an_older_server_without_a_list() -> None:
+    listed = answer([{**TEXT, "_meta": {"kept": 1}}])
+    single = single_block(listed, ALL)
+    assert single.to_wire() == {
+        "role": "assistant",
+        "model": "m",
+        "content": {**TEXT, "_meta": {"kept": 1}},
+        "stopReason": "endTurn",
+    }
+    assert isinstance(listed.content, list)
+    plain = answer(TEXT)
+    assert single_block(plain, ALL) is plain
+
+
+@pytest.mark.requirement("SAMP-07")
+def test_texts_become_one_text_for_an_older_server() -> None:
+    single = single_block(answer([TEXT, {"type": "text", "text": "again"}]), ALL)
+    assert single.to_wire()["content"] == {"type": "text", "text": "hello\nagain"}
+
+
+@pytest.mark.requirement("SAMP-07")
+@pytest.mark.parametrize(
+    ("content", "kinds", "problem"),
+    [
+        ([], ALL, "this one has 0"),
+        ([TEXT, {"type": "image", "data": "", "mimeType": "image/png"}], ALL, "this one has 2"),
+        (
+            {"type": "audio", "data": "", "mimeType": "audio/wav"},
+            frozenset({"text", "image"}),
+            "no 'audio' blocks",
+        ),
+        ([use("a")], ALL, "no 'tool_use' blocks"),
+    ],
+)
+def test_what_an_older_revision_cannot_say_is_refused(
+    content: Any, kinds: frozenset[str], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        single_block(answer(content), kinds)
+
+
+# -- hints
+
+
+@pytest.mark.requirement("SAMP-03")
+@pytest.mark.parametrize(
+    ("hints", "chosen"),
+    [
+        (["large"], "big-large-2"),
+        (["tiny", "small"], "big-small-1"),
+        (["small", "large"], "big-small-1"),
+        (["large", "small"], "big-large-2"),
+        (["big"], "big-large-2"),
+        (["SMALL"], "big-small-1"),
+        (["big-small-1"], "big-small-1"),
+        (["elsewhere"], None),
+        ([None, "", "small"], "big-small-1"),
+        ([""], None),
+        ([], None),
+    ],
+)
+def test_the_first_hint_that_is_part_of_a_name_chooses(
+    hints: list[str | None], chosen: str | None
+) -> None:
+    preferences = ModelPreferences(hints=[ModelHint(name=name) for name in hints])
+    assert choose_model(preferences, ["big-large-2", "big-small-1", "other-large"]) == chosen
+
+
+def test_no_preferences_choose_no_model() -> None:
+    assert choose_model(None, ["a"]) is None
+    assert choose_model(ModelPreferences(), ["a"]) is None
+    assert choose_model(ModelPreferences(hints=[ModelHint(name="a")]), []) is None

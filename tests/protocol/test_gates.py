@@ -1,0 +1,70 @@
+"""What cannot be asked of a server, and the reason that is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncmcp._protocol.dialect import KNOWN_REQUESTS, REVISIONS, dialect_for
+from syncmcp._protocol.gates import gates
+
+EVERYTHING: dict[str, Any] = {
+    "completions": {},
+    "logging": {},
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": True},
+    "tasks": {"list": {}, "cancel": {}},
+    "tools": {},
+}
+
+
+def closed(revision: str, capabilities: dict[str, Any]) -> dict[str, str]:
+    return gates(dialect_for(revision, None), capabilities)
+
+
+@pytest.mark.requirement("VER-06")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_server_that_declares_everything_can_be_asked_what_the_revision_has(
+    revision: str,
+) -> None:
+    dialect = dialect_for(revision, None)
+    lacking = {method for method in KNOWN_REQUESTS if dialect.needs(method) is None}
+    reason = f"revision {revision} has no such request"
+    assert closed(revision, EVERYTHING) == dict.fromkeys(lacking, reason)
+
+
+@pytest.mark.requirement("VER-06")
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_server_that_declares_nothing_can_be_asked_what_needs_nothing(revision: str) -> None:
+    dialect = dialect_for(revision, None)
+    free = {method for method in KNOWN_REQUESTS if dialect.needs(method) == ()}
+    assert KNOWN_REQUESTS - closed(revision, {}).keys() == free
+
+
+@pytest.mark.requirement("VER-06")
+def test_the_whole_name_of_a_missing_capability_is_said() -> None:
+    reasons = closed("2025-11-25", {"tools": {}, "resources": {}})
+    assert "tools/call" not in reasons
+    assert "resources/read" not in reasons
+    assert reasons["prompts/get"] == "the server does not declare the capability prompts"
+    assert (
+        reasons["resources/subscribe"]
+        == "the server does not declare the capability resources.subscribe"
+    )
+
+
+@pytest.mark.parametrize("said", [{}, {"x": 1}, True, "yes", 1])
+def test_whatever_a_server_writes_for_yes_is_a_yes(said: Any) -> None:
+    assert "tools/call" not in closed("2025-11-25", {"tools": said})
+
+
+@pytest.mark.parametrize("said", [None, False])
+def test_whatever_a_server_writes_for_no_is_a_no(said: Any) -> None:
+    assert "tools/call" in closed("2025-11-25", {"tools": said})
+    assert "resources/subscribe" in closed("2025-11-25", {"resources": {"subscribe": said}})
+
+
+@pytest.mark.parametrize("said", [True, "subscribe", ["subscribe"], 5, None])
+def test_a_capability_without_parts_lacks_all_its_parts(said: Any) -> None:
+    assert "resources/subscribe" in closed("2025-11-25", {"resources": said})
