@@ -11,23 +11,29 @@
 from __future__ import annotations
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from syncmcp import errors
 from syncmcp._options import CallOptions
+from syncmcp._pagination import ALL_PAGES
 from syncmcp.cancellation import CancelToken
-from syncmcp.client import Client, ConnectedServer, Mode, Target, connect
+from syncmcp.client import Client, Mode, Target, connect
 from syncmcp.config import Headers, Http, Stderr, Stdio
+from syncmcp.connected import ConnectedServer
 from syncmcp.errors import (
     AuthError,
     ClosedError,
     ConnectFailed,
     ConnectionLost,
+    Denied,
     ForkedError,
     HeaderMismatch,
     HttpError,
     InternalError,
     InvalidOutput,
     InvalidParams,
+    InvalidQuestion,
     InvalidRequest,
     LimitExceeded,
     McpError,
@@ -44,6 +50,7 @@ from syncmcp.errors import (
     ServerError,
     SessionLost,
     ToolError,
+    TooManyRounds,
     TransportError,
     UnsupportedVersion,
     UrlElicitationRequired,
@@ -51,35 +58,59 @@ from syncmcp.errors import (
 )
 from syncmcp.futures import Progress, RequestFuture
 from syncmcp.handlers import (
+    CausingCall,
+    Elicitation,
+    FormHandler,
     HandlerContext,
+    Handlers,
     LogHandler,
     NotificationHandler,
     ProgressHandler,
     RequestHandler,
+    RootsHandler,
+    Sampling,
+    SamplingHandler,
+    UrlHandler,
 )
-from syncmcp.operations import ALL_PAGES
+from syncmcp.pending import InputRequired
+
+if TYPE_CHECKING:
+    from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
+    from syncmcp.roots import Roots
+    from syncmcp.tools import ToolLoop
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ALL_PAGES",
+    "AllowAll",
+    "Approval",
     "AuthError",
+    "AutoApprove",
     "CallOptions",
     "CancelToken",
+    "CausingCall",
     "Client",
     "ClosedError",
     "ConnectFailed",
     "ConnectedServer",
     "ConnectionLost",
+    "Denied",
+    "DenyAll",
+    "Elicitation",
     "ForkedError",
+    "FormHandler",
     "HandlerContext",
+    "Handlers",
     "HeaderMismatch",
     "Headers",
     "Http",
     "HttpError",
+    "InputRequired",
     "InternalError",
     "InvalidOutput",
     "InvalidParams",
+    "InvalidQuestion",
     "InvalidRequest",
     "LimitExceeded",
     "LogHandler",
@@ -94,24 +125,60 @@ __all__ = [
     "Progress",
     "ProgressHandler",
     "ProtocolError",
+    "RateLimit",
     "Refused",
     "RequestCancelled",
     "RequestFuture",
     "RequestHandler",
     "RequestTimeout",
     "ResourceNotFound",
+    "Roots",
+    "RootsHandler",
+    "Rule",
+    "Rules",
+    "Sampling",
+    "SamplingHandler",
     "ServerError",
     "SessionLost",
     "Stderr",
     "Stdio",
     "Target",
+    "TooManyRounds",
     "ToolError",
+    "ToolLoop",
     "TransportError",
     "UnsupportedVersion",
     "UrlElicitationRequired",
+    "UrlHandler",
     "UsageError",
     "connect",
     "errors",
 ]
+
+# Loaded when they are asked for: most programs never do.
+_LAZY = {
+    "AllowAll": "syncmcp.approval",
+    "Approval": "syncmcp.approval",
+    "AutoApprove": "syncmcp.approval",
+    "DenyAll": "syncmcp.approval",
+    "RateLimit": "syncmcp.approval",
+    "Rule": "syncmcp.approval",
+    "Rules": "syncmcp.approval",
+    "Roots": "syncmcp.roots",
+    "ToolLoop": "syncmcp.tools",
+}
+
+
+if not TYPE_CHECKING:  # to a type checker, every name would seem to exist
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'syncmcp' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LAZY})
+
 
 logging.getLogger("syncmcp").addHandler(logging.NullHandler())

@@ -55,6 +55,7 @@ class Call:
         "options",
         "out",
         "outcome",
+        "params",
         "released",
         "seen",
         "slot",
@@ -72,6 +73,7 @@ class Call:
     ) -> None:
         self.id = -1
         self.method = method
+        self.params: dict[str, Any] | None = None
         self.options = options
         self.deadline = deadline
         self.out: Outgoing | None = None
@@ -94,6 +96,8 @@ class Call:
 
     def next_look(self) -> float | None:
         """When to look next whether the call has run out of time."""
+        if self.deadline.held:
+            return None
         when = self.deadline.at
         idle = self.options.idle_timeout
         if idle is not None:
@@ -104,6 +108,8 @@ class Call:
 
     def overdue(self) -> RequestTimeout | None:
         """The error of a call that has run out of time."""
+        if self.deadline.held:
+            return None
         idle = self.options.idle_timeout
         if self.deadline.expired:
             seconds = self.deadline.seconds or 0.0

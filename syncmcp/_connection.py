@@ -8,24 +8,26 @@ and everybody who comes later finds nothing.
 from __future__ import annotations
 
 import logging
-import math
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp import _threads
+from syncmcp._asked import Asked, Desk
 from syncmcp._call import Call, lost, told
+from syncmcp._clock import Clock
 from syncmcp._notices import Notices
 from syncmcp._options import Options
+from syncmcp._outgoing import Notifier
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.dialect import KNOWN_NOTIFICATIONS, KNOWN_REQUESTS, Dialect
+from syncmcp._protocol.dialect import Dialect
+from syncmcp._protocol.gates import gates
+from syncmcp._protocol.offer import Offer
 from syncmcp._protocol.peer import Peer
 from syncmcp._questions import Questions
 from syncmcp._redaction import redact
-from syncmcp._threads import Deadline, TimerEntry, Workers, acquire, monotonic, timer
-from syncmcp.cancellation import CancelToken
+from syncmcp._threads import Deadline, acquire, monotonic
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
@@ -37,13 +39,13 @@ from syncmcp.errors import (
     RequestTimeout,
     ServerError,
     SessionLost,
+    UsageError,
     fresh,
 )
-from syncmcp.handlers import Handlers
 from syncmcp.transports.base import Outgoing, Transport
 
 if TYPE_CHECKING:
-    from syncmcp.client import Client
+    from syncmcp.cancellation import CancelToken
 
 _log = logging.getLogger("syncmcp.connection")
 
@@ -57,44 +59,33 @@ class Connection:
     def __init__(
         self,
         transport: Transport,
-        client: Client,
-        handlers: Handlers,
-        callback_workers: Workers,
-        handler_workers: Workers,
+        desk: Desk,
         *,
         first_id: int,
         max_in_flight: int,
+        max_questions: int,
     ) -> None:
         self.transport = transport
-        self.label = transport.label
-        self._handlers = handlers
+        self.desk = desk
+        self.label = desk.label
         # Guards the peer's tables, the outcomes of calls and the reason of death. Held for table
         # updates only: no I/O, no user code and no settling of a future happens under it.
         self._lock = threading.RLock()
-        self._peer: Peer[Call, CancelToken] = Peer(first_id, max_in_flight)
+        self._peer: Peer[Call, Asked] = Peer(first_id, max_in_flight)
         self._dead: McpError | None = None
         self._draining = False
         self._ended = threading.Event()
         self._emptied: threading.Event | None = None
         self._dialect: Dialect | None = None
+        self._declared: Offer | None = None
         self._unsupported: Mapping[str, str] = {}
         self._generation = _threads.generation
-        self._notices = Notices(self.label, handlers, callback_workers)
+        self._notices = Notices(self.label, desk.table, desk.callbacks)
+        self._notifier = Notifier(transport, self.label, lambda: self._dialect)
+        self._clock = Clock(self._lock, self._peer.open_calls, self.give_up, self._release)
         self._questions = Questions(
-            self.label,
-            self._peer,
-            self._lock,
-            # An open client that nobody holds any more must be found by the collector.
-            weakref.ref(client),
-            handlers,
-            handler_workers,
-            self._post_frame,
+            desk, self._peer, self._lock, self._notifier.post, self._clock.watch, max_questions
         )
-        # Answered, but their callbacks have not come to an end.
-        self._finishing: set[Call] = set()
-        # The one appointment with the timer for all calls, and when it is.
-        self._appointment: TimerEntry | None = None
-        self._next_look = math.inf
         self.log_level: str | None = None
         self._malformed_frames = 0
 
@@ -104,18 +95,45 @@ class Connection:
         """Open the transport; the server may be spoken to from here on."""
         self.transport.open(self, deadline)
 
-    def adopt(self, dialect: Dialect, capabilities: Mapping[str, Any]) -> None:
-        """Speak `dialect` from now on, with a server that can do `capabilities`."""
+    def adopt(self, dialect: Dialect, capabilities: Mapping[str, Any], offer: Offer) -> None:
+        """Speak `dialect` from now on, with a server that can do `capabilities`.
+
+        `offer` is what the server was told that it may ask.
+        """
         self._dialect = dialect
-        self._unsupported = _gates(dialect, capabilities)
+        self._unsupported = gates(dialect, capabilities)
+        self._declared = offer
         self.transport.adopt(dialect.session_headers(), stateful=dialect.stateful)
-        if not dialect.stateful and (methods := self._handlers.request_methods()):
+        if not dialect.stateful and (methods := self.desk.table.request_methods()):
             _log.warning(
                 "[%s] speaks %s, where servers send no requests: the handlers of %s wait in vain",
                 self.label,
                 dialect.revision,
                 ", ".join(methods),
             )
+
+    def ready(self) -> None:
+        """The client is open: what the server asks can be answered from now on."""
+        self._questions.open()
+
+    def check_declared(self, offer: Offer) -> None:
+        """Check that the server can know of everything in `offer`.
+
+        Raises:
+            UsageError: It was told what it may ask when the connection was opened, and less.
+        """
+        dialect = self._dialect
+        if dialect is None or not dialect.stateful or self._declared is None:
+            return
+        for name, now, then in zip(
+            offer._fields, dialect.within(offer), dialect.within(self._declared), strict=True
+        ):
+            if now and not then:
+                raise UsageError(
+                    f"the handshake did not offer {name.replace('_', ' ')}: "
+                    "give the handler to the client before it is opened",
+                    server=self.label,
+                )
 
     @property
     def of_this_process(self) -> bool:
@@ -166,18 +184,14 @@ class Connection:
             if self._dead is None:
                 self._dead = error
             calls = self._peer.drain()
-            questions = self._peer.drain_questions()
             for call in calls:
                 # A clock may find the call taken before it is settled below.
                 call.outcome = told(error, call.method, "unknown")
-            if self._appointment is not None and not self._finishing:
-                self._appointment.cancel()
-                self._next_look = math.inf
+            self._clock.stop()
             if self._emptied is not None:
                 self._emptied.set()
         self._ended.set()
-        for token in questions:
-            token.cancel("the connection ended")
+        self.desk.close(error)
         for call in calls:
             self._settle(call, self._epitaph(call, error))
 
@@ -197,18 +211,20 @@ class Connection:
         deadline: Deadline,
         *,
         dialect: Dialect | None = None,
+        offer: Offer | None = None,
         feed: Callable[[float, float | None, str | None], object] | None = None,
     ) -> Any:
         """Send a request and block until it ends; return its raw result.
 
-        `dialect` is given while none has been agreed on; `feed` is told of progress by the reader.
+        `dialect` is given while none has been agreed on, `offer` where something else may be asked
+        in return than the handlers can answer; `feed` is told of progress by the reader.
 
         Raises:
             McpError: Whatever became of it instead.
         """
         call = Call(method, options, deadline, feed=feed)
         try:
-            self.start(call, params, dialect)
+            self.start(call, params, dialect, offer)
             self._wait(call)
         except BaseException as error:
             # Ctrl-C, mostly. The server hears of it, and the table forgets it.
@@ -218,7 +234,11 @@ class Connection:
         return call.result()
 
     def start(
-        self, call: Call, params: dict[str, Any] | None, dialect: Dialect | None = None
+        self,
+        call: Call,
+        params: dict[str, Any] | None,
+        dialect: Dialect | None = None,
+        offer: Offer | None = None,
     ) -> None:
         """Register a request and send it; its end will be told to the call.
 
@@ -256,10 +276,15 @@ class Connection:
                 raise fresh(self._dead, method=method, delivery="not_sent")
             if self._draining:
                 raise ClosedError("the client is closing", server=self.label, method=method)
-            call.turn = self._peer.register(call)
+            call.turn = self._peer.register(call, at_once=options.nested)
+        call.params = params
+        if offer is None:
+            offer = self.desk.table.for_call(options.handlers)._offer
+            if options.handlers is not None:
+                self.check_declared(offer)
         try:
             params = dialect.params(
-                method, params, call.id, options.meta, options.log_level or self.log_level
+                method, params, call.id, options.meta, options.log_level or self.log_level, offer
             )
             headers: Mapping[str, str] = {}
             if self.transport.blocking:  # that is HTTP; nothing else has headers
@@ -306,44 +331,7 @@ class Connection:
         # A thread that waits for its slot watches the clock by itself; one that is in the middle
         # of an HTTP exchange, or not waiting at all, cannot.
         if call.slot is None or self.transport.blocking:
-            when = call.next_look()
-            if when is not None:
-                with self._lock:
-                    self._wake_at(when)
-
-    def _wake_at(self, when: float) -> None:
-        """Look at `when` at the latest; called with the lock held.
-
-        Most calls have the same limits, so that a later one needs no appointment of its own.
-        """
-        if when < self._next_look and (self._dead is None or self._finishing):
-            if self._appointment is not None:
-                self._appointment.cancel()
-            self._next_look = when
-            self._appointment = timer.at(when, self._look)
-
-    def _look(self) -> None:
-        """On the timer thread: end what has run out of time."""
-        with self._lock:
-            self._next_look = math.inf
-            open_calls = self._peer.open_calls()
-            finishing = list(self._finishing)
-        for call in open_calls:
-            error = self._overdue(call)
-            if error is not None:
-                self.give_up(call, error)
-        for call in finishing:
-            if self._overdue(call) is not None:
-                # Its callbacks are late: the result goes out now.
-                self._release(call)
-        looks = [when for call in (*open_calls, *finishing) if (when := call.next_look())]
-        # What is over by now makes for a look too many, and not for one too few.
-        with self._lock:
-            if looks:
-                self._wake_at(max(min(looks), monotonic() + _BREATH))
-
-    def _overdue(self, call: Call) -> RequestTimeout | None:
-        return call.overdue()
+            self._clock.watch(call)
 
     def _wait(self, call: Call) -> None:
         """Block until the call is released, or out of time."""
@@ -357,7 +345,7 @@ class Connection:
                 assert call.out is not None
                 self._send(call.out)  # it stood in line, and its exchange needs this thread
                 continue
-            error = self._overdue(call)
+            error = call.overdue()
             if error is not None:
                 self.give_up(call, error)
                 return
@@ -382,17 +370,11 @@ class Connection:
         if call.out is not None:
             error.delivery = self.transport.withdraw(call.out)
             if error.delivery != "not_sent":
-                self._announce_cancel(call, str(error.message))
+                reason = getattr(error, "reason", None) or error.message
+                if call.method not in _NEVER_CANCELLED:
+                    self._notifier.cancelled(call.id, reason)
         self._settle(call, error)
         return True
-
-    def _announce_cancel(self, call: Call, reason: str) -> None:
-        dialect = self._dialect
-        if dialect is None or call.method in _NEVER_CANCELLED:
-            return
-        if dialect.announces_cancel(own_stream=self.transport.blocking):
-            asked = call.outcome.reason if isinstance(call.outcome, RequestCancelled) else None
-            self._post("notifications/cancelled", {"requestId": call.id, "reason": asked or reason})
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
         """Send a notification.
@@ -401,33 +383,13 @@ class Connection:
             NotSupported: The revision has no such notification, or none at all.
             McpError: It could not be sent.
         """
-        dialect = self.dialect
-        known = dialect.has_notification(method)
-        if not known and (not dialect.stateful or method in KNOWN_NOTIFICATIONS):
-            raise NotSupported(
-                f"revision {dialect.revision} has no such notification from a client",
-                server=self.label,
-                method=method,
-            )
-        self.tell(method, params, deadline)
-
-    def tell(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
-        """Send a notification that needs no checking."""
         if self._dead is not None:
             raise fresh(self._dead, method=method, delivery="not_sent")
-        body = jsonrpc.encode_notification(method, params)
-        self.transport.send(Outgoing(body, method, None, {}, deadline))
+        self._notifier.tell(method, params, deadline)
 
-    def _post(self, method: str, params: dict[str, Any]) -> None:
-        body = jsonrpc.encode_notification(method, params)
-        self._post_frame(body, method)
-
-    def _post_frame(self, body: bytes, method: str | None = None) -> None:
-        # Nobody waits for it, and when the connection is gone nobody misses it.
-        try:
-            self.transport.post(Outgoing(body, method, None, {}, Deadline(_POST_SECONDS)))
-        except McpError as error:
-            _log.debug("[%s] could not send %s: %s", self.label, method or "an answer", error)
+    def announce_roots(self) -> None:
+        """Tell the server that the roots have changed, where a server can be told. Never blocks."""
+        self._notifier.roots_changed()
 
     # -- what comes in (Receiver): on whatever thread reads ----------------------------------
 
@@ -441,7 +403,7 @@ class Connection:
             elif kind is jsonrpc.Notification:
                 self._notified(message, out)  # type: ignore[arg-type]
             elif kind is jsonrpc.Request or kind is jsonrpc.BadRequest:
-                self._asked(message)  # type: ignore[arg-type]
+                self._asked(message, out)  # type: ignore[arg-type]
             else:
                 self._malformed(message, out)  # type: ignore[arg-type]
         return out is not None and self._is_settled(out)
@@ -475,10 +437,7 @@ class Connection:
         if delivery is None:
             self._settle(call, outcome)
         else:
-            with self._lock:
-                self._finishing.add(call)
-                if (when := call.next_look()) is not None:
-                    self._wake_at(when)
+            self._clock.finishing(call)
             delivery.finish(partial(self._settle, call, outcome))
 
     def _notified(self, message: jsonrpc.Notification, out: Outgoing | None) -> None:
@@ -486,6 +445,8 @@ class Connection:
         if method == "notifications/cancelled":
             self._questions.withdraw(params)
             return
+        if method == "notifications/elicitation/complete":
+            self.desk.completed(params)
         call = self._owner(method, params, out)
         if call is not None:
             call.seen = monotonic()
@@ -500,7 +461,7 @@ class Connection:
                 return self._peer.get(out.id)
             return self._peer.only()
 
-    def _asked(self, message: jsonrpc.Request | jsonrpc.BadRequest) -> None:
+    def _asked(self, message: jsonrpc.Request | jsonrpc.BadRequest, out: Outgoing | None) -> None:
         dialect = self._dialect
         if dialect is None or not dialect.stateful:
             _log.warning(
@@ -508,7 +469,9 @@ class Connection:
                 self.label,
             )
             return
-        self._questions.take(message)
+        with self._lock:
+            owner = self._peer.only() if out is None else self._peer.get(out.id)
+        self._questions.take(message, dialect, owner)
 
     def _malformed(self, message: jsonrpc.Malformed, out: Outgoing | None) -> None:
         id: object = message.id
@@ -604,7 +567,7 @@ class Connection:
             if call.released:
                 return
             call.released = True
-            self._finishing.discard(call)
+            self._clock.forget(call)
         if call.unsubscribe is not None:
             call.unsubscribe()
         if call.slot is not None:
@@ -613,28 +576,3 @@ class Connection:
                 call.slot.release()
         elif call.done is not None:
             call.done(call)
-
-
-# The least time, in seconds, between two looks at the clocks of the calls.
-_BREATH = 0.001
-
-# A notice or an answer that cannot be sent within this many seconds is given up.
-_POST_SECONDS = 30.0
-
-
-def _gates(dialect: Dialect, capabilities: Mapping[str, Any]) -> dict[str, str]:
-    """For each known request that cannot be made here, why not."""
-    gates = {}
-    for method in KNOWN_REQUESTS:
-        path = dialect.needs(method)
-        if path is None:
-            gates[method] = f"revision {dialect.revision} has no such request"
-            continue
-        value: Any = capabilities
-        for key in path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-            # Some servers write `true` or an empty object for the same thing.
-            if value is None or value is False:
-                gates[method] = f"the server does not declare the capability {'.'.join(path)}"
-                break
-    return gates

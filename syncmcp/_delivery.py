@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from syncmcp._threads import Workers
+from syncmcp._workers import Workers
 
 _log = logging.getLogger("syncmcp.callbacks")
 

@@ -12,8 +12,8 @@ from syncmcp._delivery import Delivery
 
 if TYPE_CHECKING:
     from syncmcp._call import Call
-    from syncmcp._threads import Workers
-    from syncmcp.handlers import Handlers
+    from syncmcp._handler_table import HandlerTable
+    from syncmcp._workers import Workers
 
 _log = logging.getLogger("syncmcp.connection")
 
@@ -24,7 +24,7 @@ class Notices:
     Nothing here blocks: it runs on the thread that reads.
     """
 
-    def __init__(self, label: str, handlers: Handlers, workers: Workers) -> None:
+    def __init__(self, label: str, handlers: HandlerTable, workers: Workers) -> None:
         self._label = label
         self._handlers = handlers
         self._workers = workers

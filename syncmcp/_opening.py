@@ -68,7 +68,7 @@ def open_connection(
             if isinstance(effect, Ask):
                 outcome = _ask(connection, effect, deadline, probe_timeout)
             elif isinstance(effect, Tell):
-                connection.tell(effect.method, None, deadline)
+                connection.notify(effect.method, None, deadline)
             elif isinstance(effect, Restart):
                 connection.close(deadline.sooner(_DISCARD_SECONDS))
                 connection = connect()
@@ -77,7 +77,8 @@ def open_connection(
     except StopIteration as stop:
         negotiated: Negotiated = stop.value
         capabilities = negotiated.result.get("capabilities")
-        connection.adopt(negotiated.dialect, capabilities if isinstance(capabilities, dict) else {})
+        capabilities = capabilities if isinstance(capabilities, dict) else {}
+        connection.adopt(negotiated.dialect, capabilities, hello.offer)
         return connection, negotiated
     except BaseException as error:
         connection.close(deadline.sooner(_DISCARD_SECONDS))

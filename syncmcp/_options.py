@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from syncmcp._protocol.meta import check_keys
+from syncmcp._workers import in_handler
 from syncmcp.cancellation import CancelToken, as_token
 from syncmcp.errors import UsageError
-from syncmcp.handlers import ProgressHandler, refuse_coroutines
+from syncmcp.handlers import Handlers, ProgressHandler, refuse_coroutines
 
 if TYPE_CHECKING:
     from syncmcp.types import LoggingLevel
@@ -36,6 +37,10 @@ class CallOptions(TypedDict, total=False):
             server decides for the whole connection, and this is ignored).
         meta: Goes into the request's `_meta`.
         headers: HTTP headers for this call; ignored on other transports.
+        handlers: Who answers what the server asks because of this call; the client's own answer
+            the rest. Until 2025-11-25 a handshake says what can be asked at all: there it must be
+            something that the client has handlers for, and the server must ask in a way that
+            shows which call it belongs to.
     """
 
     timeout: float | None
@@ -45,6 +50,7 @@ class CallOptions(TypedDict, total=False):
     log_level: LoggingLevel | None
     meta: Mapping[str, Any] | None
     headers: Mapping[str, str] | None
+    handlers: Handlers | None
 
 
 OPTION_NAMES: frozenset[str] = frozenset(CallOptions.__annotations__)
@@ -58,10 +64,12 @@ class Options:
     __slots__ = (
         "cancel",
         "context",
+        "handlers",
         "headers",
         "idle_timeout",
         "log_level",
         "meta",
+        "nested",
         "on_progress",
         "timeout",
     )
@@ -75,6 +83,7 @@ class Options:
         cancel: CancelToken | None = None,
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        handlers: Handlers | None = None,
     ) -> None:
         self.timeout = timeout
         self.idle_timeout = idle_timeout
@@ -83,6 +92,9 @@ class Options:
         self.cancel = cancel
         self.meta = meta
         self.headers = headers
+        self.handlers = handlers
+        # A handler's call does not stand in line: those in front may wait for the handler.
+        self.nested = in_handler()
         # Callbacks of the call see the context variables of the caller.
         self.context = contextvars.copy_context()
 
@@ -115,6 +127,9 @@ class Options:
             check_keys(options.meta)
         level = given.get("log_level")
         options.log_level = None if level is None else check_log_level(level)
+        options.handlers = given.get("handlers")
+        if options.handlers is not None:
+            _expect(options.handlers, (Handlers,), "handlers")
         options.headers = given.get("headers")
         if options.headers is not None:
             _expect(options.headers, (Mapping,), "headers")

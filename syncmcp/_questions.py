@@ -1,112 +1,247 @@
-"""What a server asks of the client: who answers, and what has no answer yet."""
+"""The requests that a server sends: who answers them, and what has no answer yet."""
 
 from __future__ import annotations
 
 import logging
-import weakref
+import math
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._answer import answer, method_not_found
+from syncmcp._answer import check_offered, refusal
+from syncmcp._asked import Asked, Desk, Outcome, elicitation_id, known_question
 from syncmcp._protocol import jsonrpc
-from syncmcp.cancellation import CancelToken
-from syncmcp.handlers import HandlerContext, Handlers
+from syncmcp._threads import TimerEntry, monotonic, timer
+from syncmcp.errors import InvalidQuestion, UsageError
+from syncmcp.handlers import CausingCall
 
 if TYPE_CHECKING:
     from syncmcp._call import Call
+    from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.peer import Peer
-    from syncmcp._threads import Workers
-    from syncmcp.client import Client
+    from syncmcp.handlers import HandlerContext, RequestHandler
 
 _log = logging.getLogger("syncmcp.connection")
-
-# Questions of a server that may wait for an answer at one time.
-MAX_QUESTIONS = 64
 
 
 class Questions:
     """The requests of one server. A ping is answered at once, the rest by handlers on a pool.
 
     Args:
-        label: What logs call the server.
+        desk: Where they are answered.
         peer: Where open requests are kept.
         lock: Guards `peer`.
-        client: The client that is asked; it may be gone.
-        handlers: Who answers.
-        workers: Where handlers run.
-        post: Sends an answer without blocking.
+        post: Sends an answer or a notification without blocking.
+        resumed: Told of a call whose clocks go on after they stood still.
+        max_waiting: How many may wait for a handler to be free.
     """
 
     def __init__(
         self,
-        label: str,
-        peer: Peer[Call, CancelToken],
+        desk: Desk,
+        peer: Peer[Call, Asked],
         lock: AbstractContextManager[object],
-        client: weakref.ref[Client],
-        handlers: Handlers,
-        workers: Workers,
         post: Callable[[bytes], object],
+        resumed: Callable[[Call], object],
+        max_waiting: int,
     ) -> None:
-        self._label = label
+        self._desk = desk
         self._peer = peer
         self._lock = lock
-        self._client = client
-        self._handlers = handlers
-        self._workers = workers
         self._post = post
+        self._resumed = resumed
+        self._max_waiting = max_waiting
+        # What comes before the client is open; handlers may want to use it.
+        self._early: list[Callable[[], None]] | None = []
 
-    def take(self, request: jsonrpc.Request | jsonrpc.BadRequest) -> None:
-        """Answer a request, now or when its handler is done. Never blocks."""
+    def open(self) -> None:
+        """The client is open: handlers may run from now on."""
+        with self._lock:
+            early, self._early = self._early, None
+        for start in early or ():
+            start()
+
+    def take(
+        self,
+        request: jsonrpc.Request | jsonrpc.BadRequest,
+        dialect: Dialect,
+        owner: Call | None,
+    ) -> None:
+        """Answer a request, now or when its handler is done. Never blocks.
+
+        Args:
+            request: What came.
+            dialect: What it came in.
+            owner: The request of ours that it belongs to, if that is known.
+        """
         if isinstance(request, jsonrpc.BadRequest):
             self._refuse(request.id, jsonrpc.INVALID_PARAMS, request.reason)
-        elif request.method == "ping":
+            return
+        if request.method == "ping":
             self._post(jsonrpc.encode_result(request.id, {}))
-        elif self._handlers.request(request.method) is None:
-            self._post(method_not_found(request))
+            return
+        handlers = self._desk.table.for_call(None if owner is None else owner.options.handlers)
+        custom = self._desk.table.request(request.method)
+        if custom is not None:
+            answering = _custom_question(custom, request.params)
         else:
-            self._hand_over(request)
+            try:
+                check_offered(request.method, handlers._offer, dialect)
+            except InvalidQuestion as error:
+                self._refuse(request.id, error.code, error.message)
+                return
+            answering = known_question(request.method, request.params, handlers, dialect)
+        self._hand_over(request, answering, owner)
 
     def withdraw(self, params: dict[str, Any]) -> None:
         """The server no longer wants an answer."""
         with self._lock:
-            token = self._peer.finish(params.get("requestId"))
-        if token is None:
-            _log.debug("[%s] cancelled nothing that is open", self._label)
+            asked = self._peer.finish(params.get("requestId"))
+        if asked is None:
+            _log.debug("[%s] cancelled nothing that is open", self._desk.label)
             return
         reason = params.get("reason")
-        # What hangs on the token is user code: it must not run on the thread that reads.
-        self._submit(partial(token.cancel, reason if type(reason) is str else None))
+        asked.withdraw(reason if type(reason) is str else None)
 
-    def _hand_over(self, request: jsonrpc.Request) -> None:
-        token = CancelToken()
+    def _hand_over(
+        self,
+        request: jsonrpc.Request,
+        answering: Callable[[HandlerContext], dict[str, Any]],
+        owner: Call | None,
+    ) -> None:
+        reports = _Reports.wanted_by(request.params, self._post)
+        asked = Asked(
+            self._desk,
+            request.method,
+            answering,
+            partial(self._answered, request, reports, owner),
+            cause=None if owner is None else CausingCall(owner.method, owner.params),
+            context=None if owner is None else owner.options.context,
+            progress=None if reports is None else reports.send,
+            elicitation_id=elicitation_id(request.method, request.params),
+        )
         with self._lock:
-            full = self._peer.open_questions >= MAX_QUESTIONS
-            known = full or not self._peer.receive(request.id, token)
+            full = self._desk.workers.waiting >= self._max_waiting
+            known = not full and not self._peer.receive(request.id, asked)
+            early = self._early
+            if early is not None and not full and not known:
+                early.append(asked.start)
         if full:
             self._refuse(request.id, jsonrpc.INTERNAL_ERROR, "too many requests")
-        elif known:
-            _log.warning("[%s] used the id %r twice", self._label, request.id)
-        else:
-            self._submit(partial(self._serve, request, token))
-
-    def _serve(self, request: jsonrpc.Request, token: CancelToken) -> None:
-        """On a pool thread: run the handler and send what it says, unless withdrawn meanwhile."""
-        client = self._client()
-        if client is None:
             return
-        frame = answer(self._handlers, request, HandlerContext(client, token, request.method))
-        with self._lock:
-            current = self._peer.finish(request.id)
-        if current is token:
-            self._post(frame)
+        if known:
+            _log.warning("[%s] used the id %r twice", self._desk.label, request.id)
+            return
+        if owner is not None:
+            # While somebody thinks about its question, the server is not late.
+            owner.deadline.hold()
+        if reports is not None:
+            reports.keep_alive()
+        if early is None:
+            asked.start()
 
-    def _submit(self, job: Callable[[], object]) -> None:
-        try:
-            self._workers.submit(job)
-        except RuntimeError as error:  # the interpreter is ending, and the connection with it
-            _log.debug("[%s] a question stays without an answer: %s", self._label, error)
+    def _answered(
+        self,
+        request: jsonrpc.Request,
+        reports: _Reports | None,
+        owner: Call | None,
+        outcome: Outcome,
+    ) -> None:
+        """On whatever thread settled the question."""
+        if reports is not None:
+            reports.close()
+        if owner is not None:
+            owner.seen = monotonic()
+            owner.deadline.release()
+            self._resumed(owner)
+        with self._lock:
+            wanted = self._peer.finish(request.id) is not None
+        if wanted and outcome is not None:
+            self._post(self._frame(request, outcome))
+
+    def _frame(self, request: jsonrpc.Request, outcome: dict[str, Any] | BaseException) -> bytes:
+        if isinstance(outcome, dict):
+            try:
+                return jsonrpc.encode_result(request.id, outcome)
+            except ValueError as error:
+                _log.exception("the answer of the handler of %s is no JSON", request.method)
+                outcome = error
+        return jsonrpc.encode_error(request.id, *refusal(request.method, outcome))
 
     def _refuse(self, id: jsonrpc.Id, code: int, reason: str) -> None:
         self._post(jsonrpc.encode_error(id, code, reason))
+
+
+class _Reports:
+    """Progress of one answer, on its way to the server that asked (spec: "Progress")."""
+
+    def __init__(self, token: str | int, post: Callable[[bytes], object]) -> None:
+        self._token = token
+        self._post = post
+        # Guards what follows, and the order: each report must be greater than the one before.
+        self._lock = threading.RLock()
+        self._last = 0.0
+        self._closed = False
+        self._beat: TimerEntry | None = None
+
+    @classmethod
+    def wanted_by(cls, params: dict[str, Any], post: Callable[[bytes], object]) -> _Reports | None:
+        """The reports that a question asks for with a token, if it does."""
+        meta = params.get("_meta")
+        token = meta.get("progressToken") if isinstance(meta, dict) else None
+        return cls(token, post) if type(token) is int or type(token) is str else None
+
+    def send(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Post a report, unless the answer is out."""
+        params: dict[str, Any] = {"progressToken": self._token}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        with self._lock:
+            if self._closed:
+                return
+            if progress <= self._last:
+                progress = math.nextafter(self._last, math.inf)
+            self._last = params["progress"] = progress
+            self._post(jsonrpc.encode_notification("notifications/progress", params))
+
+    def keep_alive(self) -> None:
+        """Let the server see, from now on, that somebody is still thinking."""
+        with self._lock:
+            if not self._closed:
+                self._beat = timer.after(_BEAT, self._tick)
+
+    def _tick(self) -> None:
+        self.send(0.0, message="waiting for an answer")
+        self.keep_alive()
+
+    def close(self) -> None:
+        """The answer is out: not a word more."""
+        with self._lock:
+            self._closed = True
+            if self._beat is not None:
+                self._beat.cancel()
+
+
+# How often a server is told that an answer is being thought about, in seconds.
+_BEAT = 10.0
+
+
+def _custom_question(
+    handler: RequestHandler, params: dict[str, Any]
+) -> Callable[[HandlerContext], dict[str, Any]]:
+    def answering(context: HandlerContext) -> dict[str, Any]:
+        result = handler(params, context)
+        if result is None:
+            return {}
+        to_wire = getattr(result, "to_wire", None)
+        if to_wire is not None:
+            result = to_wire()
+        if not isinstance(result, dict):
+            raise UsageError(f"a handler returns a dict or a model, not {type(result).__name__}")
+        return result
+
+    return answering

@@ -1,4 +1,4 @@
-"""Time and threads: deadlines, one timer for the process, pools of daemon threads.
+"""Time: deadlines, one timer for the process; and what has to outlive a finalizer.
 
 `concurrent.futures.ThreadPoolExecutor` is not used anywhere: the interpreter joins its workers at
 exit, so one callback stuck at a prompt would keep the whole program from ending.
@@ -18,8 +18,7 @@ import os
 import sys
 import threading
 import time
-from collections import deque
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,9 +34,6 @@ generation = 0
 """Counts the forks on the way to this process; what was made in another generation is dead."""
 
 _log = logging.getLogger("syncmcp.threads")
-
-# An idle pool thread stays this long, in seconds, so that a burst of calls reuses threads.
-_LINGER = 10.0
 
 
 def acquire(lock: threading.Lock, seconds: float | None) -> bool:
@@ -55,15 +51,41 @@ def acquire(lock: threading.Lock, seconds: float | None) -> bool:
             return False
 
 
+# Guards the counts of all deadlines that stand still: few do, and never for long under it.
+_holding = threading.RLock()
+
+
 class Deadline:
     """A point in time, made once for a call and handed down to everything the call waits for."""
 
-    __slots__ = ("at", "seconds")
+    __slots__ = ("_held", "_left", "at", "seconds")
 
     def __init__(self, seconds: float | None) -> None:
         """Set it `seconds` from now; `None` means never."""
         self.seconds = seconds
         self.at = None if seconds is None else monotonic() + seconds
+        self._held = 0
+        self._left: float | None = None
+
+    def hold(self) -> None:
+        """Stop the clock until `release` was called as often; what is left stays left."""
+        with _holding:
+            self._held += 1
+            if self._held == 1:
+                self._left = self.remaining()
+                self.at = None
+
+    def release(self) -> None:
+        """Let the clock go on; whoever waits for the deadline must look again."""
+        with _holding:
+            self._held -= 1
+            if self._held == 0 and self._left is not None:
+                self.at = monotonic() + self._left
+
+    @property
+    def held(self) -> bool:
+        """Whether the clock stands still."""
+        return self._held > 0
 
     def remaining(self) -> float | None:
         """Seconds left, never below zero; `None` when there is no limit."""
@@ -181,163 +203,6 @@ class TimerEntry:
     def cancel(self) -> None:
         """Make sure that the action will not start any more; harmless when it has run."""
         self._timer._forget(self)
-
-
-class Workers:
-    """A pool of daemon threads that grows on demand up to a limit and shrinks when idle.
-
-    Nobody joins its threads: a job that never returns costs its thread and nothing else.
-    """
-
-    def __init__(self, name: str, limit: int) -> None:
-        self._name = name
-        self._limit = limit
-        # Guards the counters and the two queues' bookkeeping. Never held while a job runs.
-        self._lock = threading.RLock()
-        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._waiting: deque[Callable[[], object]] = deque()
-        self._idle = 0
-        self._threads = 0
-        self._numbers = itertools.count(1)
-        self._closed = False
-
-    def submit(self, job: Callable[[], object]) -> None:
-        """Run `job` on some thread of the pool, soon; it waits in line when all are busy.
-
-        Raises:
-            RuntimeError: The interpreter is ending and no thread can be started.
-        """
-        with self._lock:
-            if self._idle:
-                self._idle -= 1
-                self._jobs.put(job)
-                return
-            if self._threads >= self._limit:
-                self._waiting.append(job)
-                return
-            self._threads += 1
-        # In a box that the thread empties: it keeps its arguments for as long as it lives, which is
-        # longer than anyone should keep a job and all that hangs on it.
-        box = [job]
-        thread = threading.Thread(
-            target=self._run, args=(box,), name=f"{self._name}-{next(self._numbers)}", daemon=True
-        )
-        try:
-            thread.start()
-        except RuntimeError:
-            with self._lock:
-                self._threads -= 1
-                # Jobs that came meanwhile counted on this thread, and perhaps on no other.
-                stranded = [] if self._threads else list(self._waiting)
-                for _ in stranded:
-                    self._waiting.popleft()
-            for waiting in stranded:
-                self.run(waiting)
-            raise
-
-    def run(self, job: Callable[[], object]) -> None:
-        """Like `submit`, but run `job` here where no thread can be started any more.
-
-        For what must happen even while the interpreter is ending.
-        """
-        try:
-            self.submit(job)
-        except RuntimeError:
-            try:
-                job()
-            except BaseException:
-                _log.exception("a job on %s failed", self._name)
-
-    def close(self) -> None:
-        """Let idle threads end; threads that are busy end after their jobs. Waits for nobody."""
-        with self._lock:
-            self._closed = True
-            for _ in range(self._idle):
-                self._jobs.put(None)
-            self._idle = 0
-
-    def _run(self, box: list[Callable[[], object]]) -> None:
-        job: Callable[[], object] | None = box.pop()
-        while job is not None:
-            try:
-                job()
-            except BaseException:  # sys.exit() in a callback ends the callback, not the pool
-                _log.exception("a job on %s failed", threading.current_thread().name)
-            job = None  # what the job holds on to must not live until the next one comes
-            job = self._next()
-
-    def _next(self) -> Callable[[], object] | None:
-        with self._lock:
-            if self._waiting:
-                return self._waiting.popleft()
-            if self._closed:
-                self._threads -= 1
-                return None
-            self._idle += 1
-        try:
-            job = self._jobs.get(timeout=_LINGER)
-        except Empty:
-            with self._lock:
-                if self._idle:
-                    self._idle -= 1
-                    self._threads -= 1
-                    return None
-            # Between the timeout and the lock somebody counted on this thread: its job is there.
-            job = self._jobs.get()
-        if job is None:
-            with self._lock:
-                # Since `close` put the `None` there, this thread may have been counted as busy.
-                if self._waiting:
-                    return self._waiting.popleft()
-                self._threads -= 1
-        return job
-
-
-class Lane:
-    """Runs jobs one at a time and in order, on whatever thread of a pool is free.
-
-    Args:
-        workers: The pool.
-        held: Collect jobs until `start` is called.
-    """
-
-    __slots__ = ("_jobs", "_lock", "_running", "_workers")
-
-    def __init__(self, workers: Workers, *, held: bool = False) -> None:
-        self._workers = workers
-        # Guards the queue and the flag: exactly one thread drains the lane.
-        self._lock = threading.RLock()
-        self._jobs: deque[Callable[[], object]] = deque()
-        self._running = held
-
-    def start(self) -> None:
-        """Let a lane that was held run, once. Never blocks."""
-        with self._lock:
-            self._running = bool(self._jobs)
-            if not self._running:
-                return
-        self._workers.run(self._drain)
-
-    def push(self, job: Callable[[], object]) -> None:
-        """Run `job` after everything pushed before it. Never blocks."""
-        with self._lock:
-            self._jobs.append(job)
-            if self._running:
-                return
-            self._running = True
-        self._workers.run(self._drain)
-
-    def _drain(self) -> None:
-        while True:
-            with self._lock:
-                if not self._jobs:
-                    self._running = False
-                    return
-                job = self._jobs.popleft()
-            try:
-                job()
-            except BaseException:
-                _log.exception("a callback failed")
 
 
 class Reaper:

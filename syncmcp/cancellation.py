@@ -6,9 +6,11 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 
-from syncmcp._threads import Workers, reaper, timer
+from syncmcp._threads import reaper, timer
+from syncmcp._workers import Workers, in_handler, lending
 from syncmcp.errors import RequestCancelled
 
 __all__ = ["CancelToken"]
@@ -92,7 +94,8 @@ class CancelToken:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until cancelled, at most `timeout` seconds; return whether it is cancelled."""
-        return self._event.wait(timeout)
+        with lending() if in_handler() else nullcontext():
+            return self._event.wait(timeout)
 
     def raise_if_cancelled(self) -> None:
         """Raise `RequestCancelled` if the token has been cancelled."""

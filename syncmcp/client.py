@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import inspect
-import logging
 import threading
-import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from typing_extensions import ParamSpec, Unpack
 
-from syncmcp import _threads
+from syncmcp import _exit, _threads
+from syncmcp._asked import Desk
+from syncmcp._backoff import Backoff
 from syncmcp._connection import Connection
+from syncmcp._handler_table import HandlerTable
 from syncmcp._opening import open_connection
 from syncmcp._options import CallOptions, Options, seconds, text, whole_number
-from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.dialect import KNOWN_QUESTIONS, Mode
+from syncmcp._pools import Pools
+from syncmcp._protocol.dialect import Mode
+from syncmcp._protocol.exchange import MAX_ROUNDS
 from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
-from syncmcp._runner import Pools
-from syncmcp._threads import Deadline, monotonic, reaper, timer
+from syncmcp._registration import Registration, as_roots
+from syncmcp._request import Request
+from syncmcp._threads import Deadline
 from syncmcp.config import Http, Stdio
+from syncmcp.connected import ConnectedServer
 from syncmcp.errors import (
     ClosedError,
     ForkedError,
-    NotSupported,
     RequestTimeout,
     UsageError,
     fresh,
@@ -35,75 +36,28 @@ from syncmcp.errors import (
 from syncmcp.handlers import (
     Handlers,
     LogHandler,
-    NotificationHandler,
     ProgressHandler,
-    RequestHandler,
+    SamplingHandler,
 )
-from syncmcp.operations import Operations, Request
+from syncmcp.operations import Operations
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from syncmcp.approval import Approval, Policy
+    from syncmcp.handlers import AnyElicitation, RootsHandler
+    from syncmcp.roots import RootLike, Roots
     from syncmcp.transports.base import Transport
     from syncmcp.transports.memory import InProcessServer
-    from syncmcp.types import Implementation, ServerCapabilities
+    from syncmcp.types import Implementation
 
-_log = logging.getLogger("syncmcp.client")
-
-__all__ = ["Client", "ConnectedServer", "Mode", "Target", "connect"]
+__all__ = ["Client", "Mode", "Target", "connect"]
 
 Target: TypeAlias = Union[str, Stdio, Http, "InProcessServer"]
 """A URL, a command to run, or a server in this process."""
 
 
-class ConnectedServer:
-    """What a server said of itself. For display; nothing in here is checked or trusted."""
-
-    def __init__(self, negotiated: Negotiated) -> None:
-        self._result = negotiated.result
-        self.revision: str = negotiated.dialect.revision
-        """The revision that is spoken."""
-
-    @property
-    def info(self) -> Implementation | None:
-        """Name and version, if the server gave them in a form that can be read."""
-        from pydantic import ValidationError
-
-        from syncmcp.types import Implementation
-
-        meta = self._result.get("_meta")
-        stated = self._result.get("serverInfo")
-        if isinstance(meta, dict):
-            stated = meta.get("io.modelcontextprotocol/serverInfo", stated)
-        try:
-            return None if stated is None else Implementation.model_validate(stated)
-        except ValidationError:
-            return None
-
-    @property
-    def capabilities(self) -> ServerCapabilities:
-        """What the server says it can do."""
-        from pydantic import ValidationError
-
-        from syncmcp.types import ServerCapabilities
-
-        try:
-            return ServerCapabilities.model_validate(self._result.get("capabilities") or {})
-        except ValidationError:
-            return ServerCapabilities()
-
-    @property
-    def instructions(self) -> str | None:
-        """How the server wants to be used, in words for a model."""
-        stated = self._result.get("instructions")
-        return stated if isinstance(stated, str) else None
-
-    def __repr__(self) -> str:
-        info = self.info
-        return f"<ConnectedServer {info.name if info else '?'} {self.revision}>"
-
-
-class Client(Operations):
+class Client(Operations, Registration):
     """A client of one server.
 
     Opens on `with` or `open()`, and may be opened again after `close()`. Any thread may call it,
@@ -127,6 +81,24 @@ class Client(Operations):
         max_in_flight: How many requests may be under way at one time; more wait in line.
         max_pages: How many pages of a list are fetched at most.
         lazy: Open at the first call, once for all threads, if nobody calls `open()` before.
+        name: What to call the server in logs, errors and questions; by default its command or
+            host.
+        trusted: Whether what the server says of its tools is believed (annotations). Nothing else
+            makes a server trusted.
+        sampling: Lets a model answer for the server; see `SamplingHandler` and `Sampling`. Only
+            what there are handlers for is offered to servers.
+        elicitation: Answers forms, if it is a function; for URLs too see `Elicitation`.
+        roots: Paths or ``file:`` URIs where servers are to work, or a function that lists them;
+            an empty list can be added to later. See `roots`.
+        approval: A policy, or an `Approval`, that reviews what a server asks before and after a
+            handler answers. Without one, the handlers decide alone.
+        human_timeout: How long, in seconds, a handler or a person may take for an answer; then
+            the server is refused. `None` for any time.
+        max_handlers: How many handlers run at one time. One that calls the client, or waits for
+            a person's approval, does not count meanwhile.
+        max_questions: How many questions may wait for a handler (until 2025-11-25); more are
+            refused.
+        max_rounds: How often a server may ask before a call has a result (2026-07-28).
 
     Raises:
         UsageError: An option makes no sense.
@@ -149,6 +121,16 @@ class Client(Operations):
         max_in_flight: int = 256,
         max_pages: int = 1000,
         lazy: bool = False,
+        name: str | None = None,
+        trusted: bool = False,
+        sampling: SamplingHandler | None = None,
+        elicitation: AnyElicitation | None = None,
+        roots: Iterable[RootLike] | RootsHandler | Roots | None = None,
+        approval: Approval | Policy | None = None,
+        human_timeout: float | None = 300.0,
+        max_handlers: int = 8,
+        max_questions: int = 64,
+        max_rounds: int = MAX_ROUNDS,
     ) -> None:
         if mode not in MODES:
             raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
@@ -166,7 +148,22 @@ class Client(Operations):
         self._client_info = client_info
         self._max_in_flight = whole_number(max_in_flight, "max_in_flight")
         self._page_limit = whole_number(max_pages, "max_pages")
-        self._handlers = Handlers(on_log, on_progress, on_notification)
+        if approval is not None:
+            from syncmcp.approval import as_approval
+
+            approval = as_approval(approval)
+        answering = Handlers(sampling, elicitation, approval=approval)
+        self._handlers = HandlerTable(on_log, on_progress, on_notification, answering)
+        self._human_timeout = seconds(human_timeout, "human_timeout")
+        self._max_handlers = whole_number(max_handlers, "max_handlers")
+        self._max_questions = whole_number(max_questions, "max_questions")
+        self._round_limit = whole_number(max_rounds, "max_rounds")
+        if name is not None:
+            text(name, "name")
+        self._name = name
+        if not isinstance(trusted, bool):
+            raise UsageError(f"trusted is True or False, not {trusted!r}")
+        self._trusted = trusted
         self._generation = _threads.generation
         # Guards everything below it; held for changes only, never while something opens or closes.
         self._lock = threading.RLock()
@@ -181,8 +178,11 @@ class Client(Operations):
         # The revision that the server spoke last, and the id after the last one used.
         self._known: str | None = None
         self._next_id = 1
-        self._restarts = _Backoff()
+        self._restarts = Backoff()
         self._log_level: str | None = None
+        self._roots: Roots | None = None
+        if roots is not None:
+            self._register_roots(as_roots(roots))
 
     # -- life --------------------------------------------------------------------------------
 
@@ -263,10 +263,22 @@ class Client(Operations):
             "client_info": self._client_info,
             "max_in_flight": self._max_in_flight,
             "max_pages": self._page_limit,
+            "name": self._name,
+            "trusted": self._trusted,
+            "sampling": self._handlers.answering.sampling,
+            "elicitation": self._handlers.answering.elicitation,
+            "roots": self._roots,
+            "approval": self._handlers.answering.approval,
+            "human_timeout": self._human_timeout,
+            "max_handlers": self._max_handlers,
+            "max_questions": self._max_questions,
+            "max_rounds": self._round_limit,
         }
 
     @property
     def _label(self) -> str:
+        if self._name is not None:
+            return self._name
         target = self._target
         return target.label if isinstance(target, (Stdio, Http)) else target.name
 
@@ -282,7 +294,7 @@ class Client(Operations):
         negotiated = self._negotiated
         if negotiated is None:
             raise self._not_open()
-        return ConnectedServer(negotiated)
+        return ConnectedServer(negotiated, name=self._label, trusted=self._trusted)
 
     @property
     def request(self) -> Request:
@@ -327,38 +339,6 @@ class Client(Operations):
             params["message"] = message
         self.notify("notifications/progress", params)
 
-    def on_request(self, method: str, handler: RequestHandler | None) -> None:
-        """Answer a request of the server's that the library does not know (until 2025-11-25).
-
-        Args:
-            method: The method.
-            handler: See `RequestHandler`; `None` takes the handler away.
-
-        Raises:
-            UsageError: The library answers this method by itself, or the handler is a coroutine
-                function.
-            NotSupported: The client is open, and servers of its revision send no requests.
-        """
-        if method in KNOWN_QUESTIONS:
-            raise UsageError(f"{method} is no custom method")
-        connection = self._connection
-        if handler is not None and connection is not None and not connection.dialect.stateful:
-            raise NotSupported(
-                f"in revision {connection.dialect.revision} servers send no requests",
-                server=self._label,
-                method=method,
-            )
-        self._handlers.set_request(method, handler)
-
-    def on_notification(self, method: str, handler: NotificationHandler | None) -> None:
-        """Be told of one kind of notification.
-
-        Args:
-            method: The method, ``"notifications/tools/list_changed"`` for example.
-            handler: See `NotificationHandler`; `None` takes the handler away.
-        """
-        self._handlers.set_notification(method, handler)
-
     # -- for the runner --------------------------------------------------------------------------
 
     def _resolve(self, given: CallOptions) -> Options:
@@ -379,7 +359,9 @@ class Client(Operations):
                 pools = self._pools_now
                 # A closed client keeps its own for calls that are about to learn of it.
                 if pools is None or (pools.closed and self._wanted):
-                    pools = self._pools_now = Pools(self._label, self._max_in_flight)
+                    pools = self._pools_now = Pools(
+                        self._label, self._max_in_flight, self._max_handlers
+                    )
         return pools
 
     def _live(self) -> Connection | None:
@@ -439,10 +421,7 @@ class Client(Operations):
 
     def _open(self, deadline: Deadline) -> Connection:
         """Open a connection. One thread at a time."""
-        # At interpreter exit, when they are needed, no thread can be started any more.
-        timer.start()
-        reaper.start()
-        _warm_up()
+        _exit.prepare()
         connection, negotiated = open_connection(
             self._connect, self._mode, self._hello(), self._known, deadline, self._probe_timeout
         )
@@ -451,37 +430,48 @@ class Client(Operations):
             wanted = self._opening is connection  # or closed by another thread meanwhile
             if wanted:
                 self._opening = None
-                self._connection = connection
                 self._negotiated = negotiated
+                # First: as soon as there is a connection, calls go out and questions come in.
+                connection.desk.server = self.server
+                self._connection = connection
                 self._known = negotiated.dialect.revision
                 if self._finalizer is not None:
                     self._finalizer.detach()
                 self._finalizer = weakref.finalize(
-                    self, _abandoned, connection, self._pools_now, self._label
+                    self, _exit.abandoned, connection, self._pools_now, self._label
                 )
                 self._finalizer.atexit = False
         if not wanted:
             connection.close(deadline.sooner(self._close_timeout))
             raise self._not_open()
         self._restarts.opened()
+        connection.ready()
         return connection
 
     def _connect(self) -> Connection:
-        connection = Connection(
-            self._transport(),
-            self,
+        transport = self._transport()
+        transport.label = self._label
+        pools = self._pools
+        desk = Desk(
+            self._label,
+            weakref.ref(self),
             self._handlers,
-            self._pools.workers,
-            self._pools.handlers,
+            pools.handlers,
+            pools.workers,
+            self._human_timeout,
+        )
+        connection = Connection(
+            transport,
+            desk,
             first_id=self._next_id,
             max_in_flight=self._max_in_flight,
+            max_questions=self._max_questions,
         )
         with self._lock:
             if not self._wanted:
                 raise self._not_open()
             self._opening = connection  # where `close` finds it
-        with _registry:
-            _open_connections.add(connection)
+        _exit.register(connection)
         return connection
 
     def _transport(self) -> Transport:
@@ -499,11 +489,12 @@ class Client(Operations):
         return MemoryTransport(target)
 
     def _hello(self) -> Hello:
+        offer = self._handlers.answering._offer
         if self._client_info is not None:
-            return Hello(self._client_info.to_wire(), {})
+            return Hello(self._client_info.to_wire(), offer)
         from syncmcp import __version__
 
-        return Hello({"name": "syncmcp", "version": __version__}, {})
+        return Hello({"name": "syncmcp", "version": __version__}, offer)
 
     def _check_process(self) -> None:
         if self._generation != _threads.generation:
@@ -530,87 +521,6 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
 
 
 connect = _opened(Client)
-
-
-@functools.cache
-def _warm_up() -> None:
-    """Have the JSON encoder load what it loads at its first use, once for the process.
-
-    It does so in the middle of native code, where Ctrl-C ends in a panic. No other thread than the
-    main one ever sees a Ctrl-C, so another one does it.
-    """
-    thread = threading.Thread(
-        target=jsonrpc.encode_notification,
-        args=("notifications/initialized", None),
-        name="syncmcp-warm-up",
-        daemon=True,
-    )
-    thread.start()
-    thread.join()
-
-
-class _Backoff:
-    """How long to wait before a server that died is started again."""
-
-    def __init__(self) -> None:
-        self._deaths = 0
-        self._since = 0.0
-
-    def opened(self) -> None:
-        """The server is there."""
-        self._since = monotonic()
-
-    def next(self) -> float:
-        """Seconds to wait: nothing after a long life, else more with each death."""
-        if monotonic() - self._since > _LONG_LIFE:
-            self._deaths = 0
-        self._deaths += 1
-        return 0.0 if self._deaths == 1 else min(0.1 * 2.0 ** min(self._deaths, 32), _LONGEST_PAUSE)
-
-
-# A server that lived this long, in seconds, was healthy.
-_LONG_LIFE = 30.0
-_LONGEST_PAUSE = 10.0
-
-# What is open in this process, for the end of it; an opening may be under way even then.
-_open_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
-_registry = threading.RLock()
-
-
-def _close_all() -> None:
-    """At exit: no server outlives the program that started it, not one that ignores us either."""
-    deadline = Deadline(_EXIT_SECONDS)
-    with _registry:
-        connections = list(_open_connections)
-    for connection in connections:
-        try:
-            connection.close(deadline)
-        except Exception:  # the others must end all the same
-            _log.exception("a connection could not be closed at exit")
-
-
-# What all servers together get to end by themselves when the program ends, in seconds.
-_EXIT_SECONDS = 0.8
-
-atexit.register(_close_all)
-
-
-def _abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
-    """A client was collected while it was open (on whatever thread, holding whatever lock)."""
-    if not connection.of_this_process:
-        return
-
-    def close() -> None:
-        connection.close(Deadline(_ABANDONED_SECONDS))
-        if pools is not None:
-            pools.close()
-
-    reaper.put(close)
-    warnings.warn(f"a client of {label} was never closed", ResourceWarning, stacklevel=2)
-
-
-# What a client that nobody closed gets for its end, in seconds.
-_ABANDONED_SECONDS = 5.0
 
 
 def _unpickle(target: Target, settings: dict[str, Any]) -> Client:

@@ -18,13 +18,16 @@
     ├── RequestTimeout (TimeoutError)        a deadline of ours passed
     ├── RequestCancelled (CancelledError)    the caller withdrew the request
     ├── ProtocolError                        the peer broke the protocol
-    │   └── InvalidOutput                    a result that does not fit what it should be
+    │   ├── InvalidOutput                    a result that does not fit what it should be
+    │   └── InvalidQuestion                  a question that nobody offered to answer, or nonsense
     ├── ServerError                          the server answered with a JSON-RPC error
     │   └── ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError,
     │       ResourceNotFound, HeaderMismatch, MissingCapability, UnsupportedVersion,
     │       UrlElicitationRequired           one class for each code the specification defines
     ├── ToolError                            a tool ran and reported failure
-    └── Refused                              raised by a handler to answer with an error of its own
+    ├── TooManyRounds                        an exchange or a tool loop found no end
+    ├── Refused                              a question of the server's was refused
+    └── Denied                               a policy or a person said no
 
 The caller's mistake, the peer's mistake and the wire's failure never share a class, and a local
 condition never borrows a JSON-RPC code. All can be pickled and keep their facts.
@@ -40,7 +43,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from syncmcp.types import CallToolResult
+    from syncmcp.types import CallToolResult, SamplingMessage
 
 __all__ = [
     "AuthError",
@@ -48,12 +51,14 @@ __all__ = [
     "ConnectFailed",
     "ConnectionLost",
     "Delivery",
+    "Denied",
     "ForkedError",
     "HeaderMismatch",
     "HttpError",
     "InternalError",
     "InvalidOutput",
     "InvalidParams",
+    "InvalidQuestion",
     "InvalidRequest",
     "LimitExceeded",
     "McpError",
@@ -69,6 +74,7 @@ __all__ = [
     "ResourceNotFound",
     "ServerError",
     "SessionLost",
+    "TooManyRounds",
     "ToolError",
     "TransportError",
     "UnsupportedVersion",
@@ -117,11 +123,14 @@ class McpError(Exception):
 
     def __str__(self) -> str:
         where = " ".join(
-            part for part in (self.method or "", f"[{self.server}]" if self.server else "") if part
+            part for part in (self._subject(), f"[{self.server}]" if self.server else "") if part
         )
         text = f"{where}: {self.message}" if where else self.message
         details = self._details()
         return f"{text} ({'; '.join(details)})" if details else text
+
+    def _subject(self) -> str:
+        return self.method or ""
 
     def _details(self) -> list[str]:
         return []
@@ -262,11 +271,13 @@ class RequestTimeout(McpError, _TimeoutBase):
         kind: ``"total"`` (the call's `timeout`), ``"idle"`` (its `idle_timeout`) or ``"open"``.
         seconds: The limit that passed.
         delivery: ``"not_sent"`` if nothing of the request was written, else ``"unknown"``.
+        messages: For a tool loop, the whole conversation so far; else `None`.
     """
 
     kind: Literal["total", "idle", "open"] = "total"
     seconds: float | None = None
     delivery: Delivery = "unknown"
+    messages: list[SamplingMessage] | None = None
 
     def _details(self) -> list[str]:
         return [_DELIVERY_TEXT[self.delivery]]
@@ -278,10 +289,12 @@ class RequestCancelled(McpError, concurrent.futures.CancelledError):
     Attributes:
         reason: What the caller gave as its reason, or `None`.
         delivery: ``"not_sent"`` if nothing of the request was written, else ``"unknown"``.
+        messages: For a tool loop, the whole conversation so far; else `None`.
     """
 
     reason: str | None = None
     delivery: Delivery = "unknown"
+    messages: list[SamplingMessage] | None = None
 
     def _details(self) -> list[str]:
         details = [_DELIVERY_TEXT[self.delivery]]
@@ -296,6 +309,16 @@ class ProtocolError(McpError):
 
 class InvalidOutput(ProtocolError):
     """A result is not what it should be: its model, or the caller's, does not accept it."""
+
+
+class InvalidQuestion(ProtocolError):
+    """The server asked what nobody offered to answer, or in a way that cannot be understood.
+
+    Attributes:
+        code: The JSON-RPC error code that the server gets where an answer can be an error.
+    """
+
+    code: int = -32602
 
 
 class ServerError(McpError):
@@ -370,16 +393,58 @@ class ToolError(McpError):
 
     Attributes:
         result: The whole `CallToolResult`, content and all.
+        tool: The tool's name, or `None` for a result that came from no call of a client.
     """
 
     result: CallToolResult
+    tool: str | None = None
 
-    def __init__(self, result: CallToolResult) -> None:
-        super().__init__(result.text or "the tool reported an error", result=result)
+    def __init__(
+        self, result: CallToolResult, *, tool: str | None = None, server: str | None = None
+    ) -> None:
+        message = result.text or "the tool reported an error"
+        super().__init__(message, result=result, tool=tool, server=server)
+
+    def _subject(self) -> str:
+        return f"tool {self.tool!r}" if self.tool else super()._subject()
+
+
+class TooManyRounds(McpError):
+    """An exchange went back and forth more often than allowed.
+
+    Attributes:
+        rounds: How many rounds were made.
+        messages: For a tool loop, the whole conversation so far; else `None`.
+    """
+
+    rounds: int = 0
+    messages: list[SamplingMessage] | None = None
+
+
+class Denied(McpError):
+    """A policy or a person did not allow it.
+
+    Attributes:
+        kind: What was to be allowed: ``"sampling"``, ``"form"``, ``"url"``, ``"roots"`` or
+            ``"tool"``.
+        by: Who said no: ``"policy"``, ``"person"``, ``"remembered"``, ``"limit"``; or why nobody
+            said yes: ``"timeout"``, ``"withdrawn"``, ``"nobody"``, ``"error"``.
+        reason: Why not, if that was said.
+    """
+
+    kind: str = ""
+    by: str = ""
+    reason: str | None = None
+
+    def _details(self) -> list[str]:
+        return [self.reason] if self.reason else []
 
 
 class Refused(McpError):
-    """Raise it in a handler to answer a server's request with this JSON-RPC error.
+    """Raise it in a handler to answer a server's question with this JSON-RPC error.
+
+    Until 2025-11-25 the server gets it unchanged. In 2026-07-28, where an answer cannot be an
+    error, the call that the question belongs to raises it.
 
     Attributes:
         code: The JSON-RPC error code that the server gets.

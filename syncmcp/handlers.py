@@ -3,45 +3,233 @@
 from __future__ import annotations
 
 import inspect
+import math
+import os
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from syncmcp._protocol.offer import Offer
+from syncmcp._threads import Deadline
+from syncmcp._workers import in_handler, lending
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
+    from syncmcp.approval import Approval, Policy
     from syncmcp.client import Client
-    from syncmcp.types import LoggingMessageNotificationParams
+    from syncmcp.connected import ConnectedServer
+    from syncmcp.types import (
+        CreateMessageRequestParams,
+        CreateMessageResult,
+        ElicitRequestFormParams,
+        ElicitRequestURLParams,
+        ElicitResult,
+        LoggingMessageNotificationParams,
+        Root,
+    )
 
 __all__ = [
+    "CausingCall",
+    "Elicitation",
+    "FormHandler",
     "HandlerContext",
+    "Handlers",
     "LogHandler",
     "NotificationHandler",
     "ProgressHandler",
     "RequestHandler",
+    "RootsHandler",
+    "Sampling",
+    "SamplingHandler",
+    "UrlHandler",
 ]
 
 
-class HandlerContext(NamedTuple):
-    """What a handler of a server's request may want to know."""
-
-    client: Client
-    """The client that was asked; it may be called, blocking, from within the handler."""
-
-    cancel: CancelToken
-    """Cancelled when the server withdraws the request, or the connection ends."""
+class CausingCall(NamedTuple):
+    """The request of ours that made a server ask."""
 
     method: str
-    """The method of the request."""
+    """``"tools/call"``, for example."""
+
+    params: dict[str, Any] | None
+    """Its parameters, without `_meta`."""
 
 
-RequestHandler = Callable[[dict[str, Any], HandlerContext], "dict[str, Any] | None"]
-"""Answers a request: gets its params, returns the result (`None` for an empty one).
+class HandlerContext:
+    """What a handler may want to know of a question, and what it can do meanwhile.
 
-Runs on a pool thread. `raise Refused(code, message, data)` answers with that error; anything else
-that it raises answers with -32603 without its text, and is logged.
-"""
+    Args:
+        client: See below.
+        server: See below.
+        method: See below.
+        call: See below.
+        cancel: See below; a token of its own by default.
+        timeout: How long, in seconds, the handler has; `None` for no limit.
+        progress: Where reports of progress go.
+        show: Where partial text goes.
+        completion: Set when what a URL led to is done.
+
+    Attributes:
+        client: The client that was asked; it may be called, blocking, from within the handler.
+        server: The server that asks. Only its `name` is a fact; the rest are its own words.
+        method: The method of the question, ``"sampling/createMessage"`` for example.
+        call: The request of ours that made the server ask, where that is known for certain:
+            in 2026-07-28, on a request's own stream over HTTP, or if no other is in flight.
+        cancel: Cancelled when the server withdraws the question, the connection ends, the client
+            is closed, the call behind it ends, or `human_timeout` has passed.
+    """
+
+    __slots__ = (
+        "_completion",
+        "_deadline",
+        "_progress",
+        "_provisional",
+        "_show",
+        "call",
+        "cancel",
+        "client",
+        "method",
+        "server",
+    )
+
+    def __init__(
+        self,
+        client: Client,
+        server: ConnectedServer,
+        method: str,
+        *,
+        call: CausingCall | None = None,
+        cancel: CancelToken | None = None,
+        timeout: float | None = None,
+        progress: ProgressHandler | None = None,
+        show: Callable[[str], object] | None = None,
+        completion: threading.Event | None = None,
+    ) -> None:
+        self.client = client
+        self.server = server
+        self.method = method
+        self.call = call
+        self.cancel = CancelToken() if cancel is None else cancel
+        self._deadline = Deadline(timeout)
+        self._progress = progress
+        self._show = show
+        # What counts as the answer if the time runs out.
+        self._provisional: dict[str, Any] | None = None
+        self._completion = threading.Event() if completion is None else completion
+
+    def time_left(self) -> float | None:
+        """Seconds until the question is given up (`human_timeout`); `None` if it never is."""
+        return self._deadline.remaining()
+
+    def report_progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Tell the server how far the answer is.
+
+        Nothing happens where the server did not ask to be told, nor in 2026-07-28.
+
+        Args:
+            progress: Should grow with each report; one that does not is sent as a little more
+                than the last.
+            total: What `progress` will be at the end, if known.
+            message: What is being done.
+        """
+        if not math.isfinite(progress):
+            raise UsageError(f"progress is a finite number, not {progress!r}")
+        if self._progress is not None:
+            self._progress(progress, total, message)
+
+    def show(self, text: str) -> None:
+        """Show what a model has written so far to the person who will review it.
+
+        Nothing happens where nobody looks.
+        """
+        if self._show is not None:
+            self._show(text)
+
+    def completed(self) -> None:
+        """Say that what a URL led to is done, because the person said so."""
+        self._completion.set()
+
+    def wait_completed(self, timeout: float | None = None) -> bool:
+        """Wait until what a URL led to is done, at most `timeout` seconds.
+
+        In 2025-11-25 servers may tell (``notifications/elicitation/complete``); it may never come.
+
+        Returns:
+            Whether it is done. `False` at once if the question is withdrawn.
+        """
+        waiting = Deadline(timeout)
+        unsubscribe = self.cancel.on_cancel(self._completion.set)
+        try:
+            with lending() if in_handler() else nullcontext():
+                self._completion.wait(waiting.sooner(self.time_left()).remaining())
+        finally:
+            unsubscribe()
+        return self._completion.is_set() and not self.cancel.cancelled
+
+    def __repr__(self) -> str:
+        return f"<HandlerContext {self.method} from {self.server.name}>"
+
+
+class SamplingHandler(Protocol):
+    """Lets a model answer for a server (spec: "Sampling"). Runs on a pool thread; may block.
+
+    Every handler that answers a question may `raise Refused(code, message, data)`; whatever else
+    it raises is logged, and the server learns that it failed, not why.
+    """
+
+    def __call__(
+        self, request: CreateMessageRequestParams, context: HandlerContext, /
+    ) -> CreateMessageResult:
+        """Return what the model wrote."""
+        ...
+
+
+class FormHandler(Protocol):
+    """Answers a form (spec: "Elicitation", form mode). Runs on a pool thread; may block.
+
+    Fields that an accepted answer leaves out get the defaults of the form. An answer that does not
+    fit the form is not sent: that is a mistake of the handler's, and logged.
+    """
+
+    def __call__(
+        self, request: ElicitRequestFormParams, context: HandlerContext, /
+    ) -> ElicitResult:
+        """Return ``ElicitResult.accept(content)``, ``.decline()`` or ``.cancel()``."""
+        ...
+
+
+class UrlHandler(Protocol):
+    """Sends a person to a URL (spec: "Elicitation", URL mode). Runs on a pool thread; may block.
+
+    It must show the whole URL, ask before it opens anything, and fetch nothing by itself.
+    `syncmcp.links.Link` tells what is odd about one.
+    """
+
+    def __call__(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
+        """Return ``ElicitResult.accept()`` for consent (not for completion), or the other two."""
+        ...
+
+
+class RootsHandler(Protocol):
+    """Says where servers may work (spec: "Roots"). Runs on a pool thread; may block."""
+
+    def __call__(self, context: HandlerContext, /) -> Iterable[Root | str | os.PathLike[str]]:
+        """Return paths, ``file:`` URIs or `Root` models."""
+        ...
+
+
+class RequestHandler(Protocol):
+    """Answers a request that the library does not know. Runs on a pool thread; may block."""
+
+    def __call__(self, params: dict[str, Any], context: HandlerContext, /) -> Any:
+        """Return the result: a dict, a model, or `None` for an empty one."""
+        ...
+
 
 NotificationHandler = Callable[[dict[str, Any]], object]
 """Is told the params of a notification, on a pool thread, in the order they came."""
@@ -53,64 +241,141 @@ ProgressHandler = Callable[[float, "float | None", "str | None"], object]
 """Is told a call's progress, total and message, on a pool thread, in the order they came."""
 
 
+class Sampling:
+    """A sampling handler that says what it can do besides plain text.
+
+    Any handler with attributes of these names says the same.
+
+    Args:
+        handler: The handler.
+        tools: Whether it lets the model use tools that the server sends along.
+        context: Whether it heeds `include_context`.
+    """
+
+    def __init__(
+        self, handler: SamplingHandler, *, tools: bool = False, context: bool = False
+    ) -> None:
+        refuse_coroutines(handler, "sampling")
+        self.handler = handler
+        self.tools = tools
+        self.context = context
+
+    def __call__(
+        self, request: CreateMessageRequestParams, context: HandlerContext, /
+    ) -> CreateMessageResult:
+        """Ask the handler."""
+        return self.handler(request, context)
+
+
+@dataclass(frozen=True)
+class Elicitation:
+    """Who answers forms, and who sends people to URLs. What is left out is not offered.
+
+    Args:
+        form: Answers forms.
+        url: Sends a person to a URL.
+        asks_person: Whether both ask a person by themselves, so that nobody else has to.
+    """
+
+    form: FormHandler | None = None
+    url: UrlHandler | None = None
+    asks_person: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name, handler in (("form", self.form), ("url", self.url)):
+            if handler is not None:
+                refuse_coroutines(handler, name)
+
+
+class ElicitationUI(Protocol):
+    """Something that can show both a form and a URL: a user interface."""
+
+    asks_person: bool
+    """`True`: what it answers, a person has answered."""
+
+    def form(self, request: ElicitRequestFormParams, context: HandlerContext, /) -> ElicitResult:
+        """See `FormHandler`."""
+        ...
+
+    def url(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
+        """See `UrlHandler`."""
+        ...
+
+
+AnyElicitation = FormHandler | Elicitation | ElicitationUI
+"""What can be given as `elicitation`; a plain function answers forms."""
+
+
 class Handlers:
-    """The table of a client's handlers. May be changed at any time from any thread."""
+    """Who answers a server's questions: for a client, or for one call as its option `handlers`.
+
+    Args:
+        sampling: Lets a model answer.
+        elicitation: Answers forms, or forms and URLs.
+        roots: Says where servers may work.
+        approval: Reviews what the others do.
+    """
+
+    __slots__ = ("_offer", "approval", "elicitation", "roots", "sampling")
 
     def __init__(
         self,
-        on_log: LogHandler | None,
-        on_progress: ProgressHandler | None,
-        on_notification: Callable[[str, dict[str, Any]], object] | None,
+        sampling: SamplingHandler | None = None,
+        elicitation: AnyElicitation | None = None,
+        roots: RootsHandler | None = None,
+        approval: Approval | Policy | None = None,
     ) -> None:
-        for name, handler in (
-            ("on_log", on_log),
-            ("on_progress", on_progress),
-            ("on_notification", on_notification),
-        ):
+        for name, handler in (("sampling", sampling), ("roots", roots)):
             if handler is not None:
                 refuse_coroutines(handler, name)
-        self.on_log = on_log
-        self.on_progress = on_progress
-        self.on_notification = on_notification
-        # Guards the two tables; held for look-ups and changes only.
-        self._lock = threading.RLock()
-        self._requests: dict[str, RequestHandler] = {}
-        self._notifications: dict[str, NotificationHandler] = {}
+        self.sampling = sampling
+        self.elicitation = _as_elicitation(elicitation)
+        self.roots = roots
+        self.approval = approval
+        self._offer = Offer(
+            sampling=sampling is not None,
+            sampling_tools=bool(getattr(sampling, "tools", False)),
+            sampling_context=bool(getattr(sampling, "context", False)),
+            form=self.elicitation.form is not None,
+            url=self.elicitation.url is not None,
+            roots=roots is not None,
+        )
 
-    def set_request(self, method: str, handler: RequestHandler | None) -> None:
-        """Set, replace or (with `None`) remove the handler of a request."""
-        if handler is not None:
-            refuse_coroutines(handler, f"the handler of {method}")
-        with self._lock:
-            if handler is None:
-                self._requests.pop(method, None)
-            else:
-                self._requests[method] = handler
+    def _changed(self, **changed: Any) -> Handlers:
+        """These handlers, with some of them changed."""
+        now = {name: getattr(self, name) for name in _GIVEN}
+        return Handlers(**{**now, **changed})
 
-    def set_notification(self, method: str, handler: NotificationHandler | None) -> None:
-        """Set, replace or (with `None`) remove the handler of a notification."""
-        if handler is not None:
-            refuse_coroutines(handler, f"the handler of {method}")
-        with self._lock:
-            if handler is None:
-                self._notifications.pop(method, None)
-            else:
-                self._notifications[method] = handler
+    def _over(self, other: Handlers) -> Handlers:
+        """These handlers, and those of `other` for what is missing."""
+        elicitation = Elicitation(
+            self.elicitation.form or other.elicitation.form,
+            self.elicitation.url or other.elicitation.url,
+            asks_person=(
+                self.elicitation if self.elicitation.form else other.elicitation
+            ).asks_person,
+        )
+        return Handlers(
+            self.sampling or other.sampling,
+            elicitation,
+            self.roots or other.roots,
+            self.approval or other.approval,
+        )
 
-    def request(self, method: str) -> RequestHandler | None:
-        """The handler of a request."""
-        with self._lock:
-            return self._requests.get(method)
 
-    def notification(self, method: str) -> NotificationHandler | None:
-        """The handler of a notification."""
-        with self._lock:
-            return self._notifications.get(method)
+_GIVEN = ("sampling", "elicitation", "roots", "approval")
 
-    def request_methods(self) -> list[str]:
-        """The requests that have a handler."""
-        with self._lock:
-            return sorted(self._requests)
+
+def _as_elicitation(given: AnyElicitation | None) -> Elicitation:
+    if given is None:
+        return Elicitation()
+    if isinstance(given, Elicitation):
+        return given
+    form, url = getattr(given, "form", None), getattr(given, "url", None)
+    if form is not None or url is not None:
+        return Elicitation(form, url, asks_person=bool(getattr(given, "asks_person", False)))
+    refuse_coroutines(given, "elicitation")  # type: ignore[arg-type]
+    return Elicitation(given)  # type: ignore[arg-type]
 
 
 def refuse_coroutines(handler: Callable[..., object], name: str) -> None:

@@ -7,17 +7,32 @@ against it. Read the difference as a user would: what vanished or changed breaks
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
 import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import MemberDescriptorType, ModuleType, UnionType
 from typing import Annotated, Any, ForwardRef, Generic, Protocol, Union, get_args, get_origin
 
-from syncmcp.operations import Operation
+from syncmcp._operation import Operation
 
-MODULES = ("syncmcp", "syncmcp.errors", "syncmcp.testing", "syncmcp.types")
+MODULES = (
+    "syncmcp",
+    "syncmcp.approval",
+    "syncmcp.errors",
+    "syncmcp.forms",
+    "syncmcp.handlers",
+    "syncmcp.links",
+    "syncmcp.pending",
+    "syncmcp.roots",
+    "syncmcp.testing",
+    "syncmcp.tools",
+    "syncmcp.types",
+    "syncmcp.ui.browser",
+    "syncmcp.ui.terminal",
+)
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 
 
@@ -100,6 +115,10 @@ def _describe_member(cls: type, name: str) -> str:
     if isinstance(value, property):
         settable = "" if value.fset is None else ", settable"
         return f"property {name}{_returns(value.fget)}{settable}"
+    if isinstance(value, MemberDescriptorType):
+        return f"attribute {name}"
+    if isinstance(value, functools.cached_property):
+        return f"property {name}{_returns(value.func)}"
     if isinstance(value, (classmethod, staticmethod)):
         return f"{type(value).__name__} {name}{_signature(value.__func__)}"
     if isinstance(value, Operation):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp._connection import Connection
+from syncmcp._call import Call
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
@@ -89,14 +89,14 @@ def test_the_limit_of_the_client_counts_where_a_call_has_none(wire: Wire) -> Non
 def looks(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     """Is released each time the library looks whether a call is out of time."""
     counted = threading.Semaphore(0)
-    original = Connection._overdue
+    original = Call.overdue
 
-    def overdue(self: Connection, call: Any) -> Any:
-        if call.method == "tools/call":
+    def overdue(self: Call) -> Any:
+        if self.method == "tools/call":
             counted.release()
-        return original(self, call)
+        return original(self)
 
-    monkeypatch.setattr(Connection, "_overdue", overdue)
+    monkeypatch.setattr(Call, "overdue", overdue)
     return counted
 
 

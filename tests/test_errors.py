@@ -51,6 +51,7 @@ PARENTS = {
     "RequestCancelled": "McpError",
     "ProtocolError": "McpError",
     "InvalidOutput": "ProtocolError",
+    "InvalidQuestion": "ProtocolError",
     "ServerError": "McpError",
     "ParseError": "ServerError",
     "InvalidRequest": "ServerError",
@@ -63,7 +64,9 @@ PARENTS = {
     "UnsupportedVersion": "ServerError",
     "UrlElicitationRequired": "ServerError",
     "ToolError": "McpError",
+    "TooManyRounds": "McpError",
     "Refused": "McpError",
+    "Denied": "McpError",
 }
 CODES = {
     -32700: "ParseError",
@@ -199,6 +202,7 @@ def test_a_code_that_nobody_defined_stays_a_plain_server_error(code: int) -> Non
         (ServerError.from_wire(-32601, "what?", method="a/b"), "a/b: what? (error -32601)"),
         (ToolError(BROKEN), "disk full"),
         (ToolError(CallToolResult.from_wire({"content": []})), "the tool reported an error"),
+        (ToolError(BROKEN, tool="save", server="s"), "tool 'save' [s]: disk full"),
         (Refused(-1, "not by me"), "not by me"),
     ],
     ids=lambda value: None if isinstance(value, McpError) else (value or "nothing"),

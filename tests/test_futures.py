@@ -404,6 +404,20 @@ def test_a_future_that_is_done_keeps_no_client() -> None:
     assert alive() is None
 
 
+@every_wire
+def test_a_result_is_freed_with_its_future_and_not_by_the_garbage_collector(wire: Wire) -> None:
+    freed = threading.Event()
+    with wire.connect(Stage().server) as client:
+        gc.disable()
+        try:
+            future = client.call_tool.future("echo", {"text": "x"})
+            weakref.finalize(future.result(PATIENCE), freed.set)
+            del future
+            assert freed.wait(PATIENCE)
+        finally:
+            gc.enable()
+
+
 class _Fragile(Mapping[str, Any]):
     """Metadata that can be read by the thread that makes the call, and by no other."""
 

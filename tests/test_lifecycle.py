@@ -21,9 +21,9 @@ import pytest
 
 import syncmcp
 from syncmcp import Client, ClosedError, ConnectionLost, HandlerContext, OutcomeUnknown, Stdio
+from syncmcp._backoff import Backoff
 from syncmcp._options import Options
 from syncmcp._threads import Deadline
-from syncmcp.client import _Backoff
 from syncmcp.testing import Server, ToolContext
 from tests import programs
 from tests.conftest import Footprint, leaks_since
@@ -348,8 +348,8 @@ def test_the_pause_before_a_restart_grows_with_each_death_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("syncmcp.client.monotonic", lambda: now[0])
-    backoff = _Backoff()
+    monkeypatch.setattr("syncmcp._backoff.monotonic", lambda: now[0])
+    backoff = Backoff()
     backoff.opened()
     pauses = [backoff.next() for _ in range(12)]
     assert pauses[0] == 0.0
@@ -433,9 +433,22 @@ def test_cycles_of_connect_and_kill_leave_nothing_behind_and_burn_nothing() -> N
 # -- pickling ------------------------------------------------------------------------------------
 
 
+def test_a_server_goes_by_the_name_that_the_program_gives_it() -> None:
+    with syncmcp.connect(in_process(), name="mine", trusted=True) as client:
+        assert repr(client) == "<Client mine open>"
+        assert client.server.name == "mine"
+        assert client.server.trusted
+        with pytest.raises(syncmcp.ServerError) as caught:
+            client.call_tool("nothing of the kind")
+        assert caught.value.server == "mine"
+    with syncmcp.connect(in_process()) as client:
+        assert client.server.name == "here"
+        assert not client.server.trusted
+
+
 @pytest.mark.pitfall("32")
 def test_a_pickled_client_is_an_unopened_one_with_the_same_settings() -> None:
-    with syncmcp.connect(programs.server(), timeout=7, max_pages=3) as client:
+    with syncmcp.connect(programs.server(), timeout=7, max_pages=3, name="mine") as client:
         copy = pickle.loads(pickle.dumps(client))
         assert isinstance(copy, Client)
         assert repr(copy).endswith("closed>")

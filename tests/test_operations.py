@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ from syncmcp import (
     Mode,
     NotSupported,
     Stdio,
+    ToolError,
 )
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import (
@@ -111,6 +114,36 @@ def test_every_operation_works_in_every_era(
     assert prompt.messages[0].to_wire()["content"] == {"type": "text", "text": "Greet Ann!"}
     found = client.complete(PromptReference(name="greet"), "who", "an")
     assert found.completion.values == ["ann", "anton"]
+
+
+def test_a_tool_error_names_tool_and_server_also_from_a_pickle() -> None:
+    with syncmcp.connect(full_server(), name="mine") as client:
+        result = client.call_tool("fail")
+    for kept in (
+        result,
+        copy.copy(result),
+        result.model_copy(),
+        pickle.loads(pickle.dumps(result)),
+    ):
+        with pytest.raises(ToolError) as caught:
+            kept.raise_for_error()
+        for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+            assert (error.tool, error.server) == ("fail", "mine")
+            assert str(error) == "tool 'fail' [mine]: no luck"
+            assert error.result == result
+
+
+def test_where_a_result_came_from_is_no_part_of_it() -> None:
+    with syncmcp.connect(full_server()) as client:
+        one, other = client.call_tool("fail"), client.call_tool("fail")
+    alone = type(one).from_wire(one.to_wire())
+    other._came_from("another", "server")
+    assert one == other == alone
+    assert repr(one) == repr(alone)
+    assert one.model_dump() == alone.model_dump()
+    assert one.to_wire() == alone.to_wire()
+    assert dict(one) == dict(alone)
+    assert one.model_dump_json() == alone.model_dump_json()
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

@@ -14,7 +14,8 @@ from typing import Any, cast
 import pytest
 
 from syncmcp import _threads
-from syncmcp._threads import Deadline, Lane, Reaper, Timer, Workers, acquire
+from syncmcp._threads import Deadline, Reaper, Timer, acquire
+from syncmcp._workers import Lane, Workers
 from tests.stage import PATIENCE, Clock, in_threads, nervous
 
 
@@ -295,7 +296,7 @@ def test_no_job_is_lost_or_done_twice_under_contention(workers: Callable[[int], 
 @pytest.mark.pitfall("H7")
 def test_a_stuck_job_does_not_keep_the_interpreter_from_ending() -> None:
     program = (
-        "import threading, syncmcp._threads as t\n"
+        "import threading, syncmcp._workers as t\n"
         "started = threading.Event()\n"
         "pool = t.Workers('syncmcp-test', 2)\n"
         "def stuck():\n"

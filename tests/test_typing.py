@@ -16,7 +16,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Client
-from syncmcp.operations import Operation
+from syncmcp._operation import Operation
 from syncmcp.testing import Server
 
 ROOT = Path(__file__).parent.parent

@@ -11,19 +11,15 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any
 
-import urllib3.exceptions
-from requests.structures import CaseInsensitiveDict
-
-from syncmcp._http import HttpSession, body_of, finish
-from syncmcp._http_errors import WIRE_ERRORS, explain
+from syncmcp._http import body_of, finish
+from syncmcp._http_errors import explain
 from syncmcp._http_exchange import Cut, Exchange
-from syncmcp._http_headers import check_headers
 from syncmcp._redaction import redact
-from syncmcp._threads import Deadline, TimerEntry, Workers, timer
+from syncmcp._threads import Deadline, TimerEntry, timer
+from syncmcp._workers import Workers
 from syncmcp.errors import (
     AuthError,
     ClosedError,
-    ConnectFailed,
     ConnectionLost,
     HttpError,
     McpError,
@@ -33,8 +29,9 @@ from syncmcp.errors import (
 )
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._events import EventStream
+from syncmcp.transports._http_endpoint import EVENTS, JSON, Endpoint
+from syncmcp.transports._http_listening import Listener
 from syncmcp.transports._reconnecting import Attempts
-from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,23 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["HttpTransport"]
 
 _log = logging.getLogger("syncmcp.http")
-
-_JSON = "application/json"
-_EVENTS = "text/event-stream"
-_SESSION_ID = "Mcp-Session-Id"
-
-# The user's headers never replace these: they belong to the protocol or to the framing.
-_RESERVED = frozenset(
-    (
-        "accept", "accept-encoding", "connection", "content-encoding", "content-length",
-        "content-type", "last-event-id", "te", "trailer", "transfer-encoding", "upgrade",
-    )
-)  # fmt: skip
-
-_MAX_REDIRECTS = 5
-
-# An error body longer than this, in bytes, is no JSON-RPC error worth reading.
-_ERROR_BODY = 1024 * 1024
 
 # Ending a session is a courtesy: it may delay `close` by this many seconds.
 _DELETE_SECONDS = 0.5
@@ -92,7 +72,7 @@ class HttpTransport:
         self.label = config.label
         self._config = config
         self._max_in_flight = max_in_flight
-        self._http: HttpSession
+        self._endpoint: Endpoint
         self._receiver: Receiver
         # Guards the fields below. Held for a few assignments, never during I/O.
         self._lock = threading.RLock()
@@ -103,8 +83,6 @@ class HttpTransport:
         self._listening: Exchange | None = None
         self._closed = False
         self._stateful = False
-        self._adopted: dict[str, str] = {}
-        self._session_id: str | None = None
         self._posting = Workers(f"syncmcp-post[{self.label}]", _POSTING_THREADS)
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
@@ -117,17 +95,17 @@ class HttpTransport:
         timer.start()
         self._receiver = receiver
         try:
-            self._http = HttpSession(self._config, self._max_in_flight + _STREAMS)
+            self._endpoint = Endpoint(self._config, self._max_in_flight + _STREAMS)
         except ValueError as error:
             raise UsageError(f"{self.label} cannot be used: {redact(str(error))}") from None
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
         """Send `headers` with everything from now on; in the stateful era start to listen."""
         with self._lock:
-            self._adopted = dict(headers)
+            self._endpoint.adopted = dict(headers)
             self._stateful = stateful
             if not stateful:
-                self._session_id = None
+                self._endpoint.session_id = None
             before, self._listening = self._listening, None
             if stateful and not self._closed:
                 self._listening = Exchange(Deadline(None))
@@ -135,8 +113,9 @@ class HttpTransport:
         if before is not None:
             before.end()
         if listening is not None:
+            listener = Listener(self._endpoint, self._receiver, self.label, self._config.max_body)
             threading.Thread(
-                target=self._listen,
+                target=listener.run,
                 args=(listening,),
                 name=f"syncmcp-listen[{self.label}]",
                 daemon=True,
@@ -202,15 +181,14 @@ class HttpTransport:
             running = list(self._running)
             if self._listening is not None:
                 running.append(self._listening)
-            session_id = self._session_id if self._stateful else None
         for exchange in running:
             exchange.end()
         self._posting.close()
-        if not hasattr(self, "_http"):
+        if not hasattr(self, "_endpoint"):
             return
-        if session_id is not None:
+        if self._stateful and self._endpoint.session_id is not None:
             self._delete_session(deadline)
-        self._http.close()
+        self._endpoint.close()
 
     # One exchange
 
@@ -280,20 +258,20 @@ class HttpTransport:
     def _exchange(self, out: Outgoing, exchange: Exchange) -> None:
         initialize = out.method == "initialize"
         if initialize:
-            self._session_id = None
-        headers = self._headers(out.headers, adopted=not initialize)
-        headers["Content-Type"] = _JSON
-        headers["Accept"] = f"{_JSON}, {_EVENTS}"
-        response = self._fetch(exchange, "POST", headers, out.body)
+            self._endpoint.session_id = None
+        headers = self._endpoint.headers(out.headers, adopted=not initialize)
+        headers["Content-Type"] = JSON
+        headers["Accept"] = f"{JSON}, {EVENTS}"
+        response = self._endpoint.fetch(exchange, "POST", headers, out.body)
         try:
             status = response.status_code
             if out.id is None:
                 if not 200 <= status < 300:
-                    body = self._error_body(exchange, response)
+                    body = self._endpoint.error_body(exchange, response)
                     raise reply.refusal(response, headers, body)
             elif status == 200:
                 if initialize:
-                    self._session_id = reply.session_id(response)
+                    self._endpoint.session_id = reply.session_id(response)
                 self._read_answer(out, exchange, response, headers)
             elif 200 <= status < 300:
                 raise ProtocolError(
@@ -312,14 +290,14 @@ class HttpTransport:
         headers: Mapping[str, Any],
     ) -> None:
         kind = reply.content_type(response)
-        if kind == _JSON:
+        if kind == JSON:
             body = b"".join(body_of(exchange, response, self._config.max_body))
             if not self._receiver.receive(body, out):
                 raise ProtocolError("the server's response does not answer the request")
-        elif kind == _EVENTS:
+        elif kind == EVENTS:
             self._read_events(out, exchange, response)
         else:
-            raise reply.wrong_type(response, headers, self._error_body(exchange, response))
+            raise reply.wrong_type(response, headers, self._endpoint.error_body(exchange, response))
 
     def _read_refusal(
         self,
@@ -328,7 +306,7 @@ class HttpTransport:
         response: requests.Response,
         headers: Mapping[str, Any],
     ) -> None:
-        body = self._error_body(exchange, response)
+        body = self._endpoint.error_body(exchange, response)
         error = reply.refusal(response, headers, body)
         # Servers put "no session" and "not authorized" into JSON-RPC errors, too; what such a
         # status means is not up to the error's code.
@@ -336,63 +314,6 @@ class HttpTransport:
             raise error
         if not self._receiver.receive(body, out):
             raise error
-
-    def _error_body(self, exchange: Exchange, response: requests.Response) -> bytes:
-        body = b""
-        try:
-            for piece in body_of(exchange, response):
-                body += piece
-                if len(body) > _ERROR_BODY:
-                    break
-        except (urllib3.exceptions.HTTPError, OSError, EOFError, HttpError) as error:
-            # The status says what happened; the body only adds to it.
-            _log.debug("the body of an error response broke off: %s", type(error).__name__)
-        return body
-
-    def _headers(
-        self, extra: Mapping[str, Any], *, adopted: bool = True
-    ) -> CaseInsensitiveDict[Any]:
-        headers = self._http.headers.copy()
-        given = self._config.headers
-        if callable(given):
-            try:
-                given = given()
-            except Exception as error:
-                raise UsageError(f"the headers function failed: {type(error).__name__}") from error
-            check_headers(given, "what the headers function returned")
-        for name, value in (given or {}).items():
-            key = name.lower()
-            if key not in _RESERVED and not key.startswith("mcp-"):
-                headers[name] = value
-        check_headers(extra, "headers")
-        headers.update(extra)
-        if adopted:
-            headers.update(self._adopted)
-        if self._session_id is not None:
-            headers[_SESSION_ID] = self._session_id
-        headers["Accept-Encoding"] = "gzip"
-        return headers
-
-    def _fetch(
-        self,
-        exchange: Exchange,
-        method: str,
-        headers: CaseInsensitiveDict[Any],
-        body: bytes | None = None,
-    ) -> requests.Response:
-        url = self._http.url
-        for _ in range(_MAX_REDIRECTS + 1):
-            response = self._http.send(exchange, method, url, headers, body)
-            try:
-                target = reply.redirect(response, method, url)
-            except HttpError:
-                finish(exchange, response)
-                raise
-            if target is None:
-                return response
-            finish(exchange, response)
-            url = target
-        raise HttpError(f"the server redirected more than {_MAX_REDIRECTS} times")
 
     # Event streams
 
@@ -423,12 +344,12 @@ class HttpTransport:
     def _resume(
         self, out: Outgoing, exchange: Exchange, events: EventStream, attempts: Attempts
     ) -> bool:
-        response, headers = self._get(exchange, events)
+        response, headers = self._endpoint.open_events(exchange, events)
         try:
-            if response.status_code == 200 and reply.content_type(response) == _EVENTS:
+            if response.status_code == 200 and reply.content_type(response) == EVENTS:
                 self._receiver.alive(out)
                 return self._follow(out, exchange, response, events, attempts)
-            error = reply.refusal(response, headers, self._error_body(exchange, response))
+            error = reply.refusal(response, headers, self._endpoint.error_body(exchange, response))
             error.delivery = "unknown"  # of the request whose stream this is
             if response.status_code < 500:
                 attempts.stop()
@@ -468,65 +389,14 @@ class HttpTransport:
             raise found from found.__cause__
         return found
 
-    def _get(
-        self, exchange: Exchange, events: EventStream
-    ) -> tuple[requests.Response, CaseInsensitiveDict[Any]]:
-        headers = self._headers({})
-        headers["Accept"] = _EVENTS
-        if events.last_id is not None:
-            headers["Last-Event-ID"] = events.last_id.encode()
-        return self._fetch(exchange, "GET", headers), headers
-
-    # Listening
-
-    def _listen(self, exchange: Exchange) -> None:
-        """Receive what the server sends outside of requests, until `close`."""
-        events = EventStream(self._config.max_body)
-        attempts = Attempts()
-        try:
-            with exchange:
-                while self._listen_once(exchange, events, attempts):
-                    pause = attempts.next_pause(events.retry)
-                    if pause is None:
-                        _log.debug("%s: gave up listening", self.label)
-                        return
-                    exchange.sleep(pause)
-        except Cut:
-            return
-        except Exception as error:
-            self._receiver.lost(reader_failed(self.label, error))
-
-    def _listen_once(self, exchange: Exchange, events: EventStream, attempts: Attempts) -> bool:
-        """Open the stream and read it to its end. Returns whether to open it again."""
-        events.restart()
-        try:
-            response, _ = self._get(exchange, events)
-            try:
-                status = response.status_code
-                if status != 200 or reply.content_type(response) != _EVENTS:
-                    _log.debug("%s: no stream to listen to (HTTP %d)", self.label, status)
-                    return status == 429 or status >= 500
-                for piece in body_of(exchange, response):
-                    attempts.progress()
-                    for data in events.feed(piece):
-                        self._receiver.receive(data)
-            finally:
-                finish(exchange, response)
-        except WIRE_ERRORS as error:
-            if exchange.cut:
-                raise Cut from None
-            found = error if isinstance(error, McpError) else explain(error, exchange)
-            _log.debug("%s: listening was interrupted: %s", self.label, found)
-            return isinstance(found, (ConnectFailed, ConnectionLost))
-        return True
-
     def _delete_session(self, deadline: Deadline) -> None:
         exchange = Exchange(deadline.sooner(_DELETE_SECONDS))
         # Reading the headers takes as many socket timeouts as the server sends pieces.
         ending = timer.after(_DELETE_SECONDS, exchange.end)
         try:
             with exchange:
-                finish(exchange, self._fetch(exchange, "DELETE", self._headers({})))
+                headers = self._endpoint.headers({})
+                finish(exchange, self._endpoint.fetch(exchange, "DELETE", headers))
         except Exception as error:
             found = error if isinstance(error, (McpError, Cut)) else explain(error, exchange)
             _log.debug("%s: the session was not ended: %s", self.label, found)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Discriminator, Tag
 
 from syncmcp.types.base import RequestParams, Result, TaggedModel, field_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from typing_extensions import Self
 
 
 class ElicitRequestFormParams(RequestParams):
@@ -57,6 +62,10 @@ ElicitRequestParams: TypeAlias = Annotated[
 """Parameters of ``elicitation/create``."""
 
 
+FormValue: TypeAlias = str | int | float | bool | list[str]
+"""An answer in a form."""
+
+
 class ElicitResult(Result):
     """Answer to ``elicitation/create`` (client/elicitation#response-actions).
 
@@ -66,4 +75,19 @@ class ElicitResult(Result):
     """
 
     action: Literal["accept", "decline", "cancel"]
-    content: dict[str, str | int | float | bool | list[str]] | None = None
+    content: dict[str, FormValue] | None = None
+
+    @classmethod
+    def accept(cls, content: Mapping[str, FormValue] | None = None) -> Self:
+        """The person agrees, and for a form gives these answers."""
+        return cls(action="accept", content=None if content is None else dict(content))
+
+    @classmethod
+    def decline(cls) -> Self:
+        """The person says no."""
+        return cls(action="decline")
+
+    @classmethod
+    def cancel(cls) -> Self:
+        """The person does not decide."""
+        return cls(action="cancel")

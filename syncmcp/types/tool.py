@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -101,6 +101,13 @@ class CallToolResult(Result):
     structured_content: Any = None
     is_error: Flag = False
 
+    # The names of tool and server. An instance keeps its own beside the fields, where cached
+    # properties are, too: it is pickled and copied, but neither compared nor dumped nor shown.
+    _origin: ClassVar[tuple[str, str] | None] = None
+
+    def _came_from(self, tool: str, server: str) -> None:
+        vars(self)["_origin"] = (tool, server)
+
     @property
     def text(self) -> str:
         """All text blocks, joined by newlines."""
@@ -123,12 +130,14 @@ class CallToolResult(Result):
         """Return the result itself if the tool succeeded.
 
         Raises:
-            syncmcp.errors.ToolError: If the tool reported an error; it holds this result.
+            syncmcp.errors.ToolError: If the tool reported an error; it holds this result, and
+                names the tool and the server if a client made the call.
         """
         if self.is_error:
             from syncmcp.errors import ToolError
 
-            raise ToolError(self)
+            tool, server = self._origin or (None, None)
+            raise ToolError(self, tool=tool, server=server)
         return self
 
     @overload

@@ -19,7 +19,7 @@ CLIENT = "syncmcp.client:Client"
 NOTICES = "syncmcp._notices:Notices"
 FUTURES = "syncmcp.futures"
 HTTP_SERVER = "syncmcp.testing.http"
-OPERATIONS = "syncmcp.operations"
+PAGINATION = "syncmcp._pagination"
 
 
 def _newest_first(original: Function) -> Function:
@@ -101,7 +101,7 @@ CLIENTS = (
     Mutant(
         "cancel-of-a-future-untold",
         "a cancelled future tells nobody",
-        "syncmcp._runner:_Run._withdraw",
+        "syncmcp._background:_Run._withdraw",
         always(None),
         ("M-01", "14"),
     ),
@@ -129,7 +129,7 @@ CLIENTS = (
     Mutant(
         "handlers-unasked",
         "requests that the library does not know reach no handler",
-        "syncmcp.handlers:Handlers.request",
+        "syncmcp._handler_table:HandlerTable.request",
         always(None),
         ("M-31",),
     ),
@@ -143,14 +143,14 @@ CLIENTS = (
     Mutant(
         "eager-iterators",
         "an iterator over a list fetches every page before the first item",
-        f"{OPERATIONS}:_iterate",
+        f"{PAGINATION}:iterate",
         _fetch_everything_first,
         ("M-35",),
     ),
     Mutant(
         "null-cursor-refused",
         "a list cannot end with a cursor that is null",
-        f"{OPERATIONS}:_pages",
+        f"{PAGINATION}:pages",
         effects(lambda step: [step], _refuse_null_cursors),
         ("PAG-03",),
     ),
@@ -164,7 +164,7 @@ CLIENTS = (
     Mutant(
         "references-fetched",
         "a `$ref` in a server's schema is fetched",
-        f"{OPERATIONS}:_validate",
+        "syncmcp._results:validate",
         _fetch_references,
         ("SCHM-05",),
     ),

@@ -333,7 +333,7 @@ STREAMS = (
     Mutant(
         "listening-needed",
         "a server that lets nobody listen counts as lost",
-        f"{HTTP}._listen_once",
+        "syncmcp.transports._http_listening:Listener.once",
         _need_a_listening_stream,
         ("HTL-05",),
     ),

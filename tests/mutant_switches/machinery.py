@@ -22,23 +22,23 @@ CONNECTION = "syncmcp._connection:Connection"
 DELIVERY = "syncmcp._delivery:Delivery"
 CLIENT = "syncmcp.client:Client"
 NOTICES = "syncmcp._notices:Notices"
-OPERATIONS = "syncmcp.operations"
+PAGINATION = "syncmcp._pagination"
 
 
 def _ignore_pings(original: Function) -> Function:
-    def asked(self: Any, message: Any) -> None:
+    def asked(self: Any, message: Any, out: Any) -> None:
         if getattr(message, "method", None) != "ping":
-            original(self, message)
+            original(self, message, out)
 
     return asked
 
 
 def _answer_in_the_stateless_era(original: Function) -> Function:
-    def asked(self: Any, message: Any) -> None:
+    def asked(self: Any, message: Any, out: Any) -> None:
         if self._dialect is not None and not self._dialect.stateful:
-            self._post_frame(jsonrpc.encode_result(message.id, {}))
+            self._notifier.post(jsonrpc.encode_result(message.id, {}))
         else:
-            original(self, message)
+            original(self, message, out)
 
     return asked
 
@@ -348,7 +348,7 @@ CLIENTS = (
     Mutant(
         "joined-at-exit",
         "the interpreter waits for what the pool runs",
-        "syncmcp._threads:Workers.submit",
+        "syncmcp._workers:Workers.submit",
         _wait_at_exit,
         ("6", "H7"),
     ),
@@ -365,35 +365,35 @@ LISTS = (
     Mutant(
         "empty-cursor-ends",
         "a list ends at a cursor that is the empty string",
-        f"{OPERATIONS}:_pages",
+        f"{PAGINATION}:pages",
         effects(lambda step: [step], _end_at_an_empty_cursor),
         ("PAG-01",),
     ),
     Mutant(
         "empty-page-ends",
         "a list ends at a page without items",
-        f"{OPERATIONS}:_pages",
+        f"{PAGINATION}:pages",
         effects(lambda step: [step], _end_at_an_empty_page),
         ("PAG-02",),
     ),
     Mutant(
         "cursors-outlive-sessions",
         "a list begins where the last one was left",
-        f"{OPERATIONS}:_pages",
+        f"{PAGINATION}:pages",
         _resume_old_lists,
         ("PAG-04",),
     ),
     Mutant(
         "first-page-alone",
         "a list is its first page",
-        f"{OPERATIONS}:_pages",
+        f"{PAGINATION}:pages",
         effects(lambda step: [step], _end_at_once),
         ("19", "M-35"),
     ),
     Mutant(
         "circles-unnoticed",
         "cursors that come again are followed",
-        f"{OPERATIONS}:_PageGuard.check",
+        f"{PAGINATION}:PageGuard.check",
         _forget_cursors,
         ("19",),
     ),

@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, BATCHES, FEATURES, GROUPS, MODELS, OAUTH, QUESTIONS, RESILIENCE, Row
+from .row import ALL, BATCHES, FEATURES, GROUPS, MODELS, OAUTH, RESILIENCE, Row
 
 
 def _goal(row_id: str, duty: str, arrives: str = "", *, partly: bool = False) -> Row:
@@ -15,17 +15,16 @@ ROWS = (
     _goal("M-02", "One token cancels calls: polled, waited for, called back, linked, with reason; "
           "late and repeated cancels do no harm."),
     _goal("M-03", "Roots are checked file URIs that a person may add, remove, inspect and release; "
-          "changes are announced, and a host can test whether a path lies inside.", QUESTIONS),
+          "changes are announced, and a host can test whether a path lies inside."),
     _goal("M-04", "Sampling carries every parameter of the request and every part of the answer; "
-          "tools are refused with -32602 unless declared.", QUESTIONS),
+          "tools are refused with -32602 unless declared."),
     _goal("M-05", "A loop lets a model use tools until it is done, within a number of rounds and a "
-          "time that can be set.", QUESTIONS),
+          "time that can be set."),
     _goal("M-06", "Forms have flat fields with defaults and required marks, are validated, and are "
-          "accepted, declined or left; nested schemas are refused clearly.", QUESTIONS),
+          "accepted, declined or left; nested schemas are refused clearly."),
     _goal("M-07", "A link is followed elsewhere, matched to its completion notice, waited for up "
-          "to a limit, and forgotten afterwards.", QUESTIONS),
-    _goal("M-08", "Capabilities are those the handlers support, and a server's tool can test them.",
-          QUESTIONS),
+          "to a limit, and forgotten afterwards."),
+    _goal("M-08", "Capabilities are those the handlers support, and a server's tool can test them."),
     _goal("M-09", "One endpoint serves POST and GET, JSON and event streams, sessions, resuming."),
     _goal("M-10", "The HTTP half of the test server is an object that any HTTP server can call, "
           "with unguessable sessions that are cleaned up."),
@@ -35,23 +34,21 @@ ROWS = (
           "nothing behind.", FEATURES),
     _goal("M-13", "Arguments of prompts and templates are completed, with context.", FEATURES),
     _goal("M-14", "Annotations of tools and content are shown and used, and believed only from "
-          "servers that the caller trusts.", FEATURES),
+          "servers that the caller trusts.", FEATURES, partly=True),
     _goal("M-15", "Structured output is checked against its compiled schema and read by type.",
           FEATURES),
     _goal("M-16", "What a running call sends can be iterated in order, blocking, until its result; "
           "now as progress of a future, later as a stream of every event.", FEATURES, partly=True),
     _goal("M-17", "A person reviews sampling before and after: who asks, details, edits, approval, "
-          "text as it arrives.", QUESTIONS),
-    _goal("M-18", "A form is shown with fitting inputs, marks, descriptions, defaults and checks.",
-          QUESTIONS),
+          "text as it arrives."),
+    _goal("M-18", "A form is shown with fitting inputs, marks, descriptions, defaults and checks."),
     _goal("M-19", "A question reaches the user interface of the call that caused it; with nobody "
-          "there it gets a defined answer.", QUESTIONS),
+          "there it gets a defined answer."),
     _goal("M-20", "Nothing is approved by itself; policies have budgets, servers have rates, and "
-          "the time to answer is shown and bounded.", QUESTIONS),
-    _goal("M-21", "The test server has tools that ask: user preferences and help from a model.",
-          QUESTIONS),
+          "the time to answer is shown and bounded."),
+    _goal("M-21", "The test server has tools that ask: user preferences and help from a model."),
     _goal("M-22", "A tool of the test server can sample, elicit, list roots, report and log, after "
-          "testing that the client can.", QUESTIONS),
+          "testing that the client can."),
     _goal("M-23", "Progress carries number, total and message, and goes only to those who asked."),
     _goal("M-24", "Batches send many calls in one frame and match the answers, with limits of size "
           "and time and errors per call.", BATCHES),
@@ -66,7 +63,7 @@ ROWS = (
     _goal("M-31", "Any request or notification travels either way, in types of the caller's own."),
     _goal("M-32", "Ping, log level and progress from the client are operations."),
     _goal("M-33", "Credentials come from the environment or OAuth, roots are no fence, and people "
-          "decide and see who asks.", OAUTH),
+          "decide and see who asks.", OAUTH, partly=True),
     _goal("M-34", "Session and last event id can be kept and used to go on in another client.",
           RESILIENCE),
     _goal("M-35", "Lists come whole, lazily, or a page at a time."),

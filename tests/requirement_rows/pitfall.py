@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, FEATURES, GROUPS, QUESTIONS, RESILIENCE, Row
+from .row import ALL, FEATURES, GROUPS, RESILIENCE, Row
 
 
 def _report(row_id: str, duty: str, arrives: str = "") -> Row:
@@ -29,7 +29,7 @@ REPORTS = (
     _report("10", "A server that floods stderr does not stall, and its last words are kept."),
     _report("11", "A replaced or missing `sys.stderr` does not matter."),
     _report("12", "Noise on a server's stdout is skipped and counted, and its size is bounded."),
-    _report("13", "Handlers may call the client, nested and more of them than workers.", QUESTIONS),
+    _report("13", "Handlers may call the client, nested and more of them than workers."),
     _report("14", "A call given up is cancelled at the server once, and its late answer dropped."),
     _report("15", "A restarted HTTP server costs one new handshake, shared by all threads.",
             RESILIENCE),

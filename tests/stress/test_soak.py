@@ -25,8 +25,8 @@ import pytest
 
 import syncmcp
 from syncmcp import CancelToken, Stdio
+from syncmcp._backoff import Backoff
 from syncmcp._threads import timer
-from syncmcp.client import _Backoff
 from tests.conftest import child_processes
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads
 from tests.stress.crowd import shuffling_server
@@ -205,7 +205,7 @@ def talk(wire: Wire, calls: int) -> None:
         connection = client._connection
         assert connection is not None
         assert len(connection._peer) == 0
-        assert not connection._finishing
+        assert not connection._clock._finishing
 
 
 talking_wires = pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_10000_talkative_calls_leave_nothing_behind(wire: Wire) -> None:
 
 def restart(deaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # The pauses between starts grow up to this; at their real length this would take half an hour.
-    monkeypatch.setattr("syncmcp.client._LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr("syncmcp._backoff._LONGEST", 0.0)
     seen = set()
     with syncmcp.connect(small(), mode=STATEFUL) as client:
         before = None
@@ -260,7 +260,7 @@ def test_a_server_that_dies_200_times_is_there_again(monkeypatch: pytest.MonkeyP
 
 
 def test_the_pause_of_a_server_that_died_thousands_of_times_is_bounded() -> None:
-    backoff = _Backoff()
+    backoff = Backoff()
     backoff.opened()
     assert max(backoff.next() for _ in range(5000)) <= 10.0
 

@@ -1,0 +1,282 @@
+"""One question of a server, from its arrival to its end."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from syncmcp._answer import answer, read_question, timed_out
+from syncmcp._protocol.offer import ELICITATION
+from syncmcp._threads import TimerEntry, timer
+from syncmcp._workers import Workers, seat_of_this_thread
+from syncmcp.cancellation import CancelToken
+from syncmcp.errors import Denied, InvalidQuestion, McpError, Refused
+from syncmcp.handlers import CausingCall, HandlerContext
+
+if TYPE_CHECKING:
+    from syncmcp._handler_table import HandlerTable
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._workers import Seat
+    from syncmcp.client import Client
+    from syncmcp.connected import ConnectedServer
+    from syncmcp.handlers import Handlers, ProgressHandler
+
+_log = logging.getLogger("syncmcp.handlers")
+
+Outcome = dict[str, Any] | BaseException | None
+"""The result of a question, an error instead of one, or nothing: it was withdrawn."""
+
+
+class Desk:
+    """Where the questions of one server are answered, and what every handler is told.
+
+    Args:
+        label: What logs call the server.
+        client: The client that is asked. Open clients that nobody holds must be found by the
+            collector: this is a weak reference.
+        table: Who answers.
+        workers: Where handlers run. A handler that waits for this library lends its thread's seat.
+        callbacks: Where the callbacks of tokens run.
+        human_timeout: How long, in seconds, a handler may take; `None` for any time.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        client: weakref.ref[Client],
+        table: HandlerTable,
+        workers: Workers,
+        callbacks: Workers,
+        human_timeout: float | None,
+    ) -> None:
+        self.label = label
+        self.client = client
+        self.table = table
+        self.workers = workers
+        self.callbacks = callbacks
+        self.human_timeout = human_timeout
+        self.server: ConnectedServer | None = None
+        self.ended: McpError | None = None
+        self.context = contextvars.copy_context()
+        # Guards the two below; held for look-ups and changes only.
+        self._lock = threading.RLock()
+        self._open: set[Asked] = set()
+        self._completions: dict[str, threading.Event] = {}
+
+    def admit(self, asked: Asked) -> bool:
+        """Keep a question until it is settled; `False` once the connection has ended."""
+        with self._lock:
+            if self.ended is None:
+                self._open.add(asked)
+            return self.ended is None
+
+    def dismiss(self, asked: Asked) -> None:
+        """Forget a question that is settled."""
+        with self._lock:
+            self._open.discard(asked)
+
+    def close(self, error: McpError) -> None:
+        """The connection has ended like this: withdraw every question that is open."""
+        with self._lock:
+            self.ended = error
+            asked = list(self._open)
+        for each in asked:
+            each.withdraw("the connection ended")
+
+    def expect_completion(self, elicitation_id: str) -> threading.Event:
+        """What will be set when the server says that what a URL led to is done."""
+        with self._lock:
+            return self._completions.setdefault(elicitation_id, threading.Event())
+
+    def forget_completion(self, elicitation_id: str) -> None:
+        """Nobody waits for it any more."""
+        with self._lock:
+            self._completions.pop(elicitation_id, None)
+
+    def completed(self, params: Mapping[str, Any]) -> None:
+        """The server says that what a URL led to is done; unknown ids are ignored."""
+        elicitation_id = params.get("elicitationId")
+        with self._lock:
+            event = self._completions.get(elicitation_id) if type(elicitation_id) is str else None
+        if event is not None:
+            event.set()
+
+
+class Asked:
+    """One question under way: answered, refused, given up or withdrawn; settled once.
+
+    Args:
+        desk: Where it is answered.
+        method: Its method.
+        answering: Runs the handler, on a pool thread.
+        done: Told the outcome once, on whatever thread settles it; must not block.
+        cause: The request of ours behind it, if that is known.
+        context: The context variables that the handler sees.
+        progress: Where the handler's reports of progress go.
+        elicitation_id: Of a URL, if the server may tell when it is done with.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        method: str,
+        answering: Callable[[HandlerContext], dict[str, Any]],
+        done: Callable[[Outcome], object],
+        *,
+        cause: CausingCall | None = None,
+        context: contextvars.Context | None = None,
+        progress: ProgressHandler | None = None,
+        elicitation_id: str | None = None,
+    ) -> None:
+        self._desk = desk
+        self._method = method
+        self._answering = answering
+        self._done = done
+        self._cause = cause
+        # A copy: the callbacks of the call may be running in the original at this moment.
+        self._context = (desk.context if context is None else context).copy()
+        self._progress = progress
+        self._elicitation_id = elicitation_id
+        self._completion = (
+            None if elicitation_id is None else desk.expect_completion(elicitation_id)
+        )
+        self.token = CancelToken()
+        # Guards who settles it, and what is to be undone then.
+        self._lock = threading.RLock()
+        self._settled = False
+        self._expiry: TimerEntry | None = None
+        self._seat: Seat | None = None
+        self._handed: HandlerContext | None = None
+
+    def start(self) -> None:
+        """Have it answered on a pool thread, as soon as there is one."""
+        if not self._desk.admit(self):
+            self.withdraw("the connection ended")
+            return
+        if self._settled:  # before it was admitted: another question of its round had failed
+            self._desk.dismiss(self)
+            return
+        try:
+            self._desk.workers.submit(self._run)
+        except RuntimeError as error:  # the interpreter is ending, and the connection with it
+            _log.debug("[%s] a question stays without an answer: %s", self._desk.label, error)
+            self._settle(None)
+
+    def withdraw(self, reason: str | None) -> None:
+        """Nobody wants an answer any more; the handler's token says so. Never blocks."""
+        if self._settle(None):
+            self._stop(reason)
+
+    def _run(self) -> None:
+        client, server = self._desk.client(), self._desk.server
+        seconds = self._desk.human_timeout
+        if client is None or server is None:
+            self._settle(None)
+            return
+        context = HandlerContext(
+            client,
+            server,
+            self._method,
+            call=self._cause,
+            cancel=self.token,
+            timeout=seconds,
+            progress=self._progress,
+            completion=self._completion,
+        )
+        with self._lock:
+            if self._settled:
+                return
+            self._handed = context
+            self._seat = seat_of_this_thread()
+            if context._deadline.at is not None:
+                self._expiry = timer.at(context._deadline.at, self._expire)
+        outcome: Outcome
+        try:
+            outcome = self._context.run(self._answering, context)
+        except (Refused, Denied, InvalidQuestion) as error:
+            outcome = error
+        except BaseException as error:  # sys.exit() in a handler too: the server waits
+            outcome = error
+            if not self.token.cancelled:
+                _log.exception("[%s] the handler of %s failed", self._desk.label, self._method)
+        self._settle(outcome)
+
+    def _expire(self) -> None:
+        """On the timer thread: the handler took too long, and is left to itself."""
+        provisional = None if self._handed is None else self._handed._provisional
+        if provisional is not None:
+            self._settle(provisional)
+        elif self._settle(timed_out(self._method)):
+            _log.warning(
+                "[%s] nobody answered %s within %g s (option human_timeout)",
+                self._desk.label,
+                self._method,
+                self._desk.human_timeout,
+            )
+            self._stop("nobody answered in time (option human_timeout)")
+
+    def _stop(self, reason: str | None) -> None:
+        with self._lock:
+            seat = self._seat
+        if seat is not None:
+            # Whether the handler obeys its token or not, its place goes to another one.
+            seat.abandon()
+        # What hangs on the token is user code: it must not run on the thread that reads.
+        self._desk.callbacks.run(partial(self.token.cancel, reason))
+
+    def _settle(self, outcome: Outcome) -> bool:
+        with self._lock:
+            if self._settled:
+                return False
+            self._settled = True
+            expiry = self._expiry
+        if expiry is not None:
+            expiry.cancel()
+        if self._elicitation_id is not None:
+            self._desk.forget_completion(self._elicitation_id)
+        self._desk.dismiss(self)
+        self._done(outcome)
+        return True
+
+
+def known_question(
+    method: str,
+    params: dict[str, Any],
+    handlers: Handlers,
+    dialect: Dialect,
+    *,
+    await_completion: bool = False,
+) -> Callable[[HandlerContext], dict[str, Any]]:
+    """What answers a question that the library knows.
+
+    Args:
+        method: The question's method.
+        params: Its parameters as they came; to read them may take a while.
+        handlers: Who answers.
+        dialect: What it was asked in.
+        await_completion: After consent to a URL, wait until what it led to is done.
+    """
+
+    def answering(context: HandlerContext) -> dict[str, Any]:
+        request = read_question(method, params, handlers._offer, dialect)
+        result = answer(request, handlers, dialect, context)
+        if await_completion and result.get("action") == "accept":
+            # It may never come; the request that needs it is repeated all the same, and the
+            # server asks again if it must.
+            context._provisional = result
+            context.wait_completed()
+        return result
+
+    return answering
+
+
+def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:
+    """The id by which a server may tell that what a URL led to is done (2025-11-25)."""
+    stated = params.get("elicitationId")
+    is_url = method == ELICITATION and params.get("mode") == "url"
+    return stated if is_url and type(stated) is str else None

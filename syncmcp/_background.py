@@ -1,0 +1,300 @@
+"""Drives the steps of an operation into a future."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from syncmcp._call import Call
+from syncmcp._connection import Connection
+from syncmcp._input import InputAnswers
+from syncmcp._options import Options
+from syncmcp._protocol.steps import Ask, Reply, Send, Steps
+from syncmcp._runner import Host, may_repeat, run
+from syncmcp._threads import Deadline, timer
+from syncmcp.cancellation import CancelToken
+from syncmcp.errors import ConnectionLost, McpError, NotSupported, RequestCancelled, RequestTimeout
+from syncmcp.futures import RequestFuture
+
+if TYPE_CHECKING:
+    from syncmcp._threads import TimerEntry
+
+R = TypeVar("R")
+
+
+def submit(
+    steps: Steps[R],
+    host: Host,
+    options: Options,
+    deadline: Deadline,
+    *,
+    foreign: bool = False,
+) -> RequestFuture[R]:
+    """Start `steps` and return the future of what they return. Never blocks.
+
+    Args:
+        steps: The operation.
+        host: The client.
+        options: The options of the call.
+        deadline: When the whole of it must be over.
+        foreign: Whether the steps run code of the caller's (a model with validators of its own).
+
+    Raises:
+        UsageError: The arguments are wrong, or the server lacks what is asked for.
+        ClosedError: The client is not open.
+    """
+    future: RequestFuture[R] = RequestFuture(host._pools.workers)
+    connection = host._live()
+    try:
+        send = _first(steps, connection)
+    except StopIteration as stop:
+        future._settle(stop.value, None)
+        return future
+    future._method = send.method
+    future._server = connection.label if connection is not None else None
+    if connection is None or connection.transport.blocking:
+        _Exchange(steps, host, options, deadline, future).start(send)
+    else:
+        _Run(steps, host, options, deadline, future, foreign=foreign).start(send, connection)
+    return future
+
+
+def _first(steps: Steps[Any], connection: Connection | None) -> Send:
+    """Take the first step here and now: a mistake of the caller is raised to the caller."""
+    send = next(steps)
+    while connection is not None and isinstance(send, Send):
+        try:
+            connection.check(send.method)
+            break
+        except NotSupported as error:
+            send = steps.throw(error)
+    assert isinstance(send, Send)  # an operation has something to send before it has to ask
+    return send
+
+
+class _Exchange(Generic[R]):
+    """A future whose requests each need a thread while they last (HTTP), or a server to start."""
+
+    def __init__(
+        self,
+        steps: Steps[R],
+        host: Host,
+        options: Options,
+        deadline: Deadline,
+        future: RequestFuture[R],
+    ) -> None:
+        self._steps = steps
+        self._host = host
+        # A token of its own: that is how `future.cancel()` reaches the thread of the exchange.
+        self._token = CancelToken() if options.cancel is None else options.cancel.child()
+        self._options = options.with_cancel(self._token)
+        self._deadline = deadline
+        self._future = future
+        self._first: Send | None = None
+        self._expiry: TimerEntry | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self, send: Send) -> None:
+        self._first = send
+        self._future._withdraw = partial(self._token.cancel, "cancelled by the caller")
+        if self._deadline.at is not None:
+            # This and the token only for the time in line; then the connection watches both.
+            self._expiry = timer.at(self._deadline.at, self._expire)
+        self._unsubscribe = self._token._subscribe(self._cancelled)
+        # A handler's call does not stand in line: those in front may wait for the handler.
+        self._host._pools.exchanges.submit(self._drive, at_once=self._options.nested)
+
+    def _cancelled(self) -> None:
+        self._future._settle(
+            None, RequestCancelled("cancelled", reason=self._token.reason, delivery="not_sent")
+        )
+
+    def _expire(self) -> None:
+        seconds = self._deadline.seconds
+        self._future._settle(
+            None,
+            RequestTimeout(
+                f"not sent within {seconds:g} s: too many requests in flight",
+                seconds=seconds,
+                delivery="not_sent",
+            ),
+        )
+
+    def _drive(self) -> None:
+        """On an exchange thread."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        future = self._future
+        if future.done():
+            return
+        try:
+            result = run(
+                self._steps,
+                self._host,
+                self._options,
+                self._deadline,
+                future._report,
+                self._first,
+            )
+        except BaseException as error:
+            future._settle(None, error)
+        else:
+            future._settle(result, None)
+
+
+class _Run(Generic[R]):
+    """A future whose answers are brought by a reader thread; nothing waits in between."""
+
+    def __init__(
+        self,
+        steps: Steps[R],
+        host: Host,
+        options: Options,
+        deadline: Deadline,
+        future: RequestFuture[R],
+        *,
+        foreign: bool,
+    ) -> None:
+        self._steps = steps
+        self._host = host
+        self._options = options
+        self._deadline = deadline
+        self._future = future
+        self._foreign = foreign
+        self._send: Send | None = None
+        self._connection: Connection | None = None
+        self._call: Call | None = None
+        self._answers: InputAnswers | None = None
+        self._repeated = False
+
+    def start(self, send: Send, connection: Connection) -> None:
+        self._future._withdraw = self._withdraw
+        try:
+            self._request(send, connection)
+        except BaseException:  # Ctrl-C, mostly: nobody will ever hold this future
+            self._withdraw()
+            raise
+
+    def _request(self, send: Send, connection: Connection) -> None:
+        call = Call(send.method, self._options, self._deadline, self._done, self._future._report)
+        self._send, self._connection, self._call = send, connection, call
+        try:
+            connection.start(call, send.params, offer=send.offer)
+        except McpError as error:
+            call.outcome = error
+            self._done(call)
+        if self._future._withdrawn:
+            # While the request was on its way: `_withdraw` may have seen the one before.
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        call, connection, answers = self._call, self._connection, self._answers
+        if call is not None and connection is not None:
+            connection.give_up(call, RequestCancelled("cancelled by the caller"))
+        if answers is not None:
+            answers.give_up(RequestCancelled("cancelled by the caller"))
+
+    def _done(self, call: Call) -> None:
+        """On whatever thread ended the call, mostly the one that reads.
+
+        The library's own steps are short and block nowhere: it is cheaper to take the next one here
+        than to wake another thread. Code of the caller's must not run here.
+        """
+        # The call refers to us: what is over must not wait for the garbage collector.
+        self._call = None
+        if self._foreign:
+            self._host._pools.resumer.run(partial(self._settling, self._resume, call))
+        else:
+            self._settling(self._resume, call)
+
+    def _settling(self, step: Callable[..., None], *args: Any) -> None:
+        """Take a step; whatever it raises ends the future, and not the thread that it is on."""
+        if self._future._claimed:
+            return
+        try:
+            step(*args)
+        except BaseException as failure:
+            self._future._settle(None, failure)
+
+    def _resume(self, call: Call) -> None:
+        error = call.outcome if isinstance(call.outcome, McpError) else None
+        unsent = isinstance(error, ConnectionLost) and error.delivery == "not_sent"
+        if error is not None and unsent and not self._repeated:
+            # Perhaps a server has to be started, which takes a while.
+            self._repeated = True
+            self._host._pools.workers.run(partial(self._settling, self._repeat, call))
+        else:
+            self._reply(call, error)
+
+    def _reply(self, call: Call, error: McpError | None) -> None:
+        assert self._connection is not None
+        reply = None if error is not None else Reply(call.outcome, self._connection.dialect)
+        self._advance(reply, error)
+
+    def _advance(self, value: Any, error: McpError | None) -> None:
+        """Give the steps what they wait for, and do what they want next."""
+        assert self._connection is not None
+        try:
+            effect = self._steps.send(value) if error is None else self._steps.throw(error)
+        except StopIteration as stop:
+            self._future._settle(stop.value, None)
+            return
+        if isinstance(effect, Send):
+            self._request(effect, self._connection)
+        elif isinstance(effect, Ask):
+            self._ask(effect, self._connection)
+        else:
+            # The timer must not write: what comes after the pause happens on a pool thread.
+            go_on = partial(self._settling, self._advance, None, None)
+            timer.after(effect.seconds, partial(self._host._pools.workers.run, go_on))
+
+    def _ask(self, ask: Ask, connection: Connection) -> None:
+        answers = InputAnswers(
+            ask, connection.desk, connection.dialect, self._options, self._answered
+        )
+        self._answers = answers
+        self._deadline.hold()
+        try:
+            answers.start()
+        except McpError as error:
+            self._answers = None
+            self._deadline.release()
+            self._advance(None, error)
+            return
+        if self._future._withdrawn:
+            self._withdraw()
+
+    def _answered(self) -> None:
+        """On the thread that brought the last answer."""
+        self._deadline.release()
+        if self._foreign:
+            self._host._pools.resumer.run(partial(self._settling, self._take_answers))
+        else:
+            self._settling(self._take_answers)
+
+    def _take_answers(self) -> None:
+        answers, self._answers = self._answers, None
+        assert answers is not None
+        outcome = answers.outcome
+        if isinstance(outcome, McpError):
+            self._advance(None, outcome)
+        else:
+            self._advance(outcome, None)
+
+    def _repeat(self, call: Call) -> None:
+        """On a pool thread: send the request again if it never left and the server has died."""
+        error = call.outcome
+        assert self._send is not None
+        assert self._connection is not None
+        if not may_repeat(error, self._connection):
+            self._reply(call, error)
+            return
+        try:
+            connection = self._host._link(self._deadline)
+        except McpError as failure:
+            self._reply(call, failure)
+        else:
+            self._request(self._send, connection)

@@ -1,0 +1,150 @@
+"""The questions of one round of input, answered all at once (spec: 2026-07-28, MRTR)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from syncmcp._answer import check_offered
+from syncmcp._asked import Asked, Desk, Outcome, elicitation_id, known_question
+from syncmcp._protocol.jsonrpc import INTERNAL_ERROR
+from syncmcp.errors import Denied, InvalidQuestion, McpError, Refused, RequestCancelled, fresh
+from syncmcp.handlers import CausingCall
+
+if TYPE_CHECKING:
+    from syncmcp._options import Options
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.steps import Ask
+
+
+class InputAnswers:
+    """The answers to one round: all of them, or the first thing that went wrong.
+
+    Args:
+        ask: The questions.
+        desk: Where they are answered.
+        dialect: What they were asked in.
+        options: The options of the call that they belong to.
+        done: Called once, on whatever thread brings the last answer; must not block.
+
+    Attributes:
+        outcome: The answers by key, `None` if somebody would not go to a URL that had to be gone
+            to, or an error.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        desk: Desk,
+        dialect: Dialect,
+        options: Options,
+        done: Callable[[], object],
+    ) -> None:
+        self._ask = ask
+        self._desk = desk
+        self._dialect = dialect
+        self._options = options
+        self._done = done
+        # Guards what follows: answers come from many threads.
+        self._lock = threading.RLock()
+        self._answers: dict[str, dict[str, Any]] = {}
+        self._asked: list[Asked] = []
+        self._settled = False
+        self._unsubscribe: Callable[[], None] | None = None
+        self.outcome: dict[str, dict[str, Any]] | McpError | None = None
+
+    def start(self) -> None:
+        """Ask everything. Never blocks.
+
+        Raises:
+            InvalidQuestion: One of the questions may not be asked; none was.
+        """
+        ask, dialect = self._ask, self._dialect
+        handlers = self._desk.table.for_call(self._options.handlers)
+        if ask.await_completion and not (dialect.stateful and dialect.within(handlers._offer).url):
+            self._settle(None)
+            return
+        for method, _ in ask.questions.values():
+            check_offered(method, handlers._offer, dialect)
+        cause = CausingCall(ask.method, ask.params)
+        self._asked = [
+            Asked(
+                self._desk,
+                method,
+                known_question(
+                    method, params, handlers, dialect, await_completion=ask.await_completion
+                ),
+                partial(self._answered, key),
+                cause=cause,
+                context=self._options.context,
+                elicitation_id=elicitation_id(method, params) if dialect.stateful else None,
+            )
+            for key, (method, params) in ask.questions.items()
+        ]
+        for asked in self._asked:
+            asked.start()
+        cancel = self._options.cancel
+        if cancel is not None:
+            unsubscribe = cancel._subscribe(
+                lambda: self.give_up(RequestCancelled("cancelled", reason=cancel.reason))
+            )
+            with self._lock:
+                self._unsubscribe = unsubscribe
+                settled = self._settled
+            if settled:
+                unsubscribe()
+
+    def give_up(self, error: McpError) -> None:
+        """End the round with `error`; its handlers are told to stop. Never blocks."""
+        if self._settle(error):
+            for asked in self._asked:
+                asked.withdraw(str(getattr(error, "reason", None) or error.message))
+
+    def result(self) -> dict[str, dict[str, Any]] | None:
+        """The answers, or the error raised; everything has been answered."""
+        if isinstance(self.outcome, McpError):
+            raise self.outcome
+        return self.outcome
+
+    def _answered(self, key: str, outcome: Outcome) -> None:
+        if outcome is None:
+            error = self._desk.ended or RequestCancelled("the question was withdrawn")
+            self.give_up(fresh(error, method=self._ask.method, delivery="unknown"))
+        elif isinstance(outcome, BaseException):
+            self.give_up(self._as_error(key, outcome))
+        elif self._ask.await_completion and outcome.get("action") != "accept":
+            if self._settle(None):
+                for asked in self._asked:
+                    asked.withdraw("another one was declined")
+        else:
+            with self._lock:
+                self._answers[key] = outcome
+                complete = len(self._answers) == len(self._ask.questions)
+            if complete:
+                self._settle(self._answers)
+
+    def _as_error(self, key: str, outcome: BaseException) -> McpError:
+        method = self._ask.questions[key].method
+        error: McpError
+        if isinstance(outcome, (Refused, Denied, InvalidQuestion)):
+            error = fresh(outcome, server=self._desk.label, method=self._ask.method)
+        else:
+            # Not as it is: what became of another request would be taken for this one's end.
+            error = Refused(INTERNAL_ERROR, f"the handler of {method} failed: {outcome!r}")
+            error.server, error.method = self._desk.label, self._ask.method
+        error.__cause__ = outcome
+        return error
+
+    def _settle(self, outcome: dict[str, dict[str, Any]] | McpError | None) -> bool:
+        with self._lock:
+            if self._settled:
+                return False
+            self._settled = True
+            self.outcome = outcome
+            unsubscribe = self._unsubscribe
+        if unsubscribe is not None:
+            unsubscribe()
+        self._done()
+        return True

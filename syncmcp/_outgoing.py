@@ -1,0 +1,76 @@
+"""What a client says to a server without waiting for an answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.dialect import KNOWN_NOTIFICATIONS, Dialect
+from syncmcp._threads import Deadline
+from syncmcp.errors import McpError, NotSupported
+from syncmcp.transports.base import Outgoing, Transport
+
+_log = logging.getLogger("syncmcp.connection")
+
+# A notice or an answer that cannot be sent within this many seconds is given up.
+POST_SECONDS = 30.0
+
+
+class Notifier:
+    """Sends notifications and answers over one transport.
+
+    Args:
+        transport: What carries them.
+        label: What errors and logs call the server.
+        dialect: Says which revision is spoken, once that is known.
+    """
+
+    def __init__(
+        self, transport: Transport, label: str, dialect: Callable[[], Dialect | None]
+    ) -> None:
+        self._transport = transport
+        self._label = label
+        self._dialect = dialect
+
+    def tell(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
+        """Send a notification.
+
+        Raises:
+            NotSupported: The revision has no such notification, or none at all.
+            McpError: It could not be sent.
+        """
+        dialect = self._dialect()
+        assert dialect is not None
+        known = dialect.has_notification(method)
+        if not known and (not dialect.stateful or method in KNOWN_NOTIFICATIONS):
+            raise NotSupported(
+                f"revision {dialect.revision} has no such notification from a client",
+                server=self._label,
+                method=method,
+            )
+        body = jsonrpc.encode_notification(method, params)
+        self._transport.send(Outgoing(body, method, None, {}, deadline))
+
+    def cancelled(self, id: int, reason: str) -> None:
+        """Say that we no longer wait for an answer, where that is said. Never blocks."""
+        dialect = self._dialect()
+        if dialect is not None and dialect.announces_cancel(own_stream=self._transport.blocking):
+            self._post_notification("notifications/cancelled", {"requestId": id, "reason": reason})
+
+    def roots_changed(self) -> None:
+        """Say that the roots have changed, where that is said. Never blocks."""
+        dialect, method = self._dialect(), "notifications/roots/list_changed"
+        if dialect is not None and dialect.has_notification(method):
+            self._post_notification(method, None)
+
+    def _post_notification(self, method: str, params: dict[str, Any] | None) -> None:
+        self.post(jsonrpc.encode_notification(method, params), method)
+
+    def post(self, body: bytes, method: str | None = None) -> None:
+        """Send a frame without blocking; nobody waits for it."""
+        try:
+            self._transport.post(Outgoing(body, method, None, {}, Deadline(POST_SECONDS)))
+        except McpError as error:  # when the connection is gone nobody misses it
+            _log.debug("[%s] could not send %s: %s", self._label, method or "an answer", error)

@@ -1,0 +1,132 @@
+"""The escape hatch: a request of any method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from typing_extensions import Unpack
+
+from syncmcp._background import submit
+from syncmcp._operation import OperationHost, check_mapping
+from syncmcp._options import CallOptions, text
+from syncmcp._protocol.exchange import exchange
+from syncmcp._protocol.steps import Steps
+from syncmcp._results import validate
+from syncmcp._runner import run
+from syncmcp._threads import Deadline
+from syncmcp.errors import UsageError
+from syncmcp.futures import RequestFuture
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+M = TypeVar("M", bound="BaseModel")
+
+
+class Request:
+    """`client.request`: any method at all, with its own typing."""
+
+    def __init__(self, host: OperationHost) -> None:
+        self._host = host
+
+    @overload
+    def __call__(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = ...,
+        *,
+        result: type[M],
+        **options: Unpack[CallOptions],
+    ) -> M: ...
+    @overload
+    def __call__(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = ...,
+        *,
+        result: type[dict[str, Any]] = ...,
+        **options: Unpack[CallOptions],
+    ) -> dict[str, Any]: ...
+    def __call__(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        result: type[Any] = dict,
+        **options: Unpack[CallOptions],
+    ) -> Any:
+        """Send a request of any method and block until its result is there.
+
+        It has an id, a deadline, cancellation and `_meta` like every other request.
+
+        Args:
+            method: The JSON-RPC method.
+            params: Its parameters.
+            result: The pydantic model of the result, or `dict` for the result as it came.
+            options: See `CallOptions`.
+
+        Raises:
+            NotSupported: The library knows the method, and the server or its revision lacks it.
+            InvalidOutput: The result does not fit the model.
+            McpError: Whatever else can become of a request.
+        """
+        resolved = self._host._resolve(options)
+        deadline = Deadline(resolved.timeout)
+        return run(
+            _any_request(method, params, result, self._host._round_limit),
+            self._host,
+            resolved,
+            deadline,
+        )
+
+    @overload
+    def future(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = ...,
+        *,
+        result: type[M],
+        **options: Unpack[CallOptions],
+    ) -> RequestFuture[M]: ...
+    @overload
+    def future(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = ...,
+        *,
+        result: type[dict[str, Any]] = ...,
+        **options: Unpack[CallOptions],
+    ) -> RequestFuture[dict[str, Any]]: ...
+    def future(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        result: type[Any] = dict,
+        **options: Unpack[CallOptions],
+    ) -> RequestFuture[Any]:
+        """Like calling it, but returns a future at once."""
+        resolved = self._host._resolve(options)
+        deadline = Deadline(resolved.timeout)
+        return submit(
+            _any_request(method, params, result, self._host._round_limit),
+            self._host,
+            resolved,
+            deadline,
+            foreign=result is not dict,
+        )
+
+
+def _any_request(
+    method: str, params: Mapping[str, Any] | None, result: Any, max_rounds: int
+) -> Steps[Any]:
+    text(method, "method")
+    if not isinstance(result, type) or not (result is dict or hasattr(result, "model_validate")):
+        raise UsageError(f"result is dict or a pydantic model, not {result!r}")
+    check_mapping(params, "params")
+    model: Any = result
+    raw = yield from exchange(
+        method, None if params is None else dict(params), max_rounds=max_rounds
+    )
+    return raw if model is dict else validate(model, raw, method)

@@ -1,0 +1,298 @@
+"""Pools of daemon threads, and the seats that their jobs may lend.
+
+See `_threads` on locks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+
+_log = logging.getLogger("syncmcp.threads")
+
+# An idle pool thread stays this long, in seconds, so that a burst of calls reuses threads.
+_LINGER = 10.0
+
+
+class Workers:
+    """A pool of daemon threads that grows on demand up to a limit and shrinks when idle.
+
+    Nobody joins its threads: a job that never returns costs its thread and nothing else.
+
+    Args:
+        name: What its threads are called.
+        limit: How many jobs run at one time. One that waits for something else may lend its seat
+            to another job meanwhile; see `lending`.
+        lends: Whether jobs that make a blocking call of this library do so by themselves.
+    """
+
+    def __init__(self, name: str, limit: int, *, lends: bool = False) -> None:
+        self._name = name
+        self._limit = limit
+        self.lends = lends
+        # Guards the counters and the two queues' bookkeeping. Never held while a job runs.
+        self._lock = threading.RLock()
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._idle = 0
+        self._threads = 0
+        self._numbers = itertools.count(1)
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs stand in line."""
+        return len(self._waiting)
+
+    def submit(self, job: Callable[[], object], *, at_once: bool = False) -> None:
+        """Run `job` on some thread of the pool, soon; it waits in line when all are busy.
+
+        Args:
+            job: The job.
+            at_once: Do not wait in line: jobs that are running wait for this one.
+
+        Raises:
+            RuntimeError: The interpreter is ending and no thread can be started.
+        """
+        with self._lock:
+            if self._threads - self._idle >= self._limit and not at_once:
+                self._waiting.append(job)
+                return
+            if self._idle:
+                self._idle -= 1
+                self._jobs.put(job)
+                return
+            self._threads += 1
+        self._start(job)
+
+    def _start(self, job: Callable[[], object]) -> None:
+        """Start a thread that is counted already."""
+        # In a box that the thread empties: it keeps its arguments for as long as it lives, which is
+        # longer than anyone should keep a job and all that hangs on it.
+        box = [job]
+        thread = threading.Thread(
+            target=self._run, args=(box,), name=f"{self._name}-{next(self._numbers)}", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._lock:
+                self._threads -= 1
+                # Jobs that came meanwhile counted on this thread, and perhaps on no other.
+                stranded = [] if self._threads else list(self._waiting)
+                for _ in stranded:
+                    self._waiting.popleft()
+            for waiting in stranded:
+                self.run(waiting)
+            raise
+
+    def run(self, job: Callable[[], object]) -> None:
+        """Like `submit`, but run `job` here where no thread can be started any more.
+
+        For what must happen even while the interpreter is ending.
+        """
+        try:
+            self.submit(job)
+        except RuntimeError:
+            try:
+                job()
+            except BaseException:
+                _log.exception("a job on %s failed", self._name)
+
+    def close(self) -> None:
+        """Let idle threads end; threads that are busy end after their jobs. Waits for nobody."""
+        with self._lock:
+            self._closed = True
+            for _ in range(self._idle):
+                self._jobs.put(None)
+            self._idle = 0
+
+    def _give_seat(self) -> None:
+        """A running job needs its seat no more: the next in line may have it."""
+        with self._lock:
+            self._threads -= 1
+            if not self._waiting or self._threads - self._idle >= self._limit:
+                return
+            job = self._waiting.popleft()
+        self.run(job)
+
+    def _take_seat(self) -> None:
+        """A running job goes on. It does not wait for a seat: whoever has one might wait for it."""
+        with self._lock:
+            self._threads += 1
+
+    def _run(self, box: list[Callable[[], object]]) -> None:
+        job: Callable[[], object] | None = box.pop()
+        while job is not None:
+            seat = _here.seat = Seat(self)
+            try:
+                job()
+            except BaseException:  # sys.exit() in a callback ends the callback, not the pool
+                _log.exception("a job on %s failed", threading.current_thread().name)
+            job = None  # what the job holds on to must not live until the next one comes
+            if not seat.leave():
+                return
+            job = self._next()
+
+    def _next(self) -> Callable[[], object] | None:
+        with self._lock:
+            if self._threads - self._idle > self._limit:  # seats that were lent are taken again
+                self._threads -= 1
+                return None
+            if self._waiting:
+                return self._waiting.popleft()
+            if self._closed:
+                self._threads -= 1
+                return None
+            self._idle += 1
+        try:
+            job = self._jobs.get(timeout=_LINGER)
+        except Empty:
+            with self._lock:
+                if self._idle:
+                    self._idle -= 1
+                    self._threads -= 1
+                    return None
+            # Between the timeout and the lock somebody counted on this thread: its job is there.
+            job = self._jobs.get()
+        if job is None:
+            with self._lock:
+                # Since `close` put the `None` there, this thread may have been counted as busy.
+                if self._waiting:
+                    return self._waiting.popleft()
+                self._threads -= 1
+        return job
+
+
+class Seat:
+    """The right of a running job to be one of the `limit` that its pool runs."""
+
+    __slots__ = ("_abandoned", "_lent", "_lock", "_workers")
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        # Guards the two: a job that lends its seat may be abandoned by a clock at that moment.
+        self._lock = threading.RLock()
+        self._lent = 0
+        self._abandoned = False
+
+    @property
+    def lends(self) -> bool:
+        """Whether every blocking call on this thread lends it."""
+        return self._workers.lends
+
+    def lend(self) -> None:
+        """Let another job run until `take_back` was called as often."""
+        with self._lock:
+            self._lent += 1
+            give = self._lent == 1 and not self._abandoned
+        if give:
+            self._workers._give_seat()
+
+    def take_back(self) -> None:
+        """Go on as one of the running jobs."""
+        with self._lock:
+            self._lent -= 1
+            take = self._lent == 0 and not self._abandoned
+        if take:
+            self._workers._take_seat()
+
+    def abandon(self) -> None:
+        """Give it away for good: nobody waits for this job any more, and it may never end."""
+        with self._lock:
+            give = not self._abandoned and self._lent == 0
+            self._abandoned = True
+        if give:
+            self._workers._give_seat()
+
+    def leave(self) -> bool:
+        """The job is over; return whether its thread still has a seat for another one."""
+        with self._lock:
+            had, self._abandoned = not self._abandoned, True
+            return had
+
+
+class _Here(threading.local):
+    """What is known of the current thread."""
+
+    seat: Seat | None = None
+
+
+_here = _Here()
+
+
+def in_handler() -> bool:
+    """Whether this thread runs a handler, whose blocking calls lend its seat."""
+    seat = _here.seat
+    return seat is not None and seat.lends
+
+
+def seat_of_this_thread() -> Seat | None:
+    """The seat of the job that runs on this thread, if a pool of ours runs it."""
+    return _here.seat
+
+
+@contextmanager
+def lending() -> Iterator[None]:
+    """Lend the seat of this thread, if it has one, while something is waited for."""
+    seat = _here.seat
+    if seat is None:
+        yield
+        return
+    seat.lend()
+    try:
+        yield
+    finally:
+        seat.take_back()
+
+
+class Lane:
+    """Runs jobs one at a time and in order, on whatever thread of a pool is free.
+
+    Args:
+        workers: The pool.
+        held: Collect jobs until `start` is called.
+    """
+
+    __slots__ = ("_jobs", "_lock", "_running", "_workers")
+
+    def __init__(self, workers: Workers, *, held: bool = False) -> None:
+        self._workers = workers
+        # Guards the queue and the flag: exactly one thread drains the lane.
+        self._lock = threading.RLock()
+        self._jobs: deque[Callable[[], object]] = deque()
+        self._running = held
+
+    def start(self) -> None:
+        """Let a lane that was held run, once. Never blocks."""
+        with self._lock:
+            self._running = bool(self._jobs)
+            if not self._running:
+                return
+        self._workers.run(self._drain)
+
+    def push(self, job: Callable[[], object]) -> None:
+        """Run `job` after everything pushed before it. Never blocks."""
+        with self._lock:
+            self._jobs.append(job)
+            if self._running:
+                return
+            self._running = True
+        self._workers.run(self._drain)
+
+    def _drain(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._running = False
+                    return
+                job = self._jobs.popleft()
+            try:
+                job()
+            except BaseException:
+                _log.exception("a callback failed")

@@ -1,0 +1,74 @@
+"""The stream on which a server of the stateful era sends what belongs to no request."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from syncmcp._http import body_of, finish
+from syncmcp._http_errors import WIRE_ERRORS, explain
+from syncmcp._http_exchange import Cut, Exchange
+from syncmcp.errors import ConnectFailed, ConnectionLost, McpError
+from syncmcp.transports import _http_reply as reply
+from syncmcp.transports._events import EventStream
+from syncmcp.transports._http_endpoint import EVENTS, Endpoint
+from syncmcp.transports._reconnecting import Attempts
+from syncmcp.transports.base import reader_failed
+
+if TYPE_CHECKING:
+    from syncmcp.transports.base import Receiver
+
+__all__ = ["Listener"]
+
+_log = logging.getLogger("syncmcp.http")
+
+
+class Listener:
+    """Keeps the stream open, on a thread of its own."""
+
+    def __init__(self, endpoint: Endpoint, receiver: Receiver, label: str, max_body: int) -> None:
+        self._endpoint = endpoint
+        self._receiver = receiver
+        self._label = label
+        self._max_body = max_body
+
+    def run(self, exchange: Exchange) -> None:
+        """Receive what the server sends outside of requests, until `close`."""
+        events = EventStream(self._max_body)
+        attempts = Attempts()
+        try:
+            with exchange:
+                while self.once(exchange, events, attempts):
+                    pause = attempts.next_pause(events.retry)
+                    if pause is None:
+                        _log.debug("%s: gave up listening", self._label)
+                        return
+                    exchange.sleep(pause)
+        except Cut:
+            return
+        except Exception as error:
+            self._receiver.lost(reader_failed(self._label, error))
+
+    def once(self, exchange: Exchange, events: EventStream, attempts: Attempts) -> bool:
+        """Open the stream and read it to its end. Returns whether to open it again."""
+        events.restart()
+        try:
+            response, _ = self._endpoint.open_events(exchange, events)
+            try:
+                status = response.status_code
+                if status != 200 or reply.content_type(response) != EVENTS:
+                    _log.debug("%s: no stream to listen to (HTTP %d)", self._label, status)
+                    return status == 429 or status >= 500
+                for piece in body_of(exchange, response):
+                    attempts.progress()
+                    for data in events.feed(piece):
+                        self._receiver.receive(data)
+            finally:
+                finish(exchange, response)
+        except WIRE_ERRORS as error:
+            if exchange.cut:
+                raise Cut from None
+            found = error if isinstance(error, McpError) else explain(error, exchange)
+            _log.debug("%s: listening was interrupted: %s", self._label, found)
+            return isinstance(found, (ConnectFailed, ConnectionLost))
+        return True
