@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,6 +22,11 @@ from syncmcp import Client, HandlerContext, RequestFuture
 from syncmcp.types import (
     CallToolResult,
     CompleteResult,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
     GetPromptResult,
     ListPromptsResult,
     ListResourcesResult,
@@ -28,6 +34,7 @@ from syncmcp.types import (
     ListToolsResult,
     PromptReference,
     ReadResourceResult,
+    TextContent,
     Tool,
 )
 
@@ -116,3 +123,68 @@ def mistakes(client: Client) -> None:
     client.request("x/y", result=int)  # wrong
     client.ping("now")  # wrong
     client.tools()  # wrong
+
+
+def answer_form(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
+    """A form handler."""
+    assert_type(context.server, syncmcp.ConnectedServer)
+    assert_type(context.time_left(), float | None)
+    return ElicitResult.accept({"name": request.message, "age": 3, "tags": ["a"]})
+
+
+def go_to(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+    """A URL handler."""
+    return ElicitResult.cancel() if request.url else ElicitResult.decline()
+
+
+def complete(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+    """A sampling handler."""
+    return CreateMessageResult(role="assistant", content=TextContent(text="x"), model="m")
+
+
+def where(context: HandlerContext) -> list[str]:
+    """A roots handler."""
+    return ["/tmp"]
+
+
+class Model:
+    """A sampling handler that is an object, and can let a model use tools."""
+
+    tools = True
+
+    def __call__(
+        self, request: CreateMessageRequestParams, context: HandlerContext
+    ) -> CreateMessageResult:
+        return complete(request, context)
+
+
+async def complete_later(
+    request: CreateMessageRequestParams, context: HandlerContext
+) -> CreateMessageResult:
+    """There is nothing here that could run it."""
+    return complete(request, context)
+
+
+def answering() -> None:
+    """Handlers are plain functions or objects of these shapes."""
+    Client("https://example.com/mcp", sampling=complete, elicitation=answer_form, roots=where)
+    Client("https://example.com/mcp", sampling=Model(), roots=["/tmp", Path("/tmp")])
+    Client("https://example.com/mcp", elicitation=syncmcp.Elicitation(answer_form, go_to))
+    Client("https://example.com/mcp", approval=syncmcp.AllowAll(), trusted=True)
+    Client("https://example.com/mcp", sampling=answer_form)  # wrong
+    Client("https://example.com/mcp", sampling=complete_later)  # wrong
+    Client("https://example.com/mcp", elicitation=complete)  # wrong
+    Client("https://example.com/mcp", approval=syncmcp.AllowAll)  # wrong
+    syncmcp.Elicitation(url=answer_form)  # wrong
+    ElicitResult.accept({"name": None})  # wrong
+
+
+def by_hand(client: Client) -> None:
+    """A call that may come back with questions says so in its type."""
+    started = client.begin_tool("book", can=("form",))
+    assert_type(started, CallToolResult | syncmcp.InputRequired)
+    if isinstance(started, syncmcp.InputRequired):
+        client.resume(started, {"k": ElicitResult.decline()})
+    client.begin_tool("book", can=("telepathy",))  # wrong
+    client.call_tool("book", handlers=syncmcp.Handlers(sampling=complete))
+    client.call_tool("book", handlers=complete)  # wrong

@@ -71,13 +71,18 @@ def cut(one: Request) -> None:
 
 @pytest.mark.parametrize("separate", [True, False])
 def test_a_call_answered_by_events_keeps_its_connection(separate: bool) -> None:
+    receivers: list[Any] = []
+
     def script(one: Request) -> None:
         connection = one.connection
         connection.start_events()
         if separate:
+            frames = receivers[0].frames
+            before = len(frames)
             connection.event(NOTE)
             connection.event(answer(one.id))
-            time.sleep(0.01)  # the end of the stream comes later than the answer
+            # The end of the stream comes later than the answer.
+            receivers[0].wait_for(lambda: len(frames) == before + 2)
             connection.end_events()
         else:
             connection.write(b"2\r\n:\n\r\n")
@@ -86,6 +91,7 @@ def test_a_call_answered_by_events_keeps_its_connection(separate: bool) -> None:
             connection.end_events()
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
+        receivers.append(receiver)
         for _ in range(5):
             transport.send(request())
     assert not receiver.failures
