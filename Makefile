@@ -52,6 +52,10 @@ venv: $(VENV)/.dev ## set up: .venv with syncmcp and the development tools, pinn
 peers: $(VENV)/.dev ## set up: the real servers that the tests talk to
 	@$(STAGE) "peers: real servers from PyPI and npm" $(BIN)/python tests/peers/setup_peers.py
 
+.PHONY: browser
+browser: $(VENV)/.dev ## set up: a Chromium for the tests of the pages, where it may be installed
+	@$(STAGE) "browser" $(BIN)/python tests/ui/setup_browser.py
+
 # ---------------------------------------------------------------- use
 
 .PHONY: demo
@@ -61,7 +65,7 @@ demo: $(VENV)/.base ## run the demo: open a server, list, call, eight futures
 # ---------------------------------------------------------------- check
 
 .PHONY: test
-test: venv peers check ## set up everything, then `make check`
+test: venv peers browser check ## set up everything, then `make check`
 
 .PHONY: check
 check: format-check lint types contracts docs protocol tests ## every check and every test
@@ -114,13 +118,14 @@ floors: ## the tests without peers on Python 3.10 with the lowest versions pypro
 
 .PHONY: floors-here
 floors-here: $(VENV)/.floors
-	@# The official SDK wants newer versions than these, and the type checkers run elsewhere.
+	@# The official SDK wants newer versions than these; the type checkers and the browser run elsewhere.
 	@$(STAGE) "tests on the lowest versions" $(BIN)/pytest -m "not peer and not stress and not bench" \
-		--ignore=tests/testing/test_official_client.py --ignore=tests/test_typing.py $(ARGS)
+		--ignore=tests/testing/test_official_client.py --ignore=tests/test_typing.py \
+		--ignore=tests/ui/test_browser_chromium.py $(ARGS)
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 	@test -x $(BIN)/python || $(STAGE) "virtual environment $(VENV) with Python $(PYTHON_VERSION)" $(PYTHON) -m venv $(VENV)
-	@$(STAGE) "the lowest versions" $(BIN)/python -m pip install --progress-bar off -r tests/constraints/floors.txt -e .
+	@$(STAGE) "the lowest versions" $(BIN)/python -m pip install --progress-bar off -r tests/constraints/floors.txt -e '.[browser,terminal]'
 	@touch $@
 
 .PHONY: api

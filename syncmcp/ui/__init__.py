@@ -1,0 +1,1 @@
+"""Ready-made user interfaces in which a person answers what servers ask."""

@@ -1,0 +1,294 @@
+"""The pages: what the browser gets for each address."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from flask import (
+    Blueprint,
+    Flask,
+    Response,
+    abort,
+    make_response,
+    redirect,
+    render_template,
+    request,
+    url_for,
+)
+from jinja2 import StrictUndefined
+from markupsafe import Markup, escape
+
+from syncmcp.errors import UsageError
+from syncmcp.ui.browser.form_card import FillCard, ReviewFormCard
+from syncmcp.ui.browser.questions import Card, Desk, Past, Writing
+from syncmcp.ui.text import shorten, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from flask.typing import ResponseReturnValue
+
+    from syncmcp.roots import Roots
+    from syncmcp.ui.browser.gate import Gate
+
+# The longest form that a browser may send, in bytes.
+_LONGEST_FORM = 64 * 2**20
+
+
+def shown(value: Any) -> Any:
+    """What Jinja does to every value before it escapes it."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return visible(value, lines=True)
+    return value
+
+
+class _App(Flask):
+    jinja_options = {"finalize": shown, "undefined": StrictUndefined}  # noqa: RUF012 - as in Flask
+
+
+class Pages:
+    """Answers the browser. Every method but the first runs on a thread of the web server.
+
+    Args:
+        desk: The questions.
+        gate: Who may come in.
+        roots: The directories to manage here, if any.
+        seen: Called whenever a page is looked at.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        gate: Gate,
+        roots: Callable[[], Roots | None],
+        seen: Callable[[], object],
+    ) -> None:
+        self._desk = desk
+        self._gate = gate
+        self._roots = roots
+        self._seen = seen
+        self._csrf = secrets.token_urlsafe(24)
+        self.app = self._make_app()
+
+    def _make_app(self) -> Flask:
+        app = _App(__name__, static_folder=None)
+        app.debug = False  # whatever the environment says
+        app.config["MAX_CONTENT_LENGTH"] = app.config["MAX_FORM_MEMORY_SIZE"] = _LONGEST_FORM
+        app.add_template_filter(visible, "line")
+        app.add_template_filter(_short, "short")
+        app.before_request(self._guard)
+        app.after_request(self._gate.seal)
+        app.add_url_rule("/open/<token>", "open", self._open)
+        rooms = Blueprint(
+            "pages", __name__, url_prefix=f"/{self._gate.room}", static_folder="static"
+        )
+        rooms.add_url_rule("/", "index", self._index)
+        rooms.add_url_rule("/state", "state", self._state)
+        rooms.add_url_rule("/questions/<key>", "question", self._question, methods=["GET", "POST"])
+        rooms.add_url_rule("/writing/<key>", "writing", self._writing, methods=["GET", "POST"])
+        rooms.add_url_rule("/directories", "roots", self._directories, methods=["GET", "POST"])
+        app.register_blueprint(rooms)
+        return app
+
+    def _guard(self) -> ResponseReturnValue | None:
+        reason = self._gate.refusal(request)
+        if reason is None and request.endpoint != "open" and not self._gate.knows(request):
+            reason = "Only the browser that opened the link of the program gets in."
+        if reason is not None:
+            return render_template("refused.html", reason=reason), 403
+        return None
+
+    def _open(self, token: str) -> ResponseReturnValue:
+        # A browser that fetches ahead of the person must not use the link up.
+        if "prefetch" in request.headers.get("Sec-Purpose", "") or not self._gate.redeem(token):
+            words = "This link has been used, or is none. The program can show you a new one."
+            return render_template("refused.html", reason=words), 403
+        self._seen()
+        waiting = self._desk.waiting()
+        target = self._url(waiting[0]) if len(waiting) == 1 else url_for("pages.index")
+        response = make_response(redirect(target, 303))
+        self._gate.let_in(response)
+        return response
+
+    def _index(self) -> ResponseReturnValue:
+        return self._page("index.html", heading="Questions to you")
+
+    def _question(self, key: str) -> ResponseReturnValue:
+        card = self._desk.card(key)
+        if card is None or card.state != "waiting":
+            past = self._desk.past(key) if card is None else card.past()
+            return abort(404) if past is None else self._over(key, past)
+        if request.method == "GET":
+            return self._show(key, card, {})
+        self._check(card.csrf)
+        problems = card.act(request.form.get("action", ""), request.form)
+        if problems:
+            return self._show(key, card, problems), 422
+        return redirect(url_for("pages.question", key=key), 303)
+
+    def _show(self, key: str, card: Card[Any], problems: Mapping[str, str]) -> str:
+        answers = request.form if request.method == "POST" else None
+        inputs = card.inputs(answers) if isinstance(card, (FillCard, ReviewFormCard)) else []
+        call = None if card.context is None else card.context.call
+        cause = ""
+        if call is not None:
+            about = (call.params or {}).get("name") or (call.params or {}).get("uri") or ""
+            cause = f"{call.method} {about}".strip()
+        return self._page(
+            card.template,
+            page=key,
+            state="waiting",
+            heading=f"{card.title}: {card.server.name}",
+            card=card,
+            inputs=inputs,
+            problems=problems,
+            cause=cause,
+            left=duration(card.time_left()),
+        )
+
+    def _over(self, key: str, past: Past) -> ResponseReturnValue:
+        visit = past.visit
+        if request.method == "POST" and visit is not None:
+            self._check(past.csrf)
+            if request.form.get("action") == "done":
+                visit.completed()
+            else:
+                visit.cancel.cancel("the person gave up")
+        if request.method == "POST":
+            return redirect(url_for("pages.question", key=key), 303)
+        # Checked when the card was made; made visible, it would be another URL.
+        href = Markup(escape(past.url))  # noqa: S704 - escaped right here
+        state = past_state(past)
+        return self._page(
+            "over.html", page=key, state=state, heading=past.title, past=past, href=href
+        )
+
+    def _writing(self, key: str) -> ResponseReturnValue:
+        writing = self._desk.writing(key)
+        if writing is None:
+            abort(404)
+        if request.method == "POST":
+            self._check(writing.csrf)
+            writing.stop()
+            return redirect(url_for("pages.writing", key=key), 303)
+        return self._page(
+            "writing.html",
+            page=key,
+            state="over" if writing.over else "writing",
+            heading=writing.title,
+            writing=writing,
+        )
+
+    def _directories(self) -> ResponseReturnValue:
+        roots = self._roots()
+        if roots is None:
+            abort(404)
+        problems: dict[str, str] = {}
+        if request.method == "POST":
+            self._check(self._csrf)
+            try:
+                if request.form.get("action") == "remove":
+                    roots.remove(request.form.get("uri", ""))
+                else:
+                    roots.add(request.form.get("path", ""), request.form.get("name") or None)
+            except UsageError as error:
+                problems["path"] = str(error)
+            else:
+                return redirect(url_for("pages.roots"), 303)
+        page = self._page(
+            "roots.html",
+            heading="Directories",
+            roots=roots.list(),
+            csrf=self._csrf,
+            problems=problems,
+        )
+        return page, (422 if problems else 200)
+
+    def _state(self) -> ResponseReturnValue:
+        """What a page needs to stay up to date, as JSON."""
+        self._seen()
+        key = request.args.get("page", "")
+        news: dict[str, Any] = {"state": "", "left": "", "text": "", "next": None}
+        if (card := self._desk.card(key)) is not None and card.state == "waiting":
+            news |= {"state": "waiting", "left": duration(card.time_left())}
+        elif (writing := self._desk.writing(key)) is not None:
+            news |= {
+                "state": "over" if writing.over else "writing",
+                "text": visible(writing.end, lines=True),
+                "next": self._next(key, writing),
+            }
+        elif (past := card.past() if card is not None else self._desk.past(key)) is not None:
+            news |= {"state": past_state(past), "next": self._next(key, past)}
+        return news | {"waiting": self._waiting(key)}
+
+    def _next(self, key: str, of: Past | Writing) -> str | None:
+        then = self._desk.next_of(of.token)
+        return None if then is None or then.id == key else self._url(then)
+
+    def _waiting(self, key: str) -> list[dict[str, str]]:
+        """The list of what waits elsewhere, as every page has it."""
+        return [
+            {
+                "url": self._url(one),
+                "title": one.title,
+                "server": visible(one.server_name),
+            }
+            for one in self._desk.all()
+            if one.id != key
+        ]
+
+    @staticmethod
+    def _url(of: Card[Any] | Writing) -> str:
+        page = "pages.writing" if isinstance(of, Writing) else "pages.question"
+        return url_for(page, key=of.id)
+
+    def _page(self, template: str, *, heading: str, **values: Any) -> str:
+        self._seen()
+        sent = request.form if request.method == "POST" else {}
+
+        def value(name: str, otherwise: object) -> Markup:
+            """What a field holds: the person's own words as they are, or what it held before."""
+            return escape(sent[name] if name in sent else shown(otherwise))
+
+        key = values.setdefault("page", "")
+        values.setdefault("state", "")
+        return render_template(
+            template,
+            heading=heading,
+            waiting=self._waiting(key),
+            queue_title="Also waiting for you" if key else "Waiting for you",
+            has_roots=self._roots() is not None,
+            value=value,
+            **values,
+        )
+
+    @staticmethod
+    def _check(csrf: str) -> None:
+        """Refuse what was not sent with the form of this very page."""
+        if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf.encode()):
+            response = Response(render_template("refused.html", reason="This form is not ours."))
+            response.status_code = 403
+            abort(response)
+
+
+def past_state(past: Past) -> str:
+    """The state of a question that is over, as pages tell changes by it."""
+    if past.visit is None:
+        return past.state
+    if past.visit.wait_completed(0):
+        return "visited"
+    return "given-up" if past.visit.cancel.cancelled else "visiting"
+
+
+def duration(seconds: float | None) -> str:
+    """A length of time for a person; empty if there is no end."""
+    if seconds is None:
+        return ""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def _short(text: str, limit: int = 200) -> str:
+    return shorten(text, limit)

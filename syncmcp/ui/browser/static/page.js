@@ -1,0 +1,70 @@
+// Keeps a page up to date: what waits, the time left, what the model has written so far.
+"use strict";
+
+const INTERVAL_MS = 500;
+// A click that was meant for the page before must not answer the one that took its place.
+const FOLLOWED = "#followed";
+const PAUSE_MS = 800;
+const page = document.body.dataset;
+const element = (id) => document.getElementById(id);
+
+function show(news) {
+  if (news.next) {
+    location.replace(`${news.next}${FOLLOWED}`);
+    return;
+  }
+  if (news.state !== page.state) {
+    location.reload();
+    return;
+  }
+  if (element("left")) element("left").textContent = news.left;
+  // Written anew only when it changed: a person may be selecting it.
+  if (element("live") && element("live").textContent !== news.text) element("live").textContent = news.text;
+  list(news.waiting);
+}
+
+function list(waiting) {
+  const drawn = JSON.stringify(waiting);
+  if (drawn === page.drawn) return;
+  page.drawn = drawn;
+  element("waiting").replaceChildren(...waiting.map((one) => {
+    const link = document.createElement("a");
+    link.href = one.url;
+    link.textContent = one.title;
+    const server = document.createElement("span");
+    server.className = "server";
+    server.textContent = one.server;
+    const item = document.createElement("li");
+    item.append(link, " ", server);
+    return item;
+  }));
+  element("queue").hidden = waiting.length === 0;
+  if (element("none")) element("none").hidden = waiting.length > 0;
+  document.title = document.title.replace(/^\(\d+\) /, "");
+  if (waiting.length) document.title = `(${waiting.length}) ${document.title}`;
+}
+
+async function look() {
+  try {
+    const response = await fetch(page.poll, { headers: { Accept: "application/json" } });
+    element("gone").hidden = response.ok;
+    if (response.ok) show(await response.json());
+  } catch {
+    element("gone").hidden = false;
+  }
+  setTimeout(look, INTERVAL_MS);
+}
+
+function pause() {
+  const buttons = [...document.querySelectorAll("main button")];
+  for (const button of buttons) button.disabled = true;
+  setTimeout(() => {
+    for (const button of buttons) button.disabled = false;
+  }, PAUSE_MS);
+}
+
+if (location.hash === FOLLOWED) {
+  history.replaceState(null, "", location.pathname);
+  pause();
+}
+look();

@@ -1,0 +1,163 @@
+"""Questions to put before a person, and somebody who waits for the answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+from syncmcp._protocol.dialect import dialect_for
+from syncmcp._protocol.negotiate import Negotiated
+from syncmcp.approval import Kind, Question, ToolCall
+from syncmcp.cancellation import CancelToken
+from syncmcp.connected import ConnectedServer
+from syncmcp.handlers import CausingCall, HandlerContext
+from syncmcp.types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ListRootsRequestParams,
+    ToolAnnotations,
+)
+from tests.stage import PATIENCE
+
+T = TypeVar("T")
+
+# A picture of one red dot.
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+
+EVERY_KIND: dict[str, Any] = {
+    "name": {"type": "string", "title": "Your name", "minLength": 2, "maxLength": 40},
+    "mail": {"type": "string", "format": "email", "description": "For the receipt"},
+    "site": {"type": "string", "format": "uri"},
+    "day": {"type": "string", "format": "date"},
+    "moment": {"type": "string", "format": "date-time"},
+    "about": {"type": "string", "maxLength": 500},
+    "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    "share": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
+    "news": {"type": "boolean", "default": True, "title": "Send me news"},
+    "adult": {"type": "boolean"},
+    "size": {"type": "string", "enum": ["s", "m", "l"], "default": "m"},
+    "country": {
+        "type": "string",
+        "oneOf": [{"const": str(n), "title": f"Country {n}"} for n in range(9)],
+    },
+    "topics": {
+        "type": "array",
+        "items": {
+            "anyOf": [{"const": "a", "title": "Algebra"}, {"const": "g", "title": "Geometry"}]
+        },
+        "minItems": 1,
+    },
+    "password": {"type": "string"},
+}
+
+
+def server(name: str = "library", *, trusted: bool = False, calls_itself: str = "Books") -> Any:
+    """A connected server, as far as a user interface can tell."""
+    info = {"name": calls_itself, "version": "1"}
+    agreed = Negotiated(dialect_for("2025-11-25", None), {"serverInfo": info})
+    return ConnectedServer(agreed, name=name, trusted=trusted)
+
+
+def context(
+    of: ConnectedServer | None = None,
+    *,
+    method: str = "elicitation/create",
+    cancel: CancelToken | None = None,
+    timeout: float | None = 300.0,
+    call: CausingCall | None = None,
+) -> HandlerContext:
+    """What a handler gets with a question. No interface calls the client back."""
+    nobody = cast("Any", None)
+    return HandlerContext(nobody, of or server(), method, cancel=cancel, timeout=timeout, call=call)
+
+
+def form(
+    fields: dict[str, Any] | None = None,
+    required: tuple[str, ...] = (),
+    message: str = "Please fill this in.",
+) -> ElicitRequestFormParams:
+    """A form."""
+    schema = {"type": "object", "properties": fields or {}, "required": list(required)}
+    return ElicitRequestFormParams.from_wire({"message": message, "requestedSchema": schema})
+
+
+def link(url: str = "https://pay.example.com/42?next=a", message: str = "Pay, please.") -> Any:
+    """A request to open a link."""
+    wire = {"mode": "url", "message": message, "url": url, "elicitationId": "e-1"}
+    return ElicitRequestURLParams.from_wire(wire)
+
+
+def sampling(*texts: str, content: Any = None, **wire: Any) -> CreateMessageRequestParams:
+    """A request to a model: one message a text, or one with this content."""
+    contents = [{"type": "text", "text": text} for text in texts or ("Say something.",)]
+    messages = [{"role": "user", "content": one} for one in ([content] if content else contents)]
+    return CreateMessageRequestParams.from_wire({"messages": messages, "maxTokens": 500, **wire})
+
+
+def written(text: str = "Something.", **wire: Any) -> CreateMessageResult:
+    """What a model answered."""
+    content = {"type": "text", "text": text}
+    return CreateMessageResult.from_wire(
+        {"role": "assistant", "content": content, "model": "parrot-1", **wire}
+    )
+
+
+def question(
+    kind: Kind,
+    request: Any = None,
+    *,
+    answer: Any = None,
+    of: ConnectedServer | None = None,
+    within: HandlerContext | None = None,
+) -> Question:
+    """A question to review."""
+    made: dict[Kind, Callable[[], Any]] = {
+        "sampling": sampling,
+        "form": form,
+        "url": link,
+        "roots": ListRootsRequestParams,
+        "tool": lambda: ToolCall("delete_book", {"id": 7}, ToolAnnotations(destructive_hint=True)),
+    }
+    within = within or context(of)
+    return Question(kind, within.server, request or made[kind](), within, answer)
+
+
+class Asked(Generic[T]):
+    """A question that somebody waits for, on a thread of its own."""
+
+    def __init__(self, ask: Callable[..., T], *about: Any) -> None:
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(ask, *about), daemon=True)
+        self._thread.start()
+
+    def _run(self, ask: Callable[..., T], *about: Any) -> None:
+        try:
+            self._result = ask(*about)
+        except BaseException as error:
+            self._error = error
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody has answered yet."""
+        return self._thread.is_alive()
+
+    def answer(self) -> T:
+        """Wait for the answer."""
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), "nobody answered"
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._result)
+
+
+def until(look: Callable[[], T]) -> T:
+    """Look again and again until there is something to see."""
+    end = time.monotonic() + PATIENCE
+    while not (found := look()):
+        assert time.monotonic() < end, "it did not come"
+    return found

@@ -1,0 +1,30 @@
+"""A person, a terminal between the person and a program, and the threads that ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from syncmcp.ui.terminal import Terminal
+from tests.ui.person import CTRL_C, Person
+
+
+@pytest.fixture
+def person() -> Iterator[Person]:
+    with Person() as someone:
+        yield someone
+
+
+@pytest.fixture
+def terminal(person: Person) -> Terminal:
+    return Terminal(person.stdin, person.stdout)
+
+
+@pytest.fixture
+def pool(person: Person) -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
+        # After a failure questions may still be open, and their threads are waited for.
+        person.types(CTRL_C * 9)

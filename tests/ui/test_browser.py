@@ -1,0 +1,1074 @@
+"""The pages over HTTP: who gets in, what they show, what becomes of the answers."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import queue
+import re
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp.approval import Decision, Question, ToolCall, Verdict
+from syncmcp.cancellation import CancelToken
+from syncmcp.errors import ClosedError, Denied, UsageError
+from syncmcp.forms import UnsupportedForm
+from syncmcp.handlers import CausingCall, HandlerContext
+from syncmcp.links import UnsafeLink
+from syncmcp.roots import Roots
+from syncmcp.testing import Server, ToolContext
+from syncmcp.types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitResult,
+    SamplingMessage,
+    TextContent,
+    ToolAnnotations,
+)
+from syncmcp.ui.browser import AskInBrowser, Browser
+from tests.stage import PATIENCE, STATEFUL, STATELESS, Clock
+from tests.ui.asking import (
+    DOT,
+    EVERY_KIND,
+    Asked,
+    context,
+    form,
+    link,
+    question,
+    sampling,
+    server,
+    until,
+    written,
+)
+from tests.ui.visitor import Page, Visitor
+
+HOSTILE = (
+    '"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)>\x1b[2J\u202eevil\x00'
+)
+HARMLESS = "alert(2)>\u241b[2J<U+202E>evil\u2400"
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with Browser(open_page=None) as browser:
+        yield browser
+
+
+@pytest.fixture
+def visitor(browser: Browser) -> Iterator[Visitor]:
+    with Visitor(browser) as visitor:
+        yield visitor
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch, "syncmcp._threads")
+
+
+def url_of_question(visitor: Visitor) -> str:
+    (page,) = visitor.waiting()
+    return page.url
+
+
+class TestTheDoor:
+    def test_the_link_opens_the_pages_once_and_for_one_browser(self, browser: Browser) -> None:
+        link = browser.address
+        assert browser.address == link
+        with Visitor(browser, enters=False) as first, Visitor(browser, enters=False) as second:
+            assert first.get(link).status == 200
+            refused = second.get(link)
+            assert refused.status == 403
+            assert "has been used" in refused.text
+            assert not second.session.cookies
+            (path,) = first.session.cookies.list_paths()
+            assert path.strip("/") in first.get(browser.address).url
+            assert second.get(f"{first.origin}{path}").status == 403
+        assert browser.address != link
+
+    def test_the_cookie_stays_with_these_pages(self, browser: Browser) -> None:
+        with Visitor(browser, enters=False) as visitor:
+            answer = visitor.session.get(browser.address, allow_redirects=False, timeout=10)
+        cookie = answer.headers["Set-Cookie"]
+        parts = {part.strip().split("=")[0]: part for part in cookie.split(";")}
+        assert "HttpOnly" in parts
+        assert parts["SameSite"].strip() == "SameSite=Strict"
+        assert answer.headers["Location"].startswith(parts["Path"].strip().removeprefix("Path="))
+        assert not {"Expires", "Max-Age", "Domain"} & set(parts)
+
+    def test_a_browser_that_fetches_ahead_does_not_use_the_link_up(self, browser: Browser) -> None:
+        with Visitor(browser, enters=False) as visitor:
+            link = browser.address
+            assert visitor.get(link, **{"Sec-Purpose": "prefetch;prerender"}).status == 403
+            assert visitor.get(link).status == 200
+
+    def test_a_guessed_link_opens_nothing(self, browser: Browser) -> None:
+        with Visitor(browser, enters=False) as visitor:
+            for guess in ("x", "ü", "%00", "a" * 5000):
+                assert visitor.get(f"{visitor.origin}/open/{guess}").status in (403, 404)
+            assert not visitor.session.cookies
+
+    def test_without_the_cookie_nothing_is_shown(self, browser: Browser, visitor: Visitor) -> None:
+        asked = Asked(browser.form, form(message="between us"), context())
+        page = url_of_question(visitor)
+        visitor.session.cookies.clear()
+        for url in (page, visitor.home, f"{visitor.home}state", f"{visitor.home}static/page.js",
+                    f"{visitor.home}directories", f"{visitor.home}writing/x"):  # fmt: skip
+            refused = visitor.get(url)
+            assert refused.status == 403
+            assert "between us" not in refused.source
+        assert visitor.post(page, {"action": "send"}).status == 403
+        assert asked.open
+        browser.close()
+        asked.answer()
+
+    @pytest.mark.parametrize(
+        "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost", "[::1]:{port}",
+                 "127.0.0.1:{port}.evil.example", "0.0.0.0:{port}", ""],
+    )  # fmt: skip
+    def test_a_foreign_name_that_leads_here_gets_nothing(
+        self, browser: Browser, visitor: Visitor, host: str
+    ) -> None:
+        port = visitor.origin.rpartition(":")[2]
+        refused = visitor.get(visitor.home, Host=host.format(port=port))
+        assert refused.status in (400, 403)
+        link = browser.address
+        assert visitor.get(link, Host=host.format(port=port)).status in (400, 403)
+        assert browser.address == link
+        ((name, value),) = visitor.session.cookies.items()
+        headers = {"Host": f"localhost:{port}", "Cookie": f"{name}={value}"}
+        assert visitor.get(visitor.home, **headers).status == 200
+
+    def test_a_host_in_the_request_line_counts_as_well(self, visitor: Visitor) -> None:
+        host, port = visitor.origin.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        connection.request(
+            "GET", f"http://evil.example:{port}/", headers={"Host": f"{host}:{port}"}
+        )
+        assert connection.getresponse().status == 403
+        connection.close()
+
+    @pytest.mark.parametrize("site", ["cross-site", "same-site"])
+    def test_other_sites_and_other_ports_get_nothing(self, visitor: Visitor, site: str) -> None:
+        assert visitor.get(visitor.home, **{"Sec-Fetch-Site": site}).status == 403
+        assert visitor.get(visitor.home, **{"Sec-Fetch-Site": "same-origin"}).status == 200
+        assert visitor.get(visitor.home, **{"Sec-Fetch-Site": "none"}).status == 200
+
+    @pytest.mark.parametrize(
+        ("origin", "site"),
+        [("http://evil.example", "cross-site"), ("http://evil.example", ""), ("null", ""),
+         ("null", "cross-site"), ("", ""), ("https://127.0.0.1:1", "same-site"),
+         ("http://127.0.0.1:1", ""), ("http://evil.example", "same-origin")],
+    )  # fmt: skip
+    def test_an_answer_from_elsewhere_is_refused(
+        self, browser: Browser, visitor: Visitor, origin: str, site: str
+    ) -> None:
+        asked = Asked(browser.form, form(), context())
+        (page,) = visitor.waiting()
+        fields = {"csrf": page.csrf, "action": "decline"}
+        headers = {"Origin": origin, "Sec-Fetch-Site": site}
+        assert visitor.post(page.url, fields, **headers).status == 403
+        assert asked.open
+        # What browsers send with a form of ours: `null` under a policy of no referrers.
+        ours = {"Origin": "null", "Sec-Fetch-Site": "same-origin"}
+        assert visitor.post(page.url, fields, **ours).status == 200
+        assert asked.answer().action == "decline"
+
+    def test_each_question_has_a_secret_of_its_own(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        asked = [Asked(browser.form, form(), context()) for _ in range(2)]
+        one, other = visitor.waiting(2)
+        assert one.csrf != other.csrf
+        for csrf in (other.csrf, "", "ü", one.csrf[:-1]):
+            refused = visitor.post(one.url, {"csrf": csrf, "action": "send"})
+            assert refused.status == 403
+        assert visitor.post(one.url, {"action": "send"}).status == 403
+        assert all(one.open for one in asked)
+        visitor.send(one, "decline")
+        visitor.send(other, "decline")
+        assert [one.answer().action for one in asked] == ["decline", "decline"]
+
+    def test_every_response_says_what_a_page_may_do(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        asked = Asked(browser.form, form(), context())
+        pages = [
+            *visitor.waiting(),
+            *map(visitor.get, ("", "state", "static/page.js", "static/page.css", "no-such-page")),
+            visitor.get("", Host="evil.example"),
+            visitor.post("", {}),
+        ]
+        assert {page.status for page in pages} == {200, 403, 404, 405}
+        for page in pages:
+            assert page.headers["Content-Security-Policy"] == (
+                "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                "img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+            )
+            assert page.headers["X-Content-Type-Options"] == "nosniff"
+            assert page.headers["Referrer-Policy"] == "no-referrer"
+            assert page.headers["Cache-Control"] == "no-store"
+            assert page.headers["X-Frame-Options"] == "DENY"
+            assert page.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+            assert "Access-Control-Allow-Origin" not in page.headers
+            assert "Werkzeug" not in page.headers["Server"]
+        browser.close()
+        asked.answer()
+
+    def test_garbage_disturbs_nobody(self, browser: Browser, visitor: Visitor) -> None:
+        host, port = visitor.origin.removeprefix("http://").split(":")
+        for garbage in (b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"a" * 70_000):
+            with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+                connection.sendall(garbage)
+                connection.shutdown(socket.SHUT_WR)
+                answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+                assert b" 200 " not in answer
+        for page in ("questions/x", "writing/x", "static/../app.py", "static/%2e%2e/app.py"):
+            assert visitor.get(page).status == 404
+        assert visitor.get("").status == 200
+
+    def test_nothing_secret_is_logged(
+        self, browser: Browser, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        with caplog.at_level(logging.DEBUG):
+            token = browser.address.rpartition("/")[2]
+            with Visitor(browser) as visitor:
+                visitor.get(f"{visitor.origin}/open/{token}")
+        ours = [record.getMessage() for record in caplog.records if "syncmcp" in record.name]
+        assert token not in "".join(ours) + "".join(capfd.readouterr())
+
+
+class TestForms:
+    @pytest.mark.requirement("M-18", "ELI-05", "ELI-06", "ELI-14")
+    def test_each_kind_of_field_gets_its_input(self, browser: Browser, visitor: Visitor) -> None:
+        required = ("name", "age", "adult", "country")
+        request = form(EVERY_KIND, required)
+        call = CausingCall("tools/call", {"name": "borrow"})
+        asked = Asked(browser.form, request, context(server("my books"), call=call))
+        (page,) = visitor.waiting()
+        names = {name: f"field-{number}" for number, name in enumerate(EVERY_KIND)}
+
+        def input_of(name: str) -> dict[str, str]:
+            return page.one("input", name=names[name])
+
+        types = {"name": "text", "mail": "email", "site": "url", "day": "date",
+                 "moment": "datetime-local", "age": "number", "share": "number",
+                 "password": "password", "news": "checkbox"}  # fmt: skip
+        assert {name: input_of(name)["type"] for name in types} == types
+        assert page.one("textarea", name=names["about"])
+        assert input_of("age").items() >= {("step", "1"), ("min", "0"), ("max", "150")}
+        assert input_of("share").items() >= {("step", "any"), ("value", "0.5")}
+        assert "required" in input_of("age")
+        assert "required" not in input_of("mail")
+        assert "checked" in input_of("news")
+        assert "checked" in page.all("input", name=names["size"])[1]
+        assert len(page.all("input", name=names["size"], type="radio")) == 3
+        assert "required" in page.one("select", name=names["country"])
+        assert len(page.all("input", name=names["topics"], type="checkbox")) == 2
+        assert "checked" not in page.one("input", name=names["adult"])
+        described = input_of("mail")["aria-describedby"]
+        assert page.one("p", id=described)
+        for words in ("my books", "Books", "tools/call borrow", "Your name", "For the receipt",
+                      "Please fill this in.", "From 0 to 150.", "looks like a secret",
+                      "Send me news", "Algebra", "Country 8", "Time to answer"):  # fmt: skip
+            assert words in page.text
+        assert [one["value"] for one in page.all("button")] == ["send", "decline", "cancel"]
+        for found in page.all("label"):
+            assert "for" not in found or page.all("input", id=found["for"]) or page.all(
+                "select", id=found["for"]
+            ) or page.all("textarea", id=found["for"])  # fmt: skip
+        browser.close()
+        assert asked.answer().action == "cancel"
+
+    def test_answers_arrive_with_their_types_and_without_what_is_empty(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        asked = Asked(browser.form, form(EVERY_KIND, ("name",)), context())
+        (page,) = visitor.waiting()
+        sent = ["Ada", "", "", "2026-02-28", "", "two\r\nlines", "36", "0.25", None, "no", "2",
+                "8", ["0", "1"], ""]  # fmt: skip
+        fields = {f"field-{n}": value for n, value in enumerate(sent) if value is not None}
+        after = visitor.send(page, "send", **fields)
+        assert "Your answers were sent." in after.text
+        result = asked.answer()
+        assert result.action == "accept"
+        assert result.content == {
+            "name": "Ada", "day": "2026-02-28", "about": "two\nlines", "age": 36, "share": 0.25,
+            "news": False, "adult": False, "size": "l", "country": "8", "topics": ["a", "g"],
+        }  # fmt: skip
+
+    @pytest.mark.requirement("ELI-07", "ELI-14")
+    def test_what_does_not_fit_comes_back_with_words_beside_each_field(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        fields = {name: EVERY_KIND[name] for name in ("name", "mail", "age", "size", "topics")}
+        asked = Asked(browser.form, form(fields, ("name", "topics")), context())
+        (page,) = visitor.waiting()
+        wrong = {"field-0": "A", "field-1": "nowhere", "field-2": "200", "field-3": "7"}
+        again = visitor.send(page, "send", **wrong)
+        assert again.status == 422
+        assert asked.open
+        for number in range(5):
+            assert again.one("p", id=f"field-{number}-problem")
+            assert again.one("a", href=f"#field-{number}")
+        assert again.one("input", name="field-0")["value"] == "A"
+        assert again.one("input", name="field-1")["aria-invalid"] == "true"
+        assert again.one("input", name="field-2")["value"] == "200"
+        right = {"field-0": "Ada", "field-1": "a@example.com", "field-2": "20", "field-3": "",
+                 "field-4": "1"}  # fmt: skip
+        visitor.send(again, "send", **right)
+        assert asked.answer().content == {
+            "name": "Ada", "mail": "a@example.com", "age": 20, "topics": ["g"],
+        }  # fmt: skip
+
+    @pytest.mark.requirement("ELI-06")
+    @pytest.mark.parametrize("action", ["decline", "cancel"])
+    def test_saying_no_sends_nothing(self, browser: Browser, visitor: Visitor, action: str) -> None:
+        asked = Asked(browser.form, form({"a": {"type": "string"}}, ("a",)), context())
+        (page,) = visitor.waiting()
+        after = visitor.send(page, action, **{"field-0": "half an answer"})
+        assert f"You {action}" in after.text
+        assert asked.answer() == ElicitResult(action=action)  # type: ignore[arg-type]
+
+    def test_a_default_that_is_left_alone_is_sent_as_it_came(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        moment = "2026-03-01T10:20:30.5Z"
+        fields = {"at": {"type": "string", "format": "date-time", "default": moment},
+                  "text": {"type": "string", "default": "one\ntwo"}}  # fmt: skip
+        asked = Asked(browser.form, form(fields), context())
+        (page,) = visitor.waiting()
+        shown = page.one("input", name="field-0")["value"]
+        assert "Z" not in shown
+        visitor.send(page, "send", **{"field-0": shown, "field-1": "one\r\ntwo"})
+        assert asked.answer().content == {"at": moment, "text": "one\ntwo"}
+
+    def test_hidden_characters_of_a_default_are_seen_and_those_of_a_person_kept(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        hidden = "a\u200bb"
+        own = "\U0001f469\u200d\U0001f680 <&>"
+        fields = {
+            "a": {"type": "string", "default": hidden},
+            "b": {"type": "string"},
+            "c": {"type": "string", "minLength": 2},
+        }
+        asked = Asked(browser.form, form(fields), context())
+        (page,) = visitor.waiting()
+        shown = page.one("input", name="field-0")["value"]
+        assert shown == "a<U+200B>b"
+        again = visitor.send(page, "send", **{"field-0": shown, "field-1": own, "field-2": "x"})
+        assert again.one("input", name="field-0")["value"] == shown
+        assert again.one("input", name="field-1")["value"] == own
+        visitor.send(again, "send", **{"field-0": shown, "field-1": own})
+        assert asked.answer().content == {"a": hidden, "b": own}
+
+    def test_a_local_time_is_sent_with_its_offset(self, browser: Browser, visitor: Visitor) -> None:
+        asked = Asked(browser.form, form({"at": EVERY_KIND["moment"]}), context())
+        (page,) = visitor.waiting()
+        visitor.send(page, "send", **{"field-0": "2026-03-01T10:20"})
+        content = asked.answer().content
+        assert content is not None
+        at = content["at"]
+        assert isinstance(at, str)
+        assert at.startswith("2026-03-01T10:20:00")
+        assert at.endswith("Z") or at[-6] in "+-"
+
+    def test_no_answer_and_no_are_two_things(self, browser: Browser, visitor: Visitor) -> None:
+        for sent, content in (("", {}), ("no", {"adult": False}), ("yes", {"adult": True})):
+            asked = Asked(browser.form, form({"adult": {"type": "boolean"}}), context())
+            (page,) = visitor.waiting()
+            visitor.send(page, "send", **{"field-0": sent})
+            assert asked.answer().content == content
+
+    def test_a_form_outside_the_subset_is_not_shown(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        with pytest.raises(UnsupportedForm):
+            browser.form(form({"a": {"type": "object"}}), context())
+        assert visitor.state()["waiting"] == []
+
+    def test_answers_of_a_program_are_looked_over_and_edited(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        asking = form({"name": {"type": "string"}, "age": {"type": "integer"}})
+        given = ElicitResult(action="accept", content={"name": "Bob", "age": 7})
+        asked = Asked(browser.review, question("form", asking, answer=given))
+        (page,) = visitor.waiting()
+        assert page.one("input", name="field-0")["value"] == "Bob"
+        visitor.send(page, "send", **{"field-0": "Eve", "field-1": "7"})
+        verdict = asked.answer()
+        assert verdict.allowed
+        assert isinstance(verdict.answer, ElicitResult)
+        assert verdict.answer.content == {"name": "Eve", "age": 7}
+        asked = Asked(browser.review, question("form", asking, answer=given))
+        (page,) = visitor.waiting()
+        assert visitor.send(page, "send", **{"field-0": "", "field-1": "x"}).status == 422
+        visitor.send(page, "decline", **{"field-0": "Eve", "field-1": "7"})
+        assert not asked.answer().allowed
+
+
+class TestSampling:
+    @pytest.mark.requirement("M-17", "SAMP-08", "SAMP-09")
+    def test_the_card_shows_all_that_is_asked_for(self, browser: Browser, visitor: Visitor) -> None:
+        request = sampling(
+            "# Title\nSome **bold** words",
+            systemPrompt="Be brief.",
+            temperature=0.7,
+            stopSequences=["END"],
+            includeContext="allServers",
+            metadata={"project": "p-1"},
+            modelPreferences={"hints": [{"name": "claude"}, {"name": "gpt"}], "costPriority": 0.3},
+            tools=[{"name": "look_up", "description": "Looks up", "inputSchema": {}}],
+            toolChoice={"mode": "required"},
+        )
+        asked = Asked(browser.review, question("sampling", request))
+        (page,) = visitor.waiting()
+        for words in ("library", "Messages", "claude, gpt", "cost 0.3", "'END'", "allServers",
+                      "p-1", "Be brief.", "look_up", "Looks up", "required",
+                      "Some bold words"):  # fmt: skip
+            assert words in page.text, words
+        assert page.one("input", name="max-tokens")["value"] == "500"
+        assert page.one("input", name="temperature")["value"] == "0.7"
+        assert page.all("strong")
+        assert page.all("details")
+        visitor.send(page, "deny")
+        assert not asked.answer().allowed
+
+    def test_a_request_that_is_left_alone_goes_on_unchanged(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        text = "\n\nodd\r\n\u200btext\u202e \r\n"
+        request = sampling(text, "other", systemPrompt=text, temperature=0.123456789)
+        asked = Asked(browser.review, question("sampling", request))
+        (page,) = visitor.waiting()
+        as_browsers_do = "\r\n\r\nodd\r\n<U+200B>text<U+202E> \r\n"
+        fields = {"message-0-0": as_browsers_do, "message-1-0": "other", "system": as_browsers_do,
+                  "max-tokens": "500", "temperature": "0.123456789"}  # fmt: skip
+        visitor.send(page, "approve", **fields)
+        assert asked.answer() == Verdict.allow()
+
+    @pytest.mark.requirement("M-17")
+    def test_what_is_approved_is_exactly_what_was_edited(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        request = sampling("one", "two", systemPrompt="Old.", temperature=1.0, unknown={"kept": 1})
+        asked = Asked(browser.review, question("sampling", request))
+        (page,) = visitor.waiting()
+        fields = {"message-0-0": "one", "message-1-0": "zwei\r\ndrei", "system": "New.",
+                  "max-tokens": "20", "temperature": ""}  # fmt: skip
+        visitor.send(page, "approve", **fields)
+        verdict = asked.answer()
+        assert verdict.allowed
+        assert verdict.request is not None
+        assert not isinstance(verdict.request, tuple)
+        expected = sampling(
+            "one", "zwei\ndrei", systemPrompt="New.", maxTokens=20, unknown={"kept": 1}
+        )
+        assert verdict.request.to_wire() == expected.to_wire()
+
+    def test_a_request_made_with_constructors_can_be_edited_as_well(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        request = sampling()
+        request.messages = [SamplingMessage(role="user", content=[TextContent(text="a")])]
+        asked = Asked(browser.review, question("sampling", request))
+        (page,) = visitor.waiting()
+        visitor.send(page, "approve", **{"message-0-0": "b", "system": "S"})
+        edited: Any = asked.answer().request
+        assert edited.messages[0].text == "b"
+        assert edited.system_prompt == "S"
+
+    def test_limits_that_are_none_come_back(self, browser: Browser, visitor: Visitor) -> None:
+        asked = Asked(browser.review, question("sampling"))
+        (page,) = visitor.waiting()
+        wrong = {"max-tokens": "many", "temperature": "nan", "message-0-0": "edited"}
+        again = visitor.send(page, "approve", **wrong)
+        assert again.status == 422
+        assert again.one("p", id="max-tokens-problem")
+        assert again.one("p", id="temperature-problem")
+        assert "edited" in again.text, "an edit survives a mistake elsewhere"
+        assert asked.open
+        visitor.send(again, "deny")
+        assert not asked.answer().allowed
+
+    def test_the_answer_is_reviewed_and_edited(self, browser: Browser, visitor: Visitor) -> None:
+        for sent, expected in (("Something.", None), ("Else.", "Else.")):
+            answer = written(stopReason="endTurn", unknown=1)
+            asked = Asked(browser.review, question("sampling", answer=answer))
+            (page,) = visitor.waiting()
+            assert "parrot-1" in page.text
+            assert "endTurn" in page.text
+            visitor.send(page, "approve", **{"answer-0": sent})
+            verdict = asked.answer()
+            assert verdict.allowed
+            if expected is None:
+                assert verdict.answer is None
+            else:
+                changed = written(expected, stopReason="endTurn", unknown=1)
+                assert verdict.answer is not None
+                assert verdict.answer.to_wire() == changed.to_wire()
+        asked = Asked(browser.review, question("sampling", answer=written()))
+        (page,) = visitor.waiting()
+        assert "nothing was sent" in visitor.send(page, "deny").text
+        assert not asked.answer().allowed
+
+    def test_yes_for_the_session_is_remembered(self, visitor: Visitor, browser: Browser) -> None:
+        approval = AskInBrowser(browser=browser)
+        asked = Asked(approval.review_request, question("sampling"))
+        (page,) = visitor.waiting()
+        visitor.send(page, "remember")
+        asked.answer()
+        approval.review_request(question("sampling"))  # asks nobody
+        denied = Asked(approval.review_request, question("sampling", of=server("another")))
+        (page,) = visitor.waiting()
+        visitor.send(page, "deny")
+        with pytest.raises(Denied):
+            denied.answer()
+
+    def test_pictures_are_shown_if_they_are_some_and_never_fetched(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        svg = "PHN2ZyB4bWxucz0iaHR0cDovL3d3dy53My5vcmcvMjAwMC9zdmciLz4="
+        images = [(DOT, "image/png"), (DOT, "text/html"), (svg, "image/svg+xml"),
+                  (svg, "image/png"), ("no base64!", "image/png"),
+                  ("A" * 4_000_000, "image/png")]  # fmt: skip
+        content = [{"type": "image", "data": data, "mimeType": kind} for data, kind in images]
+        content.append({"type": "text", "text": "![x](https://evil.example/x.png)"})
+        asked = Asked(browser.review, question("sampling", sampling(content=content)))
+        (page,) = visitor.waiting()
+        assert [found["src"] for found in page.all("img")] == [f"data:image/png;base64,{DOT}"] * 2
+        assert page.text.count("cannot be shown safely") == 4
+        assert "![x](https://evil.example/x.png)" in page.text
+        visitor.send(page, "deny")
+        asked.answer()
+
+    def test_tools_in_a_conversation_are_shown(self, browser: Browser, visitor: Visitor) -> None:
+        use = {"type": "tool_use", "id": "1", "name": "look_up", "input": {"word": "<b>"}}
+        result = {"type": "tool_result", "toolUseId": "1", "structuredContent": {"found": 3},
+                  "content": [{"type": "text", "text": "three"},
+                              {"type": "resource_link", "name": "r", "uri": "file:///r"},
+                              {"type": "resource",
+                               "resource": {"uri": "u:1", "text": "inside"}}]}  # fmt: skip
+        others = [{"type": "audio", "data": "", "mimeType": "audio/wav"}, {"type": "odd", "x": 1}]
+        content = [use, result, *others]
+        asked = Asked(browser.review, question("sampling", sampling(content=content)))
+        (page,) = visitor.waiting()
+        for words in ("look_up", '"<b>"', '"found": 3', "three", "file:///r", "inside",
+                      "audio/wav", "odd"):  # fmt: skip
+            assert words in page.text, words
+        assert not page.all("textarea", name="message-0-1-0"), "what a tool gave is not edited"
+        visitor.send(page, "deny")
+        asked.answer()
+
+    def test_what_is_too_much_for_a_page_is_cut_and_said_so(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        request = sampling("x" * 60_000, *("short" for _ in range(150)))
+        asked = Asked(browser.review, question("sampling", request))
+        (page,) = visitor.waiting()
+        assert "Too long to edit here." in page.text
+        assert "10,000 more characters" in page.text
+        assert "51 more messages" in page.text
+        visitor.send(page, "approve", **{"message-1-0": "edited"})
+        edited: Any = asked.answer().request
+        assert edited.messages[0].text == "x" * 60_000
+        assert edited.messages[1].text == "edited"
+        assert len(edited.messages) == 151
+
+    @pytest.mark.requirement("M-17")
+    def test_the_text_so_far_is_shown_and_can_be_stopped(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        within = context()
+        asked = Asked(browser.review, question("sampling", within=within))
+        (page,) = visitor.waiting()
+        after = visitor.send(page, "approve")
+        key = after.url.rpartition("/")[2]
+        assert visitor.state(key)["next"] is None
+        browser.update(question("sampling", within=within), "Once <b>upon\u202e")
+        live = visitor.get(visitor.state(key)["next"])
+        assert "Once <b>upon<U+202E>" in live.text
+        assert not live.all("b")
+        browser.update(question("sampling", within=within), "Once upon a time")
+        assert visitor.state(live.url.rpartition("/")[2])["text"] == "Once upon a time"
+        assert not within.cancel.cancelled
+        assert "You stopped it" in visitor.send(live, "stop").text
+        assert within.cancel.cancelled
+        assert asked.answer().allowed
+        browser.update(question("sampling", within=within), "too late")
+        assert visitor.state()["waiting"] == []
+
+    def test_the_page_of_the_text_goes_on_to_the_second_review(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        within = context()
+        browser.update(question("sampling", within=within), "Some")
+        (live,) = visitor.waiting()
+        asked = Asked(browser.review, question("sampling", answer=written(), within=within))
+        key = live.url.rpartition("/")[2]
+        review = visitor.get(until(lambda: visitor.state(key)["next"]))
+        assert "parrot-1" in review.text
+        visitor.send(review, "approve")
+        assert asked.answer().allowed
+
+
+class TestLinks:
+    @pytest.mark.requirement("ELI-08", "ELI-10", "ELI-11", "ELI-12", "ELI-13")
+    def test_a_link_can_be_opened_only_after_a_yes(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        url = "https://pay.example.com:8443/42?next=https://other.example&x=<"
+        within = context()
+        url = url.replace("<", "%3C")
+        asked = Asked(browser.url, link(url, "See https://elsewhere.example"), within)
+        (page,) = visitor.waiting()
+        assert url in page.text
+        assert "<mark>pay.example.com:8443</mark>" in page.source
+        assert not [found for found in page.all("a") if "example" in found.get("href", "")]
+        after = visitor.send(page, "consent")
+        assert asked.answer().action == "accept"
+        (opening,) = after.all("a", href=url)
+        assert opening["rel"] == "noopener noreferrer"
+        assert opening["target"] == "_blank"
+        assert not within.wait_completed(0)
+        done = visitor.send(after, "done")
+        assert within.wait_completed(0)
+        assert not within.cancel.cancelled
+        assert "It is done." in done.text
+
+    @pytest.mark.requirement("ELI-17")
+    def test_who_agreed_can_still_give_up(self, browser: Browser, visitor: Visitor) -> None:
+        within = context()
+        asked = Asked(browser.url, link(), within)
+        (page,) = visitor.waiting()
+        after = visitor.send(page, "consent")
+        asked.answer()
+        assert "Nobody waits for it any more." in visitor.send(after, "give-up").text
+        assert within.cancel.cancelled
+
+    def test_odd_links_carry_their_warnings(self, browser: Browser, visitor: Visitor) -> None:
+        asked = Asked(browser.url, link("https://xn--pypal-4ve.com/"), context())
+        (page,) = visitor.waiting()
+        assert page.all("ul", **{"class": "notice wrong"})
+        visitor.send(page, "decline")
+        assert asked.answer().action == "decline"
+
+    @pytest.mark.parametrize("url", ["javascript:alert(1)", "https://u:p@example.com/", "file:///"])
+    def test_an_unsafe_link_is_not_shown(
+        self, browser: Browser, visitor: Visitor, url: str
+    ) -> None:
+        with pytest.raises(UnsafeLink):
+            browser.url(link(url), context())
+        assert visitor.state()["waiting"] == []
+
+
+class TestConsent:
+    def test_a_call_is_shown_with_its_arguments(self, browser: Browser, visitor: Visitor) -> None:
+        asked = Asked(browser.review, question("tool"))
+        (page,) = visitor.waiting()
+        for words in (
+            "To be sent to the server",
+            "delete_book",
+            '"id": 7',
+            "may destroy",
+            "unchecked",
+        ):
+            assert words in page.text
+        visitor.send(page, "approve")
+        assert asked.answer() == Verdict.allow()
+
+    @pytest.mark.requirement("M-14")
+    @pytest.mark.parametrize(
+        ("trusted", "words"),
+        [(True, "The server says it only reads"), (False, "The server, unchecked, says it only")],
+    )
+    def test_what_a_server_says_of_a_tool_is_shown_as_its_word(
+        self, browser: Browser, visitor: Visitor, trusted: bool, words: str
+    ) -> None:
+        call = ToolCall("count", {}, ToolAnnotations(read_only_hint=True))
+        asked = Asked(browser.review, question("tool", call, of=server(trusted=trusted)))
+        (page,) = visitor.waiting()
+        assert words in page.text.replace("says", "says ").replace("  ", " ")
+        visitor.send(page, "deny")
+        assert not asked.answer().allowed
+
+    def test_a_visit_that_a_program_agreed_to_is_looked_over(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        asked = Asked(browser.review, question("url", answer=ElicitResult(action="accept")))
+        (page,) = visitor.waiting()
+        assert "A program agreed to this" in page.text
+        visitor.send(page, "approve")
+        assert asked.answer() == Verdict.allow()
+
+    def test_yes_for_the_session_and_no(self, browser: Browser, visitor: Visitor) -> None:
+        for action, allowed in (("remember", True), ("deny", False)):
+            asked = Asked(browser.review, question("roots"))
+            (page,) = visitor.waiting()
+            visitor.send(page, action)
+            verdict = asked.answer()
+            assert (verdict.allowed, verdict.remember) == (allowed, allowed)
+
+    def test_a_program_may_be_let_answer_a_form_or_deal_with_a_link(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        asked = Asked(browser.review, question("form", form(EVERY_KIND)))
+        (page,) = visitor.waiting()
+        assert "Your name" in page.text
+        visitor.send(page, "approve")
+        assert asked.answer().allowed
+        asked = Asked(browser.review, question("url"))
+        (page,) = visitor.waiting()
+        assert "<mark>pay.example.com</mark>" in page.source
+        assert not page.all("button", value="remember")
+        visitor.send(page, "approve")
+        assert asked.answer().allowed
+
+    def test_what_the_policy_decides_nobody_is_asked(self, browser: Browser) -> None:
+        class Never:
+            def decide(self, question: Question, /) -> Decision:
+                return Decision.DENY
+
+        with pytest.raises(Denied):
+            AskInBrowser(Never(), browser=browser).review_request(question("tool"))
+
+    def test_a_call_of_ours_without_a_question_is_bounded_too(self) -> None:
+        with Browser(open_page=None, human_timeout=0.0) as browser, pytest.raises(Denied):
+            AskInBrowser(browser=browser).before_call("t", {}, None, server())
+
+
+class TestTheEnd:
+    @pytest.mark.requirement("M-20")
+    def test_a_withdrawn_question_says_so(self, browser: Browser, visitor: Visitor) -> None:
+        cancel = CancelToken()
+        asked = Asked(browser.form, form(), context(cancel=cancel))
+        (page,) = visitor.waiting()
+        cancel.cancel("the server thought again")
+        assert asked.answer().action == "cancel"
+        key = page.url.rpartition("/")[2]
+        assert visitor.state(key)["state"] == "withdrawn"
+        late = visitor.send(page, "send")
+        assert "withdrawn" in late.text
+        assert not late.all("form")
+
+    @pytest.mark.requirement("M-20")
+    def test_a_question_out_of_time_says_so(
+        self, browser: Browser, visitor: Visitor, clock: Clock
+    ) -> None:
+        within = context(timeout=300.0)
+        asked = Asked(browser.review, question("sampling", within=within))
+        (page,) = visitor.waiting()
+        assert page.all("strong", id="left")
+        clock.advance(250)
+        assert re.fullmatch(r"\d\d s", visitor.state(page.url.rpartition("/")[2])["left"])
+        clock.advance(50)
+        within.cancel.cancel()  # as the library does when that time has come
+        assert not asked.answer().allowed
+        assert "Time ran out" in visitor.get(page.url).text
+
+    @pytest.mark.requirement("M-19")
+    def test_nobody_looks_and_nothing_hangs(self, browser: Browser) -> None:
+        assert browser.form(form(), context(timeout=0.05)).action == "cancel"
+        assert browser.url(link(), context(timeout=0.05)).action == "cancel"
+        assert not browser.review(question("tool", within=context(timeout=0.05))).allowed
+        gone = CancelToken()
+        gone.cancel()
+        assert browser.form(form(), context(cancel=gone, timeout=None)).action == "cancel"
+
+    def test_the_first_answer_counts(self, browser: Browser, visitor: Visitor) -> None:
+        asked = Asked(browser.form, form(), context())
+        (page,) = visitor.waiting()
+        visitor.send(page, "decline")
+        late = visitor.send(page, "send")
+        assert "You declined" in late.text
+        assert asked.answer().action == "decline"
+
+    def test_closing_answers_what_waits_and_refuses_what_comes(self, browser: Browser) -> None:
+        with Visitor(browser) as visitor:
+            asked = Asked(browser.form, form(), context())
+            visitor.waiting()
+            browser.close()
+        assert asked.answer().action == "cancel"
+        assert browser.form(form(), context()).action == "cancel"
+        assert not browser.review(question("tool")).allowed
+        with pytest.raises(ClosedError):
+            browser.start()
+        with pytest.raises(ClosedError):
+            _ = browser.address
+        browser.close()
+
+    def test_closing_ends_the_connections_of_the_browser(self, browser: Browser) -> None:
+        host, port = browser.address.split("/")[2].split(":")
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as idle:
+            # A second one is answered, so the first has been taken up.
+            with Visitor(browser):
+                browser.close()
+            assert idle.recv(1) == b""
+
+    def test_what_is_over_is_forgotten_after_a_while(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        gone = CancelToken()
+        asked = Asked(browser.form, form(), context(cancel=gone))
+        (page,) = visitor.waiting()
+        gone.cancel()
+        asked.answer()
+        assert visitor.get(page.url).status == 200
+        for _ in range(100):
+            browser.form(form(), context(cancel=gone))
+        assert visitor.get(page.url).status == 404
+
+    def test_several_questions_wait_side_by_side(self, browser: Browser, visitor: Visitor) -> None:
+        asked = []
+        for number in range(3):
+            about = context(server(f"server {number}"))
+            asked.append(Asked(browser.form, form(), about))
+            visitor.waiting(number + 1)
+        first, second, third = visitor.waiting(3)
+        listed = visitor.get("")
+        assert listed.text.index("server 0") < listed.text.index("server 2")
+        assert "server 1" in first.text
+        assert "server 1" in second.text
+        visitor.send(second, "decline")
+        assert asked[1].answer().action == "decline"
+        assert asked[0].open
+        assert asked[2].open
+        visitor.send(third, "decline")
+        after = visitor.send(first, "send")
+        assert asked[0].answer().action == "accept"
+        assert asked[2].answer().action == "decline"
+        assert not after.all("li")
+        assert "Nobody asks anything" in visitor.get("").text
+
+
+class TestForeignText:
+    @pytest.mark.requirement("SAMP-08")
+    def test_nothing_of_it_is_obeyed_anywhere(self, browser: Browser, visitor: Visitor) -> None:
+        fields: dict[str, Any] = {
+            HOSTILE: {"type": "string", "title": HOSTILE, "description": HOSTILE,
+                      "default": HOSTILE},
+            "b": {"type": "string", "oneOf": [{"const": HOSTILE, "title": HOSTILE}]},
+        }  # fmt: skip
+        tool = {"name": HOSTILE, "description": HOSTILE, "inputSchema": {}}
+        asking = sampling(
+            f"```{HOSTILE}\n{HOSTILE}\n```\n# {HOSTILE}\n- {HOSTILE}\n> {HOSTILE}\n`{HOSTILE}`",
+            systemPrompt=HOSTILE, stopSequences=[HOSTILE], metadata={HOSTILE: HOSTILE},
+            modelPreferences={"hints": [{"name": HOSTILE}]}, tools=[tool],
+            includeContext=HOSTILE, toolChoice={"mode": HOSTILE},
+        )  # fmt: skip
+        liar = server("library", calls_itself=HOSTILE)
+        call = CausingCall("tools/call", {"name": HOSTILE})
+        within = context(liar, call=call)
+        given = ElicitResult(action="accept", content={HOSTILE: HOSTILE})
+        asked: list[Asked[Any]] = [
+            Asked(browser.form, form(fields, message=HOSTILE), within),
+            Asked(browser.url, link(message=HOSTILE), within),
+            Asked(browser.review, question("form", form(fields), within=within)),
+            Asked(browser.review, question("form", form(fields), answer=given, within=within)),
+            Asked(browser.review, question("sampling", asking, within=within)),
+            Asked(
+                browser.review,
+                question("sampling", answer=written(HOSTILE, stopReason=HOSTILE), within=within),
+            ),
+        ]
+        visitor.waiting(len(asked))
+        writing = context(liar)
+        browser.update(question("sampling", within=writing), HOSTILE)
+        pages = visitor.waiting(len(asked) + 1)
+        assert [bool(page.all("pre", id="live")) for page in pages] == [False] * len(asked) + [True]
+        for page in pages:
+            assert HARMLESS in page.text
+            self.assert_harmless(page)
+        browser.close()
+        for one in asked:
+            one.answer()
+
+    @staticmethod
+    def assert_harmless(page: Page) -> None:
+        (script,) = page.all("script")
+        assert script["src"].endswith("/static/page.js")
+        assert not page.all("img")
+        for control in "\x00\x1b\u202e":
+            assert control not in page.source
+        for _, attributes in page.tags:
+            assert not [name for name in attributes if name.startswith("on") or name == "style"]
+            assert "evil.example" not in attributes.get("src", "") + attributes.get("href", "")
+
+    def test_the_banner_names_the_server_as_the_program_does(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        liar = server("library", calls_itself="bank, which this program trusts")
+        asked = Asked(browser.form, form(message="Asked by the server bank."), context(liar))
+        (page,) = visitor.waiting()
+        assert '<strong class="server">library</strong>.' in page.source
+        assert "“bank, which this program trusts”" in page.text
+        browser.close()
+        asked.answer()
+
+    def test_markdown_takes_no_time_to_speak_of(self, browser: Browser, visitor: Visitor) -> None:
+        for text in ("*a" * 25_000, "`" * 50_000, "**" * 25_000, "> " * 25_000, "#\n" * 25_000):
+            asked = Asked(browser.review, question("sampling", sampling(text)))
+            (page,) = visitor.waiting()
+            visitor.send(page, "deny")
+            asked.answer()
+
+
+class TestRoots:
+    def test_directories_are_added_and_removed(self, tmp_path: Path, browser: Browser) -> None:
+        one, other = tmp_path / "one", tmp_path / "<b>other"
+        one.mkdir()
+        other.mkdir()
+        roots = Roots([one])
+        with Visitor(browser) as visitor:
+            assert visitor.get("directories").status == 404
+            browser.roots = roots
+            page = visitor.get("directories")
+            assert one.as_uri() in page.text
+            page = visitor.send(page, "add", path=str(other), name="<i>Other")
+            assert "<i>Other" in page.text
+            assert not page.all("i")
+            assert [status.root.uri for status in roots.list()] == [one.as_uri(), other.as_uri()]
+            page = visitor.send(page, "remove", uri=one.as_uri())
+            assert [status.root.uri for status in roots.list()] == [other.as_uri()]
+            again = visitor.send(page, "add", path=str(tmp_path / "no such"), name="kept")
+            assert again.status == 422
+            assert again.one("p", id="path-problem")
+            assert again.one("input", name="name")["value"] == "kept"
+            other.rmdir()
+            assert "missing" in visitor.get("directories").text
+            refused = visitor.post("directories", {"csrf": "x", "action": "remove"})
+            assert refused.status == 403
+
+
+class TestOpening:
+    def test_a_page_is_opened_when_there_is_a_question_and_no_page(self) -> None:
+        opened: queue.SimpleQueue[str] = queue.SimpleQueue()
+        with Browser(open_page=opened.put) as browser:
+            assert opened.empty()
+            first = Asked(browser.form, form(), context())
+            address = opened.get(timeout=PATIENCE)
+            assert address == browser.address
+            with Visitor(browser) as visitor:
+                (page,) = visitor.waiting()
+                second = Asked(browser.form, form(), context())
+                visitor.waiting(2)
+                assert opened.empty()
+                visitor.send(page, "decline")
+                assert first.answer().action == "decline"
+        assert second.answer().action == "cancel"
+
+    def test_one_question_is_shown_at_once(self) -> None:
+        opened: queue.SimpleQueue[str] = queue.SimpleQueue()
+        with Browser(open_page=opened.put).start() as browser:
+            asked = Asked(browser.form, form(message="only this"), context())
+            opened.get(timeout=PATIENCE)
+            with Visitor(browser, enters=False) as visitor:
+                assert "only this" in visitor.get(browser.address).text
+        asked.answer()
+
+    @pytest.mark.parametrize("fails", [True, False])
+    def test_a_browser_that_cannot_be_opened_is_a_line_in_the_log(
+        self, caplog: pytest.LogCaptureFixture, fails: bool
+    ) -> None:
+        tried = threading.Event()
+
+        def open_page(address: str) -> bool:
+            tried.set()
+            if fails:
+                raise OSError("no display")
+            return False
+
+        with Browser(open_page=open_page) as browser:
+            asked = Asked(browser.form, form(), context())
+            assert tried.wait(PATIENCE)
+            until(lambda: "opened" in caplog.text)
+            assert browser.address not in caplog.text
+        assert asked.answer().action == "cancel"
+
+    def test_without_flask_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "flask", None)
+        with pytest.raises(UsageError, match=r"install syncmcp-client\[browser\]"):
+            Browser()
+        with pytest.raises(UsageError, match=r"syncmcp-client\[browser\]"):
+            AskInBrowser()
+
+    def test_the_environment_cannot_switch_debugging_on(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FLASK_DEBUG", "1")
+        with Browser(open_page=None) as browser, Visitor(browser) as visitor:
+            assert "Traceback" not in visitor.get("no-such-page").text
+            assert visitor.get("console").status == 404
+
+
+class TestThroughAClient:
+    @pytest.mark.requirement("M-17", "M-18", "M-19")
+    @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+    def test_a_server_asks_and_a_person_answers(self, browser: Browser, mode: syncmcp.Mode) -> None:
+        asking = Server("asking")
+        writing = threading.Event()
+
+        @asking.tool()
+        def explain(context: ToolContext) -> str:
+            """Ask what to explain, and have it explained."""
+            fields = {"what": {"type": "string"}, "short": {"type": "boolean", "default": True}}
+            form = context.elicit("What?", {"type": "object", "properties": fields})
+            answer = context.sample(str(form["content"]), max_tokens=50)
+            return str(answer["content"]["text"])
+
+        def model(
+            request: CreateMessageRequestParams, context: HandlerContext
+        ) -> CreateMessageResult:
+            context.show("So far")
+            assert writing.wait(PATIENCE)
+            said = TextContent(text=f"About {request.messages[0].text}")
+            return CreateMessageResult(role="assistant", content=said, model="parrot-1")
+
+        with (
+            syncmcp.connect(
+                asking,
+                mode=mode,
+                name="my server",
+                elicitation=browser,
+                sampling=model,
+                approval=AskInBrowser(browser=browser),
+            ) as client,
+            Visitor(browser) as visitor,
+        ):
+            call = client.call_tool.future("explain")
+            (page,) = visitor.waiting()
+            assert "my server" in page.text
+            assert "tools/call explain" in page.text
+            visitor.send(page, "send", **{"field-0": "<rings>", "field-1": "yes"})
+            (page,) = visitor.waiting()
+            assert "<rings>" in page.text
+            after = visitor.send(page, "approve", **{"message-0-0": "fields"})
+            live = until(lambda: visitor.state(after.url.rpartition("/")[2])["next"])
+            assert "So far" in visitor.get(live).text
+            writing.set()
+            review = until(lambda: visitor.state(live.rpartition("/")[2])["next"])
+            visitor.send(visitor.get(review), "approve", **{"answer-0": "About all fields"})
+            assert call.result(PATIENCE).text == "About all fields"
+            assert visitor.state()["waiting"] == []
+
+    @pytest.mark.requirement("M-20")
+    @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+    def test_a_server_whom_nobody_answers_learns_so(
+        self, browser: Browser, mode: syncmcp.Mode
+    ) -> None:
+        asking = Server("asking")
+
+        @asking.tool()
+        def ask(context: ToolContext) -> str:
+            """Ask for nothing."""
+            return str(context.elicit("?", {"type": "object", "properties": {}})["action"])
+
+        with syncmcp.connect(asking, mode=mode, elicitation=browser, human_timeout=0.2) as client:
+            assert client.call_tool("ask").text == "cancel"

@@ -1,0 +1,500 @@
+"""The pages in a real browser: what a person sees and clicks.
+
+With ``SYNCMCP_PICTURES=1`` a picture of each page goes to ``docs/pictures/``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser as Chromium
+from playwright.sync_api import ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
+
+from syncmcp.approval import ToolCall
+from syncmcp.cancellation import CancelToken
+from syncmcp.roots import Roots
+from syncmcp.types import ToolAnnotations
+from syncmcp.ui.browser import AskInBrowser, Browser
+from tests.stage import Clock
+from tests.ui.asking import (
+    DOT,
+    Asked,
+    context,
+    form,
+    link,
+    question,
+    sampling,
+    server,
+    written,
+)
+from tests.ui.setup_browser import chromium as find_chromium
+from tests.ui.setup_browser import in_ci
+
+PROGRAM = find_chromium()
+if PROGRAM is None and not in_ci():
+    # `tests/ui/setup_browser.py` has said so.
+    pytest.skip("there is no Chromium here", allow_module_level=True)
+
+pytestmark = pytest.mark.peer
+
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+# What Chromium reports of a form that did not pass, and of a program that has ended.
+EXPECTED = ("status of 422", "ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET")
+HOSTILE = '"><script>document.title="forged"</script><img src=x onerror=alert(1)>\u202e\x1b[0m'
+
+PREFERENCES: dict[str, Any] = {
+    "name": {"type": "string", "title": "Name", "minLength": 2,
+             "description": "As it should stand in the report"},
+    "mail": {"type": "string", "title": "E-mail", "format": "email"},
+    "site": {"type": "string", "title": "Web site", "format": "uri"},
+    "from": {"type": "string", "title": "First day", "format": "date"},
+    "at": {"type": "string", "title": "Time of the report", "format": "date-time"},
+    "count": {"type": "integer", "title": "Entries", "minimum": 1, "maximum": 100, "default": 20},
+    "share": {"type": "number", "title": "Sample", "minimum": 0, "maximum": 1},
+    "format": {"type": "string", "title": "Format", "default": "markdown",
+               "oneOf": [{"const": "json", "title": "JSON"},
+                         {"const": "markdown", "title": "Markdown"},
+                         {"const": "plain", "title": "Plain text"}]},
+    "topics": {"type": "array", "title": "Topics", "minItems": 1,
+               "items": {"type": "string", "enum": ["algebra", "geometry", "logic"]}},
+    "stamps": {"type": "boolean", "title": "With time stamps", "default": True},
+    "share_it": {"type": "boolean", "title": "May it be published?"},
+}  # fmt: skip
+NAMES = {name: f"field-{number}" for number, name in enumerate(PREFERENCES)}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    with sync_playwright() as playwright:
+        program = playwright.chromium.launch(executable_path=PROGRAM, args=ARGUMENTS)
+        yield program
+        program.close()
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with Browser(open_page=None) as browser:
+        yield browser
+
+
+@pytest.fixture
+def tab(chromium: Chromium, browser: Browser) -> Iterator[Page]:
+    """A tab with the pages open, which never asks anybody else and never complains."""
+    complaints: list[str] = []
+    asked: list[str] = []
+
+    def heard(message: ConsoleMessage) -> None:
+        expected = any(words in message.text for words in EXPECTED)
+        if message.type in ("error", "warning") and not expected:
+            complaints.append(message.text)
+
+    def stopped(dialog: Dialog) -> None:
+        complaints.append("a dialog")
+        dialog.dismiss()
+
+    def seen(request: Request) -> None:
+        asked.append(request.url)
+
+    own = chromium.new_context(color_scheme="light", viewport={"width": 780, "height": 240})
+    own.set_default_timeout(10_000)
+    tab = own.new_page()
+    tab.on("console", heard)
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("dialog", stopped)
+    tab.on("request", seen)
+    tab.goto(browser.address)
+    origin = tab.url.split("/")[2]
+    yield tab
+    own.close()
+    assert complaints == []
+    assert {url.split("/")[2] for url in asked if not url.startswith("data:")} == {origin}
+
+
+def picture(tab: Page, name: str) -> None:
+    if os.environ.get("SYNCMCP_PICTURES"):
+        PICTURES.mkdir(exist_ok=True)
+        tab.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+
+
+def open_only(tab: Page) -> None:
+    """Open the only question, from the list that brings itself up to date."""
+    tab.get_by_role("link", name="Questions").click()
+    expect(tab.locator("#waiting a")).to_have_count(1)
+    tab.locator("#waiting a").click()
+
+
+def press(tab: Page, name: str) -> None:
+    tab.get_by_role("button", name=name, exact=True).click()
+
+
+def outcome(tab: Page, words: str) -> None:
+    expect(tab.locator("#outcome")).to_contain_text(words)
+
+
+class TestForms:
+    @pytest.mark.requirement("M-18", "ELI-05", "ELI-07", "ELI-14")
+    def test_every_kind_of_field_is_filled_in(self, tab: Page, browser: Browser) -> None:
+        message = "Before I write the report, tell me how you want it."
+        asked = Asked(browser.form, form(PREFERENCES, ("name", "topics"), message), context())
+        open_only(tab)
+        expect(tab.locator(".banner")).to_contain_text("library")
+        expect(tab.get_by_label("Entries")).to_have_value("20")
+        tab.get_by_label("Name").fill("Ada")
+        tab.get_by_label("E-mail").fill("ada@example.com")
+        tab.get_by_label("Web site").fill("https://example.com/ada")
+        tab.get_by_label("First day").fill("2026-03-01")
+        tab.get_by_label("Time of the report").fill("2026-03-02T07:30")
+        tab.get_by_label("Entries").fill("12")
+        tab.get_by_label("Sample").fill("0.25")
+        tab.get_by_label("JSON").check()
+        tab.get_by_label("geometry").check()
+        tab.get_by_label("logic").check()
+        tab.get_by_label("With time stamps").uncheck()
+        tab.get_by_label("May it be published?").select_option("Yes")
+        picture(tab, "form")
+        press(tab, "Send these answers")
+        outcome(tab, "Your answers were sent.")
+        content = asked.answer().content
+        assert content is not None
+        assert str(content.pop("at")).startswith("2026-03-02T07:30:00")
+        assert content == {
+            "name": "Ada", "mail": "ada@example.com", "site": "https://example.com/ada",
+            "from": "2026-03-01", "count": 12, "share": 0.25, "format": "json",
+            "topics": ["geometry", "logic"], "stamps": False, "share_it": True,
+        }  # fmt: skip
+
+    @pytest.mark.requirement("ELI-14")
+    def test_what_does_not_fit_is_said_and_can_be_put_right(
+        self, tab: Page, browser: Browser
+    ) -> None:
+        asked = Asked(browser.form, form(PREFERENCES, ("name", "topics")), context())
+        open_only(tab)
+        press(tab, "Send these answers")
+        # The browser itself minds a required text that is missing.
+        expect(tab.locator(f"#{NAMES['name']}:invalid")).to_be_focused()
+        tab.get_by_label("Name").fill("A")
+        tab.get_by_label("First day").fill("2026-03-01")
+        press(tab, "Send these answers")
+        expect(tab.locator("#problems")).to_contain_text("Some answers need another look")
+        expect(tab.locator(f"#{NAMES['name']}-problem")).to_be_visible()
+        expect(tab.locator(f"#{NAMES['topics']}-problem")).to_be_visible()
+        expect(tab.get_by_label("First day")).to_have_value("2026-03-01")
+        picture(tab, "form-problems")
+        assert asked.open
+        tab.get_by_label("Name").fill("Ada")
+        tab.get_by_label("algebra").check()
+        press(tab, "Send these answers")
+        outcome(tab, "Your answers were sent.")
+        assert asked.answer().content == {
+            "name": "Ada", "topics": ["algebra"], "from": "2026-03-01", "count": 20,
+            "format": "markdown", "stamps": True,
+        }  # fmt: skip
+
+    def test_times_that_are_left_alone_are_sent_as_they_came(
+        self, tab: Page, browser: Browser
+    ) -> None:
+        moments = ("2026-03-01T10:20:00Z", "2026-03-01t10:20:30.5+05:30", "2016-12-31T23:59:60Z")
+        fields = {
+            str(number): {"type": "string", "format": "date-time", "default": moment}
+            for number, moment in enumerate(moments)
+        }
+        asked = Asked(browser.form, form(fields), context())
+        open_only(tab)
+        press(tab, "Send these answers")
+        outcome(tab, "Your answers were sent.")
+        # What no input can show is left out, and gets its default where it is sent.
+        assert asked.answer().content == {"0": moments[0], "1": moments[1]}
+
+    @pytest.mark.requirement("ELI-06")
+    @pytest.mark.parametrize(("button", "action"), [("Decline", "decline"), ("Cancel", "cancel")])
+    def test_saying_no_needs_nothing_filled_in(
+        self, tab: Page, browser: Browser, button: str, action: str
+    ) -> None:
+        asked = Asked(browser.form, form(PREFERENCES, ("name",)), context())
+        open_only(tab)
+        press(tab, button)
+        outcome(tab, "no answers were sent")
+        assert asked.answer().action == action
+
+
+class TestSampling:
+    @pytest.mark.requirement("M-17", "SAMP-09")
+    def test_a_request_is_edited_and_approved_and_its_answer_reviewed(
+        self, tab: Page, browser: Browser
+    ) -> None:
+        approval = AskInBrowser(browser=browser)
+        within = context(method="sampling/createMessage")
+        request = sampling(
+            "Here is a **draft** of the proof:\n\n```\nn*n - n = n*(n - 1)\n```\n- it is short",
+            "Explain why the product of two neighbours is *even*.",
+            systemPrompt="You are a patient teacher.",
+            modelPreferences={"hints": [{"name": "claude"}], "intelligencePriority": 0.8},
+            temperature=0.4,
+            tools=[{"name": "look_up", "description": "Looks a word up", "inputSchema": {}}],
+        )
+        asked = Asked(approval.review_request, question("sampling", request, within=within))
+        open_only(tab)
+        picture(tab, "sampling")
+        last = tab.locator("details.message-card").last
+        last.get_by_text("Edit this text").click()
+        last.locator("textarea").fill("Explain it to a child.\nIn one line.")
+        tab.get_by_label("Most tokens to write").fill("80")
+        press(tab, "Approve")
+        outcome(tab, "You approved the request")
+        edited: Any = asked.answer()
+        expected = request.to_wire()
+        expected["messages"][1]["content"]["text"] = "Explain it to a child.\nIn one line."
+        expected["maxTokens"] = 80
+        assert edited.to_wire() == expected
+
+        # The page follows the question by itself: the text as it comes, then the second review.
+        approval.update(question("sampling", within=within), "One of two neighbours")
+        expect(tab.locator("#live")).to_have_text("One of two neighbours")
+        approval.update(question("sampling", within=within), "One of two neighbours is even, so")
+        expect(tab.locator("#live")).to_have_text("One of two neighbours is even, so")
+        picture(tab, "sampling-live")
+        answer = written("One of two neighbours is even, so the product is.", stopReason="endTurn")
+        final = Asked(
+            approval.review_answer, question("sampling", request, answer=answer, within=within)
+        )
+        expect(tab.get_by_role("heading", name="An answer of your model")).to_be_visible()
+        picture(tab, "sampling-answer")
+        tab.get_by_text("Edit this text").click()
+        tab.locator("textarea").fill("It is even.")
+        press(tab, "Send this answer")
+        outcome(tab, "The answer was sent.")
+        sent: Any = final.answer()
+        assert sent.text == "It is even."
+        assert sent.model == "parrot-1"
+
+    @pytest.mark.requirement("M-17")
+    def test_a_request_is_denied(self, tab: Page, browser: Browser) -> None:
+        asked = Asked(browser.review, question("sampling"))
+        open_only(tab)
+        press(tab, "Deny")
+        outcome(tab, "You said no; no model was asked.")
+        assert not asked.answer().allowed
+
+    @pytest.mark.requirement("M-17")
+    def test_the_model_is_stopped(self, tab: Page, browser: Browser) -> None:
+        within = context()
+        browser.update(question("sampling", within=within), "Once upon a")
+        open_only(tab)
+        expect(tab.locator("#live")).to_have_text("Once upon a")
+        press(tab, "Stop")
+        outcome(tab, "You stopped it")
+        assert within.cancel.cancelled
+
+    def test_a_click_that_was_meant_for_the_page_before_answers_nothing(
+        self, tab: Page, browser: Browser
+    ) -> None:
+        within = context()
+        browser.update(question("sampling", within=within), "Once upon a")
+        open_only(tab)
+        tab.clock.install(time=0)
+        tab.clock.pause_at(10_000)
+        asked = Asked(browser.review, question("sampling", answer=written(), within=within))
+        tab.clock.run_for(2_000)
+        send = tab.get_by_role("button", name="Send this answer")
+        expect(send).to_be_disabled()
+        tab.clock.run_for(2_000)
+        send.click()
+        outcome(tab, "The answer was sent.")
+        assert asked.answer().allowed
+
+    def test_a_picture_is_shown(self, tab: Page, browser: Browser) -> None:
+        content = [{"type": "image", "data": DOT, "mimeType": "image/png"}]
+        asked = Asked(browser.review, question("sampling", sampling(content=content)))
+        open_only(tab)
+        width = "image => image.naturalWidth"
+        assert tab.locator("img").evaluate(width) == 1
+        press(tab, "Deny")
+        asked.answer()
+
+
+class TestTheEnd:
+    @pytest.mark.requirement("M-20")
+    def test_a_withdrawn_question_says_so_by_itself(self, tab: Page, browser: Browser) -> None:
+        cancel = CancelToken()
+        asked = Asked(browser.form, form(PREFERENCES), context(cancel=cancel))
+        open_only(tab)
+        tab.get_by_label("Name").fill("half an ans")
+        cancel.cancel()
+        outcome(tab, "The question was withdrawn")
+        expect(tab.get_by_role("button")).to_have_count(0)
+        picture(tab, "withdrawn")
+        assert asked.answer().action == "cancel"
+
+    @pytest.mark.requirement("M-20")
+    def test_the_time_is_counted_down_until_it_is_out(
+        self, tab: Page, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = Clock(monkeypatch, "syncmcp._threads")
+        within = context(timeout=300.0)
+        asked = Asked(browser.review, question("sampling", within=within))
+        open_only(tab)
+        expect(tab.locator("#left")).to_contain_text("min")
+        clock.advance(250)
+        expect(tab.locator("#left")).to_have_text(re.compile(r"^\d\d s$"))
+        clock.advance(50)
+        within.cancel.cancel()  # as the library does when that time has come
+        outcome(tab, "Time ran out")
+        picture(tab, "expired")
+        assert not asked.answer().allowed
+
+    def test_a_program_that_has_gone_is_noticed(self, tab: Page, browser: Browser) -> None:
+        expect(tab.locator("#gone")).to_be_hidden()
+        browser.close()
+        expect(tab.locator("#gone")).to_be_visible()
+
+
+class TestLinks:
+    @pytest.mark.requirement("ELI-08", "ELI-09", "ELI-10", "ELI-11", "ELI-13", "ELI-17")
+    def test_a_link_is_shown_agreed_to_and_done(self, tab: Page, browser: Browser) -> None:
+        url = "https://accounts.xn--exmple-cua.com/connect?state=af0ifjsldkj&scope=read"
+        within = context()
+        message = "To go on, connect your account. Not here: https://example.com/"
+        asked = Asked(browser.url, link(url, message), within)
+        open_only(tab)
+        expect(tab.locator(".link")).to_have_text(url)
+        expect(tab.locator("mark")).to_have_text("accounts.xn--exmple-cua.com")
+        assert tab.locator("main a").count() == 0
+        picture(tab, "link")
+        press(tab, "Agree to open it")
+        opening = tab.locator("main a")
+        expect(opening).to_have_attribute("href", url)
+        expect(opening).to_have_attribute("rel", "noopener noreferrer")
+        assert asked.answer().action == "accept"
+        picture(tab, "link-agreed")
+        press(tab, "I am done")
+        expect(tab.locator("#visit")).to_have_text("It is done.")
+        assert within.wait_completed(0)
+
+    def test_what_the_server_says_is_done_is_done(self, tab: Page, browser: Browser) -> None:
+        within = context()
+        asked = Asked(browser.url, link(), within)
+        open_only(tab)
+        press(tab, "Agree to open it")
+        asked.answer()
+        expect(tab.get_by_role("button", name="Give up")).to_be_visible()
+        within.completed()
+        expect(tab.locator("#visit")).to_have_text("It is done.")
+
+    def test_the_page_that_is_opened_learns_nothing(self, tab: Page, browser: Browser) -> None:
+        asked = Asked(browser.url, link(), context())
+        open_only(tab)
+        press(tab, "Agree to open it")
+        asked.answer()
+        heard: list[dict[str, str]] = []
+
+        def serve(route: Any) -> None:
+            heard.append(route.request.headers)
+            route.fulfill(body="<title>pay</title>", content_type="text/html")
+
+        tab.context.route("https://pay.example.com/**", serve)
+        with tab.expect_popup() as opened:
+            tab.locator("main a").click()
+        opened.value.wait_for_load_state()
+        assert opened.value.evaluate("window.opener === null && document.referrer === ''")
+        assert [headers for headers in heard if "cookie" in headers or "referer" in headers] == []
+        assert heard
+
+
+class TestQueue:
+    def test_several_questions_wait_and_the_list_follows(self, tab: Page, browser: Browser) -> None:
+        expect(tab.locator("#none")).to_be_visible()
+        asked = []
+        for number, name in enumerate(("library", "calendar", "bank"), 1):
+            about = context(server(name))
+            ask: Callable[..., Any] = browser.url if name == "bank" else browser.form
+            asked.append(Asked(ask, link() if name == "bank" else form(), about))
+            expect(tab.locator("#waiting li")).to_have_count(number)
+        assert tab.title().startswith("(3) ")
+        expect(tab.locator("#none")).to_be_hidden()
+        picture(tab, "questions")
+        tab.locator("#waiting li", has_text="calendar").get_by_role("link").click()
+        expect(tab.locator(".banner .server")).to_have_text("calendar")
+        expect(tab.locator("#waiting li")).to_have_count(2)
+        press(tab, "Decline")
+        assert asked[1].answer().action == "decline"
+        tab.locator("#waiting li", has_text="bank").get_by_role("link").click()
+        press(tab, "Cancel")
+        assert asked[2].answer().action == "cancel"
+        tab.locator("#waiting li").get_by_role("link").click()
+        press(tab, "Send these answers")
+        assert asked[0].answer().action == "accept"
+        expect(tab.locator("#queue")).to_be_hidden()
+
+    def test_a_call_is_allowed(self, tab: Page, browser: Browser) -> None:
+        call = ToolCall("delete_book", {"id": 7}, ToolAnnotations(destructive_hint=True))
+        asked = Asked(browser.review, question("tool", call))
+        open_only(tab)
+        picture(tab, "tool")
+        press(tab, "Allow for this session")
+        outcome(tab, "You allowed it.")
+        assert asked.answer().remember
+
+    def test_directories_are_managed(self, tab: Page, browser: Browser, tmp_path: Path) -> None:
+        (tmp_path / "books").mkdir()
+        browser.roots = Roots()
+        tab.reload()
+        tab.get_by_role("link", name="Directories").click()
+        tab.get_by_label("Path").fill(str(tmp_path / "books"))
+        tab.get_by_label("Name, if you like").fill("Books")
+        press(tab, "Add")
+        expect(tab.locator("td.ok")).to_have_text("ok")
+        assert [status.root.name for status in browser.roots.list()] == ["Books"]
+        tab.get_by_label("Path").fill(str(tmp_path / "no such"))
+        press(tab, "Add")
+        expect(tab.locator("#path-problem")).to_be_visible()
+        tab.get_by_role("button", name=re.compile("^Remove")).click()
+        expect(tab.get_by_text("None.")).to_be_visible()
+        assert browser.roots.list() == []
+
+
+class TestForeignText:
+    @pytest.mark.requirement("SAMP-08")
+    def test_nothing_of_it_runs(self, tab: Page, browser: Browser) -> None:
+        fields: dict[str, Any] = {
+            "a": {"type": "string", "title": HOSTILE, "description": HOSTILE, "default": HOSTILE}
+        }
+        liar = server("library", calls_itself=HOSTILE)
+        asked: list[Asked[Any]] = [
+            Asked(browser.form, form(fields, message=HOSTILE), context(liar)),
+            Asked(browser.url, link(message=HOSTILE), context(liar)),
+            Asked(
+                browser.review,
+                question("sampling", sampling(HOSTILE, systemPrompt=HOSTILE), of=liar),
+            ),
+            Asked(browser.review, question("sampling", answer=written(HOSTILE), of=liar)),
+        ]
+        expect(tab.locator("#waiting a")).to_have_count(len(asked))
+        pages = [one.get_attribute("href") or "" for one in tab.locator("#waiting a").all()]
+        for page in pages:
+            tab.goto(page if "://" in page else f"http://{tab.url.split('/')[2]}{page}")
+            expect(tab.locator("main")).to_contain_text("<U+202E>\u241b[0m")
+            expect(tab.locator(".banner .server")).to_have_text("library")
+            assert tab.locator("main script, main img").count() == 0
+            assert "forged" not in tab.title()
+        within = context(liar)
+        browser.update(question("sampling", within=within), HOSTILE)
+        tab.get_by_role("link", name="Your model is writing").click()
+        expect(tab.locator("#live")).to_contain_text('"><script>')
+        assert tab.locator("main script, main img").count() == 0
+        browser.close()
+        for one in asked:
+            one.answer()

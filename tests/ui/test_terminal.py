@@ -1,0 +1,447 @@
+"""A person at a terminal fills in forms and visits URLs; a question that is over goes away."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from syncmcp.errors import UsageError
+from syncmcp.forms import UnsupportedForm
+from syncmcp.handlers import CausingCall
+from syncmcp.types import (
+    ElicitResult,
+)
+from syncmcp.ui.terminal import Terminal
+from tests.stage import PATIENCE
+from tests.ui.person import (
+    CLEAR_LINE,
+    CTRL_C,
+    CTRL_D,
+    DOWN,
+    ENTER,
+    UP,
+    Person,
+)
+from tests.ui.terminal_questions import asked, completion, form, link, question
+
+EVERY_KIND = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Your name", "description": "As in your passport"},
+        "ratio": {"type": "number", "default": 0.5},
+        "agree": {"type": "boolean"},
+        "colour": {
+            "type": "string",
+            "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}],
+        },
+        "days": {
+            "type": "array",
+            "items": {"type": "string", "enum": ["mon", "tue", "wed"]},
+            "minItems": 1,
+            "default": ["tue"],
+        },
+        "remark": {"type": "string"},
+    },
+    "required": ["name", "agree", "days"],
+}
+
+
+@pytest.mark.requirement("M-18", "ELI-05", "ELI-07", "ELI-14")
+def test_a_form_is_filled_in_field_by_field(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    answer = pool.submit(terminal.form, form(EVERY_KIND), asked())
+    person.sees("━━ notes asks you to fill in a form ━━")
+    person.sees("What will you do?")
+    person.types(ENTER)
+    person.sees("Field 1 of 6, required *")
+    person.sees("│ As in your passport")
+    person.sees("“Your name” *:")
+    person.types("Ada", ENTER)
+    person.sees("Field 2 of 6, optional")
+    person.sees("“ratio”: 0.5")
+    person.types(ENTER)
+    person.sees("“agree” *:")
+    person.types(DOWN, ENTER)
+    person.sees("Green (g)")
+    person.types(UP, ENTER)
+    person.sees("“days” *:")
+    person.types(" ", ENTER)
+    person.sees("“remark”:")
+    person.types(ENTER)
+    person.sees("│ “remark”: (left out)")
+    person.sees("│ “colour”: Green (g)")
+    person.sees("│ “days”: mon, tue")
+    person.sees("All right?")
+    person.types(ENTER)
+    assert answer.result(PATIENCE) == ElicitResult.accept(
+        {"name": "Ada", "ratio": 0.5, "agree": False, "colour": "g", "days": ["mon", "tue"]}
+    )
+    assert person.cooked
+
+
+def test_a_wrong_answer_goes_back_to_the_person(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "age": {"type": "integer", "minimum": 18},
+            "days": {
+                "type": "array",
+                "items": {"type": "string", "enum": ["mon", "tue"]},
+                "maxItems": 1,
+            },
+        },
+        "required": ["age", "days"],
+    }
+    answer = pool.submit(terminal.form, form(schema), asked())
+    person.sees("What will you do?")
+    person.types(ENTER)
+    person.sees("“age” *:")
+    person.types(ENTER)
+    person.sees("An answer is needed here.")
+    person.types("x", ENTER)
+    person.sees("“age” *: x")
+    person.types(CLEAR_LINE, "17", ENTER)
+    person.sees("18")
+    person.types(CLEAR_LINE, "18", ENTER)
+    person.sees("“days” *:")
+    person.types("a", ENTER)
+    person.sees("“days” *: (arrow keys, space to tick, Enter)")
+    person.types(DOWN, " ", ENTER)
+    person.sees("All right?")
+    person.types(ENTER)
+    assert answer.result(PATIENCE).content == {"age": 18, "days": ["mon"]}
+
+
+def test_an_answer_is_changed_before_it_is_sent(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    answer = pool.submit(terminal.form, form(), asked())
+    person.sees("What will you do?")
+    person.types(ENTER)
+    person.sees("“name” *:")
+    person.types("Ada", ENTER)
+    person.sees("All right?")
+    person.types(DOWN, ENTER)
+    person.sees("Which one?")
+    person.types(ENTER)
+    person.sees("“name” *: Ada", times=2)
+    person.types(CLEAR_LINE, "Grace", ENTER)
+    person.sees("│ “name”: Grace")
+    person.types(ENTER)
+    assert answer.result(PATIENCE).content == {"name": "Grace"}
+
+
+def test_an_erased_default_is_shown_as_what_will_be_sent(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    schema = {"type": "object", "properties": {"size": {"type": "integer", "default": 3}}}
+    answer = pool.submit(terminal.form, form(schema), asked())
+    person.sees("What will you do?")
+    person.types(ENTER)
+    person.sees("“size”: 3")
+    person.types(CLEAR_LINE, ENTER)
+    person.sees("│ “size”: 3 (the default)")
+    person.types(ENTER)
+    assert answer.result(PATIENCE) == ElicitResult.accept({})
+
+
+@pytest.mark.parametrize(
+    ("keys", "action"),
+    [((DOWN, ENTER), "decline"), ((DOWN, DOWN, ENTER), "cancel"), ((CTRL_C,), "cancel")],
+)
+@pytest.mark.requirement("ELI-06")
+def test_a_form_can_be_declined_or_cancelled(
+    person: Person,
+    terminal: Terminal,
+    pool: ThreadPoolExecutor,
+    keys: tuple[str, ...],
+    action: str,
+) -> None:
+    answer = pool.submit(terminal.form, form(), asked())
+    person.sees("What will you do?")
+    person.types(*keys)
+    assert answer.result(PATIENCE).action == action
+
+
+@pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
+def test_ctrl_c_and_ctrl_d_cancel_in_the_middle_of_a_form(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, key: str
+) -> None:
+    answer = pool.submit(terminal.form, form(), asked())
+    person.sees("What will you do?")
+    person.types(ENTER)
+    person.sees("“name” *:")
+    person.types(key)
+    assert answer.result(PATIENCE) == ElicitResult.cancel()
+    person.sees("Cancelled.")
+    assert person.cooked
+
+
+def test_answers_can_be_thrown_away_at_the_end(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    answer = pool.submit(terminal.form, form({"type": "object", "properties": {}}), asked())
+    person.sees("What will you do?")
+    person.types(ENTER)
+    person.sees("All right?")
+    person.types(DOWN, ENTER)
+    assert answer.result(PATIENCE) == ElicitResult.cancel()
+
+
+def test_a_field_that_looks_like_a_secret_carries_a_warning(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    schema = {"type": "object", "properties": {"password": {"type": "string"}}}
+    answer = pool.submit(terminal.form, form(schema), asked())
+    person.sees("What will you do?")
+    person.types(ENTER)
+    person.sees("Warning: this looks like a secret.")
+    person.types(CTRL_C)
+    assert answer.result(PATIENCE).action == "cancel"
+
+
+def test_a_form_outside_the_subset_is_not_shown(person: Person, terminal: Terminal) -> None:
+    nested = {"type": "object", "properties": {"inner": {"type": "object", "properties": {}}}}
+    with pytest.raises(UnsupportedForm, match="inner"):
+        terminal.form(form(nested), asked())
+    assert person.screen == ""
+
+
+def test_the_call_behind_a_question_is_named(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    context = asked(call=CausingCall("tools/call", {"name": "sign_up"}))
+    answer = pool.submit(terminal.form, form(), context)
+    person.sees("Because of this program's call: tools/call sign_up")
+    person.types(CTRL_C)
+    assert answer.result(PATIENCE).action == "cancel"
+
+
+@pytest.mark.requirement("M-20")
+def test_a_withdrawn_question_goes_away_and_says_so(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    context = asked(timeout=100)
+    answer = pool.submit(terminal.form, form(), context)
+    person.sees("What will you do?")
+    person.sees("left to answer")
+    context.cancel.cancel("changed my mind\x1b[2J")
+    assert answer.result(PATIENCE) == ElicitResult.cancel()
+    person.sees("Withdrawn: no answer is needed any more.")
+    person.sees("│ changed my mind␛[2J")
+    assert "left to answer" not in person.screen
+    assert person.cooked
+
+
+@pytest.mark.requirement("M-20")
+def test_a_question_ends_when_its_time_is_over(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    answer = pool.submit(terminal.form, form(), asked(timeout=2.0))
+    person.sees("0:01 left to answer")
+    assert answer.result(PATIENCE) == ElicitResult.cancel()
+    person.sees("The time to answer is over.")
+
+
+def test_questions_wait_for_each_other(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    other = Terminal(person.stdin, person.stdout)
+    first = pool.submit(terminal.form, form(message="first"), asked())
+    person.sees("│ first")
+    withdrawn = asked()
+    second = pool.submit(other.form, form(message="second"), withdrawn)
+    person.sees("1 more question waits")
+    late = pool.submit(other.form, form(message="late"), asked(timeout=0.05))
+    assert late.result(PATIENCE) == ElicitResult.cancel()
+    third = pool.submit(terminal.form, form(message="third"), asked())
+    person.sees("2 more questions wait")
+    withdrawn.cancel.cancel()
+    assert second.result(PATIENCE) == ElicitResult.cancel()
+    person.types(CTRL_C)
+    assert first.result(PATIENCE).action == "cancel"
+    person.sees("│ third")
+    person.types(CTRL_C)
+    assert third.result(PATIENCE).action == "cancel"
+    assert "second" not in person.screen
+    assert "late" not in person.screen
+
+
+def test_keys_pressed_before_a_question_do_not_answer_it(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    person.types(ENTER * 3)
+    person.sees("")
+    answer = pool.submit(terminal.review, question("sampling", completion()))
+    person.sees("Let the model answer?")
+    person.sees("» Approve")
+    person.types(CTRL_C)
+    assert not answer.result(PATIENCE).allowed
+
+
+@contextmanager
+def visits(person: Person) -> Iterator[tuple[Terminal, list[str]]]:
+    opened: list[str] = []
+
+    def open_url(url: str) -> bool:
+        opened.append(url)
+        return True
+
+    yield Terminal(person.stdin, person.stdout, open_url=open_url), opened
+
+
+@pytest.mark.requirement("ELI-08", "ELI-09", "ELI-10", "ELI-11", "ELI-12")
+def test_a_url_is_opened_after_consent_only(person: Person, pool: ThreadPoolExecutor) -> None:
+    context = asked()
+    with visits(person) as (terminal, opened):
+        answer = pool.submit(terminal.url, link(), context)
+        person.sees("│ https://example.com/sign?in=1")
+        person.sees("Its host:\n│ example.com")
+        person.sees("What will you do?")
+        assert opened == []
+        person.types(ENTER)
+        person.sees("Are you done there?")
+        assert opened == ["https://example.com/sign?in=1"]
+        assert not context.wait_completed(0)
+        person.types(ENTER)
+        assert answer.result(PATIENCE) == ElicitResult.accept()
+        assert context.wait_completed(0)
+
+
+def test_a_long_url_is_shown_in_full(person: Person, pool: ThreadPoolExecutor) -> None:
+    url = "https://example.com/" + "abcdefghij" * 600
+    with visits(person) as (terminal, _):
+        answer = pool.submit(terminal.url, link(url), asked())
+        person.sees("What will you do?")
+        shown = "".join(line[2:] for line in person.lines if line.startswith("│ "))
+        assert url in shown
+        person.types(CTRL_C)
+        assert answer.result(PATIENCE).action == "cancel"
+
+
+@pytest.mark.parametrize(
+    ("keys", "action"),
+    [((DOWN, DOWN, ENTER), "decline"), ((DOWN, DOWN, DOWN, ENTER), "cancel")],
+)
+def test_a_url_can_be_declined_or_cancelled(
+    person: Person, pool: ThreadPoolExecutor, keys: tuple[str, ...], action: str
+) -> None:
+    with visits(person) as (terminal, opened):
+        answer = pool.submit(terminal.url, link(), asked())
+        person.sees("What will you do?")
+        person.types(*keys)
+        assert answer.result(PATIENCE).action == action
+        assert opened == []
+
+
+def test_the_server_may_say_that_a_visit_is_done(person: Person, pool: ThreadPoolExecutor) -> None:
+    context = asked()
+    with visits(person) as (terminal, opened):
+        answer = pool.submit(terminal.url, link(), context)
+        person.sees("What will you do?")
+        person.types(DOWN, ENTER)
+        person.sees("Are you done there?")
+        context.completed()
+        assert answer.result(PATIENCE) == ElicitResult.accept()
+        person.sees("The server says that it is done.")
+        assert opened == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "action"), [((DOWN, ENTER), "accept"), ((DOWN, DOWN, ENTER), "cancel")]
+)
+def test_a_visit_need_not_be_waited_for(
+    person: Person, pool: ThreadPoolExecutor, keys: tuple[str, ...], action: str
+) -> None:
+    context = asked()
+    with visits(person) as (terminal, _):
+        answer = pool.submit(terminal.url, link(), context)
+        person.sees("What will you do?")
+        person.types(ENTER)
+        person.sees("Are you done there?")
+        person.types(*keys)
+        assert answer.result(PATIENCE).action == action
+        assert not context.wait_completed(0)
+
+
+def test_a_browser_that_does_not_start_is_reported(
+    person: Person, pool: ThreadPoolExecutor
+) -> None:
+    def broken(url: str) -> bool:
+        raise OSError(f"no browser for {url}")
+
+    terminal = Terminal(person.stdin, person.stdout, open_url=broken)
+    answer = pool.submit(terminal.url, link(), asked())
+    person.sees("What will you do?")
+    person.types(ENTER)
+    person.sees("Warning: the browser could not be started; open the address yourself")
+    person.sees("Are you done there?")
+    person.types(ENTER)
+    assert answer.result(PATIENCE) == ElicitResult.accept()
+
+
+@pytest.mark.requirement("ELI-13")
+def test_a_host_that_looks_like_another_is_marked(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    answer = pool.submit(terminal.url, link("https://xn--pple-43d.com/"), asked())
+    person.sees("Warning:")
+    person.sees("│ xn--pple-43d.com")
+    person.types(CTRL_C)
+    assert answer.result(PATIENCE).action == "cancel"
+
+
+@pytest.mark.parametrize("url", ["http://example.com/", "javascript:alert(1)", "file:///etc/hosts"])
+def test_an_unsafe_url_cannot_be_opened(person: Person, pool: ThreadPoolExecutor, url: str) -> None:
+    with visits(person) as (terminal, opened):
+        answer = pool.submit(terminal.url, link(url), asked())
+        person.sees("Warning: this address is never opened")
+        person.sees("What will you do?")
+        assert "Open it" not in person.screen
+        person.types(ENTER)
+        assert answer.result(PATIENCE) == ElicitResult.decline()
+        assert opened == []
+
+
+@contextmanager
+def nowhere() -> Iterator[Terminal]:
+    with Path(os.devnull).open() as stdin, Path(os.devnull).open("w") as stdout:
+        yield Terminal(stdin, stdout)
+
+
+def test_without_a_terminal_nobody_is_asked_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with nowhere() as terminal, caplog.at_level(logging.ERROR, "syncmcp.ui"):
+        assert terminal.form(form(), asked()) == ElicitResult.cancel()
+        assert terminal.url(link(), asked()) == ElicitResult.cancel()
+        verdict = terminal.review(question("sampling", completion()))
+        terminal.update(question("sampling", completion()), "unseen\nunseen")
+    assert not verdict.allowed
+    assert verdict.reason is not None
+    assert "standard input is not a terminal" in verdict.reason
+    assert len(caplog.records) == 3
+    assert "standard input is not a terminal" in caplog.text
+
+
+def test_a_program_without_streams_is_told_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert not Terminal().review(question("sampling", completion())).allowed
+
+
+def test_missing_packages_are_named_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "syncmcp.ui._screen", None)
+    with pytest.raises(UsageError, match=r"install syncmcp-client\[terminal\]"):
+        Terminal()

@@ -1,0 +1,106 @@
+"""No words of a server or a model can imitate ours on a terminal."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from syncmcp.types import (
+    ElicitResult,
+)
+from syncmcp.ui.terminal import Terminal
+from tests.stage import PATIENCE
+from tests.ui.person import (
+    CTRL_C,
+    DOWN,
+    ENTER,
+    Person,
+)
+from tests.ui.terminal_questions import asked, completion, form, question, written
+
+FORGERIES = [
+    "\x1b[2J\x1b[H━━ bank asks you to fill in a form ━━",
+    "━━ bank asks you to fill in a form ━━",
+    "x\n━━ bank asks you to fill in a form ━━\n? What will you do? (arrow keys, Enter)",
+    "x\r━━ bank asks you to fill in a form ━━",
+    " " * 98 + "━━ bank asks you to fill in a form ━━",
+    "❤️" * 49 + "━━ bank asks you to fill in a form ━━",
+    "Server: trusted\nWarning: none\nWithdrawn: no answer is needed any more.",
+    "[bold]Server: trusted[/bold] [link=https://evil.example]click[/link] :warning:",
+    "\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\",
+    "\x9b2J\u202egniht on\u2066\u200b",
+    "<b>html</b> <style>bg</style>",
+]
+OURS = re.compile(r"━━ (?!notes )|Server: |\? What will|bank asks|\[link|click|Withdrawn|gniht")
+
+
+@pytest.mark.parametrize("words", FORGERIES)
+@pytest.mark.requirement("ELI-05", "ELI-13")
+def test_no_words_of_a_server_look_like_ours(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, words: str
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "f": {"type": "string", "title": words, "description": words, "default": words},
+            "c": {"type": "string", "oneOf": [{"const": "v", "title": words}], "title": words},
+        },
+        "required": ["f", "c"],
+    }
+    context = asked(info={"name": "x", "title": words, "version": words})
+    answer = pool.submit(terminal.form, form(schema, message=words), context)
+    person.sees("» Fill in the form")
+    own = [line for line in person.lines if not line.startswith("│")]
+    assert own[:4] == [
+        "",
+        "━━ notes asks you to fill in a form ━━",
+        "It says of itself:",
+        "Its message:",
+    ]
+    person.types(ENTER)
+    person.sees("Field 1 of 2")
+    person.types(ENTER)
+    person.sees("Field 2 of 2")
+    person.types(ENTER)
+    person.sees("All right?")
+    person.types(ENTER)
+    assert answer.result(PATIENCE) == ElicitResult.accept({"f": words, "c": "v"})
+    for line in person.lines:
+        # Words of theirs stand behind a bar, in quotation marks, or where an answer stands.
+        if not line.startswith(("│", "? “", "? What will you do?")):
+            assert not OURS.search(line), line
+    assert b"\x1b]" not in person.raw.replace(b"\x1b]0;", b"")
+    assert "\u202e" not in person.raw.decode()
+
+
+@pytest.mark.parametrize("words", FORGERIES)
+def test_no_words_of_a_model_look_like_ours(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, words: str
+) -> None:
+    request = completion(systemPrompt=words, modelPreferences={"hints": [{"name": words}]})
+    answer = written(words)
+    answer = answer.model_copy(update={"model": words})
+    for told in (None, answer):
+        verdict = pool.submit(terminal.review, question("sampling", request, told))
+        person.sees("Let the model answer?" if told is None else "Send it?")
+        person.types(CTRL_C)
+        assert not verdict.result(PATIENCE).allowed
+    for line in person.lines:
+        if not line.startswith("│"):
+            assert not OURS.search(line), line
+
+
+def test_a_text_in_an_editor_cannot_leave_it(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    words = "x\n━━ bank asks you\n" + "y" * 300 + "\n\u202ez"
+    verdict = pool.submit(terminal.review, question("sampling", completion(), written(words)))
+    person.sees("Send it?")
+    person.types(DOWN, ENTER)
+    person.sees("<U+202E>z", times=2)
+    editor = person.screen.split("? Text")[1].split("\n")[1:]
+    assert [line for line in editor if line and not line.startswith("│")] == []
+    person.types(CTRL_C)
+    assert not verdict.result(PATIENCE).allowed

@@ -1,0 +1,277 @@
+"""A person at a terminal reviews what a server asks and what it would be answered."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from syncmcp.approval import AllowAll, AuditRecord, Decision, Kind, ToolCall, Verdict
+from syncmcp.errors import Denied
+from syncmcp.types import (
+    CreateMessageRequestParams,
+    ElicitResult,
+    ListRootsRequestParams,
+    ToolAnnotations,
+)
+from syncmcp.ui.terminal import AskOnTerminal, Terminal
+from tests.stage import PATIENCE
+from tests.ui.person import (
+    ALT_ENTER,
+    CLEAR_LINE,
+    CTRL_C,
+    DOWN,
+    ENTER,
+    Person,
+)
+from tests.ui.terminal_questions import asked, completion, form, link, question, written
+
+
+@pytest.mark.requirement("M-17")
+def test_a_request_to_a_model_is_shown_edited_and_approved(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    request = completion(
+        systemPrompt="You are a tutor.",
+        temperature=0.5,
+        includeContext="thisServer",
+        stopSequences=["END"],
+        modelPreferences={"hints": [{"name": "claude"}], "costPriority": 0.3},
+        tools=[{"name": "add", "description": "Adds.", "inputSchema": {"type": "object"}}],
+        metadata={"kept": True},
+    )
+    verdict = pool.submit(terminal.review, question("sampling", request))
+    for shown in (
+        "━━ notes wants a model to answer it ━━",
+        "Messages: 3 (2 of the user, 1 of the assistant)",
+        "Most tokens: 100",
+        "Temperature: 0.5",
+        "Context wanted: thisServer",
+        '│ "END"',
+        "│ claude",
+        "Low cost matters: 0.3 of 1",
+        "│ add: Adds.",
+        "│ You are a tutor.",
+        "│ Explain it.",
+    ):
+        person.sees(shown)
+    person.sees("Let the model answer?")
+    person.types(DOWN, DOWN, ENTER)
+    person.sees("Edit what?")
+    person.types(ENTER)
+    person.sees("System prompt ")
+    person.types(" Be brief.", ALT_ENTER)
+    person.sees("Let the model answer?", times=2)
+    person.sees("│ You are a tutor. Be brief.")
+    person.types(DOWN, DOWN, ENTER)
+    person.sees("Edit what?", times=2)
+    person.types(DOWN, ENTER)
+    person.sees("? Text")
+    person.types(" Now.", ALT_ENTER)
+    person.sees("Let the model answer?", times=3)
+    person.sees("│ Explain it. Now.")
+    person.types(DOWN, DOWN, ENTER)
+    person.sees("Edit what?", times=3)
+    person.types(DOWN, DOWN, ENTER)
+    person.sees("? Most tokens 100")
+    person.types(CLEAR_LINE, "none", ENTER)
+    person.sees("Give a whole number above 0.")
+    person.types(CLEAR_LINE, "50", ENTER)
+    person.sees("Most tokens: 50")
+    person.sees("Let the model answer?", times=4)
+    person.types(ENTER)
+    decided = verdict.result(PATIENCE)
+    assert (decided.allowed, decided.remember) == (True, False)
+    expected = request.to_wire()
+    expected["systemPrompt"] = "You are a tutor. Be brief."
+    expected["messages"][2]["content"][1]["text"] = "Explain it. Now."
+    expected["maxTokens"] = 50
+    assert isinstance(decided.request, CreateMessageRequestParams)
+    assert decided.request.to_wire() == expected
+
+
+def test_all_messages_can_be_viewed(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    verdict = pool.submit(terminal.review, question("sampling", completion()))
+    person.sees("Let the model answer?")
+    assert "What is 2 + 2?" not in person.screen
+    person.types(DOWN, ENTER)
+    person.sees("Message 1 of 3, of the user:\n│ What is 2 + 2?")
+    person.sees("[image of about 3 bytes, image/png]")
+    person.sees("[the model calls the tool add with]")
+    person.sees("[result of a tool]\n│ four")
+    person.sees("Let the model answer?", times=2)
+    person.types(ENTER)
+    assert verdict.result(PATIENCE) == Verdict.allow()
+
+
+def test_what_is_not_edited_keeps_its_hidden_characters(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    request = completion(systemPrompt="right\u202eto left")
+    verdict = pool.submit(terminal.review, question("sampling", request))
+    person.sees("Let the model answer?")
+    person.types(DOWN, DOWN, ENTER)
+    person.sees("Edit what?")
+    person.types(ENTER)
+    person.sees("System prompt ")
+    person.types(ALT_ENTER)
+    person.sees("Let the model answer?", times=2)
+    person.types(ENTER)
+    decided = verdict.result(PATIENCE)
+    assert decided.request in (None, request)
+
+
+def test_the_answer_of_a_model_is_reviewed_and_edited(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    verdict = pool.submit(terminal.review, question("sampling", completion(), written()))
+    person.sees("━━ notes would get this answer of the model ━━")
+    person.sees("│ tutor-1")
+    person.sees("│ It is four.")
+    person.sees("Send it?")
+    person.types(DOWN, ENTER)
+    person.sees("? Text")
+    person.types(" Always.", ALT_ENTER)
+    person.sees("Send it?", times=2)
+    person.sees("│ It is four. Always.")
+    person.types(ENTER)
+    assert verdict.result(PATIENCE) == Verdict.allow(answer=written("It is four. Always."))
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_", "answer", "downs"),
+    [
+        ("sampling", completion(), None, 4),
+        ("sampling", completion(), written(), 2),
+        ("roots", ListRootsRequestParams(), None, 2),
+        ("tool", ToolCall("rm", {"path": "/"}, None), None, 2),
+        ("form", form(), None, 1),
+        ("form", form(), ElicitResult.accept({"name": "Ada"}), 2),
+        ("url", link(), None, 1),
+    ],
+)
+def test_everything_can_be_denied(
+    person: Person,
+    terminal: Terminal,
+    pool: ThreadPoolExecutor,
+    kind: Kind,
+    request_: Any,
+    answer: Any,
+    downs: int,
+) -> None:
+    verdict = pool.submit(terminal.review, question(kind, request_, answer))
+    person.sees("(arrow keys, Enter)")
+    person.types(*[DOWN] * downs, ENTER)
+    assert verdict.result(PATIENCE) == Verdict.deny("a person said no")
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_", "downs"),
+    [
+        ("sampling", completion(), 3),
+        ("roots", ListRootsRequestParams(), 1),
+        ("tool", ToolCall("rm", {"path": "/"}, ToolAnnotations(destructive_hint=True)), 1),
+    ],
+)
+def test_a_decision_can_be_kept_for_the_session(
+    person: Person,
+    terminal: Terminal,
+    pool: ThreadPoolExecutor,
+    kind: Kind,
+    request_: Any,
+    downs: int,
+) -> None:
+    verdict = pool.submit(terminal.review, question(kind, request_))
+    person.sees("(arrow keys, Enter)")
+    person.types(*[DOWN] * downs, ENTER)
+    assert verdict.result(PATIENCE) == Verdict.allow(remember=True)
+
+
+def test_the_answers_to_a_form_are_reviewed_and_edited(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    given = ElicitResult.accept({"name": "Ada"})
+    verdict = pool.submit(terminal.review, question("form", form(), given))
+    person.sees("│ “name”: Ada")
+    person.types(DOWN, ENTER)
+    person.sees("Which one?")
+    person.types(ENTER)
+    person.sees("“name” *: Ada")
+    person.types("lbert", ENTER)
+    person.sees("│ “name”: Adalbert")
+    person.types(ENTER)
+    edited = ElicitResult.accept({"name": "Adalbert"})
+    assert verdict.result(PATIENCE) == Verdict.allow(answer=edited)
+
+
+def test_a_tool_call_shows_what_would_be_called(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    call = ToolCall("rm", {"path": "/tmp\x1b[2J"}, ToolAnnotations(read_only_hint=True))
+    verdict = pool.submit(terminal.review, question("tool", call))
+    person.sees("│ rm")
+    person.sees('│   "path": "/tmp\\u001b[2J"')
+    person.sees('(not to be relied on):\n│ {"readOnlyHint": true}')
+    person.types(CTRL_C)
+    assert verdict.result(PATIENCE) == Verdict.deny("the person cancelled")
+
+
+def test_a_withdrawn_review_ends_in_a_denial(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    context = asked()
+    verdict = pool.submit(terminal.review, question("sampling", completion(), context=context))
+    person.sees("Let the model answer?")
+    context.cancel.cancel()
+    assert not verdict.result(PATIENCE).allowed
+    person.sees("Withdrawn")
+
+
+def test_partial_text_is_shown_line_by_line(person: Person, terminal: Terminal) -> None:
+    waiting = question("sampling", completion())
+    for end in range(1, 400):
+        terminal.update(waiting, ("word\x1b[2J " * 60 + "\nlast line\n")[:end])
+    terminal.update(waiting, "word\x1b[2J " * 60 + "\nlast line\nand more")
+    person.sees("│ last line")
+    lines = person.lines
+    assert lines[0] == "━━ A model writes for notes ━━"
+    assert all(line.startswith("│ ") for line in lines[1:])
+    assert " ".join(line[2:] for line in lines[1:]).count("word␛[2J") == 60
+    assert lines[-1] == "│ last line"
+
+
+def test_partial_text_stays_out_of_a_question(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    answer = pool.submit(terminal.form, form(), asked())
+    person.sees("What will you do?")
+    terminal.update(question("sampling", completion()), "intruding\n" * 5)
+    person.types(CTRL_C)
+    assert answer.result(PATIENCE).action == "cancel"
+    assert "intruding" not in person.screen
+
+
+def test_an_approval_asks_at_the_terminal(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+) -> None:
+    records: list[AuditRecord] = []
+    approval = AskOnTerminal(audit=records.append, terminal=terminal)
+    request = pool.submit(approval.review_request, question("roots", ListRootsRequestParams()))
+    person.sees("━━ notes asks for your roots")
+    person.types(ENTER)
+    assert isinstance(request.result(PATIENCE), ListRootsRequestParams)
+    denied = pool.submit(approval.review_request, question("roots", ListRootsRequestParams()))
+    person.sees("Tell it?", times=2)
+    person.types(CTRL_C)
+    with pytest.raises(Denied):
+        denied.result(PATIENCE)
+    assert [record.decision for record in records] == [Decision.ALLOW, Decision.DENY]
+
+
+def test_a_policy_may_spare_the_person(person: Person, terminal: Terminal) -> None:
+    approval = AskOnTerminal(AllowAll(), terminal=terminal)
+    approval.before_call("rm", {}, None, asked().server)
+    assert person.screen == ""
