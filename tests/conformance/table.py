@@ -10,6 +10,8 @@ WIRES = {
     "http-standard-headers": ("2026-07-28",),
     "json-schema-ref-no-deref": ("2026-07-28",),
     "json-schema-2020-12-preservation": ("2025-11-25", "2026-07-28"),
+    "elicitation-sep1034-client-defaults": ("2025-11-25",),
+    "sep-2322-client-request-state": ("2026-07-28",),
 }
 
 PAIRS = tuple((scenario, wire) for scenario, wires in WIRES.items() for wire in wires)

@@ -24,6 +24,10 @@ SHOWS = {
     "sse-retry": pytest.mark.requirement("HTL-08", "HTL-09", "HTL-15", "M-09"),
     "request-metadata": pytest.mark.requirement("VER-08", "VER-09", "VER-10", "VER-11", "HTM-03"),
     "http-standard-headers": pytest.mark.requirement("HTM-04", "HTM-05"),
+    "elicitation-sep1034-client-defaults": pytest.mark.requirement("ELI-01", "ELI-14"),
+    "sep-2322-client-request-state": pytest.mark.requirement(
+        "MRTR-02", "MRTR-03", "MRTR-05", "MRTR-06"
+    ),
     "json-schema-ref-no-deref": pytest.mark.requirement("SCHM-05"),
 }
 

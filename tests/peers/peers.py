@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import syncmcp
 from syncmcp import Mode
+from tests.peers.answers import AGREEABLE, PLACES
 from tests.peers.setup_peers import HERE, NODE_MODULES, node, venv_python
 
 if TYPE_CHECKING:
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
 ROOT = HERE.parents[1]
 FILES = HERE / "files"
+SERVERS = HERE / "servers"
 
-REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+REVISIONS: tuple[Mode, ...] = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 STDIO = "stdio"
 HTTP = "HTTP"
 HTTP_JSON = "HTTP, JSON"
@@ -82,6 +84,8 @@ class Peer:
         error_type: What `raise_for_error` (or the call itself) raises then.
         progress: A call that reports ``progress_steps`` steps, if it has one.
         wait: A call that runs until it is cancelled, if it has one.
+        questions: By column, a call in which it asks the client and tells what it was answered.
+        roots_unasked: It asks for the roots of its own accord, and tells some time later.
         has_gates: It has the tools ``started`` and ``cancelled``, which answer when ``wait`` is.
         progress_apart: Over HTTP its progress comes on the listening stream, so that the last
             report may come after the result.
@@ -98,23 +102,21 @@ class Peer:
     progress: Call | None = None
     progress_steps: int = 3
     wait: Call | None = None
+    questions: Mapping[str, Call] = field(default_factory=dict)
+    roots_unasked: bool = False
     has_gates: bool = False
     progress_apart: bool = False
     one_session: bool = False
     limits: tuple[Limit, ...] = ()
 
 
-def _python_peer(
-    name: str, python: str | Path, module: str, revisions: tuple[Mode, ...], **rest: Any
+def _own_peer(
+    name: str, programs: Mapping[str, Program], revisions: tuple[Mode, ...], **rest: Any
 ) -> Peer:
-    command = (str(python), "-m", f"tests.peers.servers.{module}")
+    """A server of ours, in ``servers/``; they all have the same tools."""
     return Peer(
         name,
-        {
-            STDIO: Program((*command, "stdio")),
-            HTTP_JSON: Program((*command, "json", "{port}")),
-            HTTP_SSE: Program((*command, "sse", "{port}")),
-        },
+        programs,
         revisions,
         call=Call("add", {"a": 2, "b": 3}, "5"),
         error=Call("fail", {"reason": "out of paper"}, "out of paper"),
@@ -123,6 +125,15 @@ def _python_peer(
         has_gates=True,
         **rest,
     )
+
+
+def _python_programs(python: str | Path, module: str) -> Mapping[str, Program]:
+    command = (str(python), "-m", f"tests.peers.servers.{module}")
+    return {
+        STDIO: Program((*command, "stdio")),
+        HTTP_JSON: Program((*command, "json", "{port}")),
+        HTTP_SSE: Program((*command, "sse", "{port}")),
+    }
 
 
 def _npm_program(package: str, script: str, *arguments: str, **env: str) -> Program:
@@ -139,43 +150,71 @@ _JSON_LIMITS = (
         half=True,
     ),
 )
-OFFICIAL = _python_peer(
-    "mcp 2.3.0", sys.executable, "official", ("2025-11-25", "2026-07-28"), limits=_JSON_LIMITS
+# What was said and heard; see `answers`.
+_QUESTIONS = {
+    "sampling": Call("ask_model", {"question": "What is up?"}, "parrot: heard: What is up?"),
+    "form": Call("ask_form", {}, 'accept: name="Ann" polite=true'),
+    "url": Call("ask_url", {"url": AGREEABLE}, "accept"),
+    "roots": Call("ask_roots", {}, " ".join(place.as_uri() for place in PLACES)),
+}
+_QUESTIONS_1 = {cell: call for cell, call in _QUESTIONS.items() if cell != "url"}
+LIMITS_OF_REVISIONS = (
+    Limit("form", "forms came with 2025-06-18", revisions=REVISIONS[:2]),
+    Limit("url", "URLs came with 2025-11-25", revisions=REVISIONS[:3]),
 )
-FASTMCP = _python_peer(
-    "fastmcp 4.1.2",
-    venv_python("fastmcp-4"),
-    "fastmcp_4",
-    ("2025-11-25", "2026-07-28"),
+
+OFFICIAL = _own_peer(
+    "mcp 2.3.0",
+    _python_programs(sys.executable, "official"),
+    REVISIONS,
+    questions=_QUESTIONS,
     limits=_JSON_LIMITS,
 )
-MCP_1_12 = _python_peer(
+FASTMCP = _own_peer(
+    "fastmcp 4.1.2",
+    _python_programs(venv_python("fastmcp-4"), "fastmcp_4"),
+    REVISIONS,
+    questions=_QUESTIONS,
+    limits=_JSON_LIMITS,
+)
+TYPESCRIPT = _own_peer(
+    "TypeScript SDK 2.4.0",
+    {
+        STDIO: Program(("{node}", str(SERVERS / "typescript_2.mjs"), "stdio")),
+        HTTP: Program(("{node}", str(SERVERS / "typescript_2.mjs"), "http", "{port}")),
+    },
+    REVISIONS,
+    questions=_QUESTIONS,
+)
+MCP_1_12 = _own_peer(
     "mcp 1.12.4",
-    venv_python("mcp-1.12"),
-    "official_1",
+    _python_programs(venv_python("mcp-1.12"), "official_1"),
     ("2025-03-26", "2025-06-18"),
+    questions=_QUESTIONS_1,
     progress_apart=True,
 )
 _FALLS_OVER = Limit("cancel", "cancelling a request ends its session, and over stdio the server")
-MCP_1_9 = _python_peer(
+MCP_1_9 = _own_peer(
     "mcp 1.9.4",
-    venv_python("mcp-1.9"),
-    "official_1",
+    _python_programs(venv_python("mcp-1.9"), "official_1"),
     ("2024-11-05", "2025-03-26"),
+    questions=_QUESTIONS_1,
     progress_apart=True,
     one_session=True,
     limits=(_FALLS_OVER,),
 )
-MCP_1_8 = _python_peer(
+MCP_1_8 = _own_peer(
     "mcp 1.8.1",
-    venv_python("mcp-1.8"),
-    "official_1",
+    _python_programs(venv_python("mcp-1.8"), "official_1"),
     ("2024-11-05",),
+    questions=_QUESTIONS_1,
     progress_apart=True,
     one_session=True,
     limits=(_FALLS_OVER,),
 )
 
+_CANCELS_UNSEEN = Limit("cancel", "it has no way to say that it stopped working", half=True)
+_WANTS_NO_ROOTS = Limit("roots", "it never asks for them")
 _EVERYTHING_NOW = "@modelcontextprotocol/server-everything"
 EVERYTHING = Peer(
     "server-everything 2026.8.31",
@@ -183,12 +222,22 @@ EVERYTHING = Peer(
         STDIO: _npm_program(_EVERYTHING_NOW, "index.js", "stdio"),
         HTTP: _npm_program(_EVERYTHING_NOW, "index.js", "streamableHttp", PORT="{port}"),
     },
-    ("2025-11-25",),
+    REVISIONS[:-1],
     call=Call("get-sum", {"a": 2, "b": 3}, "The sum of 2 and 3 is 5"),
     error=Call("get-sum", {"a": "two", "b": 3}, "Invalid arguments"),
     progress=Call("trigger-long-running-operation", {"duration": 0.3, "steps": 3}, "completed"),
     wait=Call("trigger-long-running-operation", {"duration": 60, "steps": 600}, ""),
-    limits=(Limit("cancel", "it has no way to say that it stopped working", half=True),),
+    questions={
+        "sampling": Call(
+            "trigger-sampling-request",
+            {"prompt": "What is up?"},
+            "heard: Resource trigger-sampling-request context: What is up?",
+        ),
+        "form": Call("trigger-elicitation-request", {}, '"firstLine": "It was a dark and stormy'),
+        "url": Call("trigger-url-elicitation", {"url": AGREEABLE}, '"action": "accept"'),
+        "roots": Call("get-roots-list", {}, PLACES[-1].as_uri()),
+    },
+    limits=(_CANCELS_UNSEEN,),
 )
 EVERYTHING_2025_06 = replace(
     EVERYTHING,
@@ -204,6 +253,15 @@ EVERYTHING_2025_06 = replace(
     progress=Call("longRunningOperation", {"duration": 0.3, "steps": 3}, "completed"),
     wait=Call("longRunningOperation", {"duration": 60, "steps": 600}, ""),
     progress_apart=True,
+    questions={
+        "sampling": Call(
+            "sampleLLM",
+            {"prompt": "What is up?"},
+            "heard: Resource sampleLLM context: What is up?",
+        ),
+        "form": Call("startElicitation", {}, "Color: green"),
+    },
+    limits=(_CANCELS_UNSEEN, _WANTS_NO_ROOTS),
 )
 EVERYTHING_2025_03 = replace(
     EVERYTHING_2025_06,
@@ -221,6 +279,12 @@ EVERYTHING_2024 = replace(
     name="server-everything 0.6.2",
     programs={STDIO: _npm_program("everything-2024-11-05", "index.js")},
     revisions=("2024-11-05",),
+    questions={"sampling": Call("sampleLLM", {"prompt": "What is up?"}, "[object Object]")},
+    limits=(
+        _CANCELS_UNSEEN,
+        _WANTS_NO_ROOTS,
+        Limit("sampling", "it tells that it was answered, but not what", half=True),
+    ),
 )
 FILESYSTEM = Peer(
     "server-filesystem 2026.8.31",
@@ -228,15 +292,19 @@ FILESYSTEM = Peer(
     ("2025-11-25",),
     call=Call("read_text_file", {"path": str(FILES / "hello.txt")}, "hello from a file"),
     error=Call("read_text_file", {"path": str(ROOT / "setup.cfg")}, "Access denied"),
+    questions={"roots": Call("list_allowed_directories", {}, str(PLACES[-1]))},
+    roots_unasked=True,
     limits=(
         Limit("progress", "none of its tools reports progress"),
         Limit("cancel", "none of its tools takes long enough"),
+        *(Limit(cell, "it asks for roots alone") for cell in ("sampling", "form", "url")),
     ),
 )
 
 PEERS = (
     OFFICIAL,
     FASTMCP,
+    TYPESCRIPT,
     MCP_1_12,
     MCP_1_9,
     MCP_1_8,
@@ -263,7 +331,7 @@ class Row:
 
     def limit(self, cell: str) -> Limit | None:
         """Returns what keeps this cell from being tried in full."""
-        for limit in self.peer.limits:
+        for limit in (*LIMITS_OF_REVISIONS, *self.peer.limits):
             here = not limit.transports or self.transport in limit.transports
             if limit.cell == cell and here and self.revision in (limit.revisions or REVISIONS):
                 return limit

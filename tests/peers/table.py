@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.peers.peers import PEERS, ROOT, ROWS
+from tests.peers.peers import LIMITS_OF_REVISIONS, PEERS, ROOT, ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -13,20 +13,23 @@ if TYPE_CHECKING:
     from tests.peers.peers import Limit, Row
 
 PAGE = ROOT / "docs" / "peers.md"
-CELLS = ("list", "call", "error", "progress", "cancel")
+CELLS = ("list", "call", "error", "progress", "cancel", "sampling", "form", "url", "roots")
 WORKS, HALF, FAILS, IMPOSSIBLE, UNTRIED = "yes", "yes\\*", "no", "-", "?"
 
+_TITLES = ("Server", "Transport", "Revision")
 _HEAD = """\
 # Tested against real servers
 
 The tests open each of these servers with `syncmcp`, list its tools, call one, call one that fails,
-follow one that reports progress and cancel one that runs. The run that checks this page also writes
-it: a cell that says *yes* must stay so. A revision marked *auto* is the one that `mode="auto"`
-found by itself; the others were asked for by name.
+follow one that reports progress and cancel one that runs. Then they call tools that ask back: for
+what a model says, for a form, for consent to a URL, for the roots. The same handlers answer all of
+them, and the answer has to be found in what the tool returns. The run that checks this page also
+writes it: a cell that says *yes* must stay so. A revision marked *auto* is the one that
+`mode="auto"` found by itself; the others were asked for by name.
 """
 _TAIL = """\
-*-*: the server cannot do this. *yes\\**: the client did its half; what the server made of it cannot
-be seen.
+*-*: the server, or the revision, cannot do this. *yes\\**: the client did its half; what the server
+made of it cannot be seen.
 """
 
 
@@ -56,10 +59,10 @@ class Table:
 
     def render(self) -> str:
         """The page."""
-        titles = ("Server", "Transport", "Revision")
-        lines = [_line([*titles, *CELLS]), _line(["---"] * (len(titles) + len(CELLS)))]
+        lines = [_line([*_TITLES, *CELLS]), _line(["---"] * (len(_TITLES) + len(CELLS)))]
         lines += [_line([_title(row), *(self._value(row, name) for name in CELLS)]) for row in ROWS]
-        notes = [f"* {peer.name}, {_note(limit)}" for peer in PEERS for limit in peer.limits]
+        notes = [f"* every server, {_note(limit)}" for limit in LIMITS_OF_REVISIONS]
+        notes += [f"* {peer.name}, {_note(limit)}" for peer in PEERS for limit in peer.limits]
         return "\n".join([_HEAD, *lines, "", _TAIL, *notes, ""])
 
     def _value(self, row: Row, name: str) -> str:
@@ -86,11 +89,16 @@ def _line(cells: Sequence[str]) -> str:
 
 def _read(page: str) -> dict[tuple[str, str], str]:
     cells: dict[tuple[str, str], str] = {}
+    names: Sequence[str] = ()
     for line in page.splitlines():
-        parts = [part.strip() for part in line.strip("| ").split("|")]
-        if line.startswith("| ") and len(parts) == 3 + len(CELLS):
-            title = " | ".join(parts[:3])
-            cells.update(
-                ((title, name), value) for name, value in zip(CELLS, parts[3:], strict=True)
-            )
+        title, values = _split(line)
+        if title == " | ".join(_TITLES):
+            names = values
+        elif line.startswith("| ") and len(values) == len(names):
+            cells.update(((title, name), value) for name, value in zip(names, values, strict=True))
     return cells
+
+
+def _split(line: str) -> tuple[str, Sequence[str]]:
+    parts = [part.strip() for part in line.strip("| ").split("|")]
+    return " | ".join(parts[: len(_TITLES)]), parts[len(_TITLES) :]

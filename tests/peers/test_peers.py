@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from concurrent.futures import CancelledError
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 
 import syncmcp
+from tests.peers.answers import ANSWERS
 from tests.peers.peers import ROWS, STDIO, Call, Peer, Row
 from tests.peers.table import PAGE, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from syncmcp.types import CallToolResult
     from tests.peers.conftest import Peers
@@ -31,12 +34,12 @@ def target(row: Row, peers: Peers) -> syncmcp.Stdio | str:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
-@pytest.mark.requirement("M-09", "HTL-03", "HTM-02")
-@pytest.mark.pitfall("14", "18", "30")
+@pytest.mark.requirement("M-03", "M-04", "M-06", "M-07", "M-09", "HTL-03")
+@pytest.mark.pitfall("13", "14", "18", "30")
 def test_a_peer_does_all_that_its_row_says(
     row: Row, target: syncmcp.Stdio | str, table: Table, subtests: pytest.Subtests
 ) -> None:
-    with syncmcp.connect(target, mode=row.mode) as client:
+    with syncmcp.connect(target, mode=row.mode, **ANSWERS) as client:
         for cell, check in CHECKS.items():
             limit = row.limit(cell)
             if limit is None or limit.half:
@@ -48,7 +51,8 @@ def lists_its_tools(row: Row, client: syncmcp.Client) -> None:
     assert client.server.revision == row.revision
     names = {tool.name for tool in client.list_tools(timeout=PATIENCE).tools}
     used = [row.peer.call, row.peer.error, row.peer.progress, row.peer.wait]
-    assert {call.tool for call in used if call} <= names
+    asking = [call for cell, call in row.peer.questions.items() if not row.limit(cell)]
+    assert {call.tool for call in (*used, *asking) if call} <= names
 
 
 def answers_a_call(row: Row, client: syncmcp.Client) -> None:
@@ -94,12 +98,26 @@ def stops_a_cancelled_call_and_goes_on(row: Row, client: syncmcp.Client) -> None
         future.result(PATIENCE)
 
 
-CHECKS = {
+def has_its_question_answered(cell: str, row: Row, client: syncmcp.Client) -> None:
+    question = row.peer.questions[cell]
+    if cell == "roots" and row.peer.roots_unasked:
+        ask_until_it_says_so(client, question)
+        return
+    result = ask(client, question)
+    assert not result.is_error, result.text
+    assert question.text in result.text
+
+
+CHECKS: Mapping[str, Callable[[Row, syncmcp.Client], None]] = {
     "list": lists_its_tools,
     "call": answers_a_call,
     "error": says_why_a_call_failed,
     "progress": reports_progress_in_order_before_the_result,
     "cancel": stops_a_cancelled_call_and_goes_on,
+    "sampling": partial(has_its_question_answered, "sampling"),
+    "form": partial(has_its_question_answered, "form"),
+    "url": partial(has_its_question_answered, "url"),
+    "roots": partial(has_its_question_answered, "roots"),
 }
 
 
@@ -125,6 +143,13 @@ def start_waiting(
 def ask(client: syncmcp.Client, call: Call) -> CallToolResult:
     """Makes one bounded call."""
     return client.call_tool(call.tool, call.arguments, timeout=PATIENCE)
+
+
+def ask_until_it_says_so(client: syncmcp.Client, call: Call) -> None:
+    """Repeats a call until its answer holds the text."""
+    deadline = time.monotonic() + PATIENCE
+    while call.text not in (text := ask(client, call).text):
+        assert time.monotonic() < deadline, text
 
 
 def test_the_page_about_peers_is_what_this_run_has_seen(table: Table) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from typing import TYPE_CHECKING
 
 import pytest
 import requests
 
 import syncmcp
+from syncmcp import Elicitation
+from syncmcp.types import ElicitResult
+from tests.peers.answers import AGREEABLE, PLACES
 from tests.peers.launch import http_server
 from tests.peers.peers import (
+    EVERYTHING,
     FILES,
     FILESYSTEM,
     HTTP_JSON,
@@ -20,7 +25,11 @@ from tests.peers.peers import (
     Call,
     Peer,
 )
-from tests.peers.test_peers import PATIENCE, ask, start_waiting
+from tests.peers.test_peers import PATIENCE, ask, ask_until_it_says_so, start_waiting
+
+if TYPE_CHECKING:
+    from syncmcp import HandlerContext
+    from syncmcp.types import ElicitRequestURLParams
 
 pytestmark = pytest.mark.peer
 
@@ -64,3 +73,32 @@ def test_a_server_that_would_ask_for_roots_keeps_the_directories_of_its_command_
     with syncmcp.connect(stdio(FILESYSTEM, [])) as client:
         answer = ask(client, Call("list_allowed_directories", {}, ""))
         assert str(FILES) in answer.text
+
+
+@pytest.mark.requirement("M-03", "ROOT-03")
+@pytest.mark.parametrize("peer", [EVERYTHING, FILESYSTEM], ids=lambda peer: peer.name)
+def test_a_server_learns_of_a_root_added_later(peer: Peer) -> None:
+    first, second = PLACES
+    question = peer.questions["roots"]
+    with syncmcp.connect(stdio(peer, []), roots=[first]) as client:
+        ask_until_it_says_so(client, Call(question.tool, {}, str(first)))
+        assert question.text not in ask(client, question).text
+        client.roots.add(second)
+        ask_until_it_says_so(client, question)
+
+
+@pytest.mark.requirement("M-07", "ELI-18")
+def test_a_call_that_a_person_has_to_visit_a_url_for_is_made_again() -> None:
+    visited: list[str] = []
+
+    def visit(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        visited.append(request.url)
+        # This server never tells that a visit is over.
+        context.completed()
+        return ElicitResult.accept()
+
+    call = Call("trigger-url-elicitation", {"url": AGREEABLE, "errorPath": True}, "completed the")
+    with syncmcp.connect(stdio(EVERYTHING, []), elicitation=Elicitation(url=visit)) as client:
+        assert call.text in ask(client, call).text
+    # The error names a URL of its own; the call that is made again asks for the one it was given.
+    assert visited == ["https://modelcontextprotocol.io", AGREEABLE]

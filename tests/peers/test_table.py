@@ -35,7 +35,7 @@ def test_a_cell_that_fails_is_worse_than_one_that_worked() -> None:
 
 def test_a_row_that_is_gone_is_worse() -> None:
     page = page_where_everything_works()
-    gone = "| gone 1.0 | stdio | 2025-11-25 | yes | yes\\* | no | - | ? |"
+    gone = "| gone 1.0 | stdio | 2025-11-25 | yes | yes\\* | no | - | ? | - | - | - | - |"
     table = Table(f"{page}\n{gone}\n")
     assert table.worse() == [
         "gone 1.0 | stdio | 2025-11-25: call",
@@ -46,4 +46,13 @@ def test_a_row_that_is_gone_is_worse() -> None:
 def test_a_cell_never_tried_and_one_that_cannot_be_do_not_claim_to_work() -> None:
     lines = Table("").render().splitlines()
     [filesystem] = [line for line in lines if FILESYSTEM.name in line and "auto" in line]
-    assert filesystem.endswith("| ? | ? | ? | - | - |")
+    assert filesystem.endswith("| ? | ? | ? | - | - | - | - | - | ? |")
+
+
+def test_a_page_from_before_a_column_was_added_is_read_all_the_same() -> None:
+    head = "| Server | Transport | Revision | list | call |\n| --- | --- | --- | --- | --- |"
+    table = Table(f"{head}\n| mcp 2.3.0 | stdio | 2026-07-28 | yes | no |\n")
+    [row] = [
+        line for line in table.render().splitlines() if "mcp 2.3.0 | stdio | 2026-07-28 |" in line
+    ]
+    assert row.endswith("| yes | no | ? | ? | ? | ? | ? | ? | ? |")
