@@ -32,6 +32,10 @@ Outcome = dict[str, Any] | BaseException | None
 """The result of a question, an error instead of one, or nothing: it was withdrawn."""
 
 
+# How long the request that needs a URL waits for the news that what it led to is done.
+COMPLETION_SECONDS = 60.0
+
+
 class Desk:
     """Where the questions of one server are answered, and what every handler is told.
 
@@ -204,6 +208,8 @@ class Asked:
             outcome = error
             if not self.token.cancelled:
                 _log.exception("[%s] the handler of %s failed", self._desk.label, self._method)
+        finally:
+            context._show = None  # a reviewer need not keep the question for it
         self._settle(outcome)
 
     def _expire(self) -> None:
@@ -269,7 +275,7 @@ def known_question(
             # It may never come; the request that needs it is repeated all the same, and the
             # server asks again if it must.
             context._provisional = result
-            context.wait_completed()
+            context.wait_completed(COMPLETION_SECONDS)
         return result
 
     return answering

@@ -211,7 +211,12 @@ class UrlHandler(Protocol):
     """
 
     def __call__(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
-        """Return ``ElicitResult.accept()`` for consent (not for completion), or the other two."""
+        """Return ``ElicitResult.accept()`` for consent (not for completion), or the other two.
+
+        A handler that learns that the person is done says so with `HandlerContext.completed`, and
+        may wait for that before it returns: a call that failed for want of it (error -32042, in
+        2025-11-25) is made again then, or when the server says so, or after a minute.
+        """
         ...
 
 
