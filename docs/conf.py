@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import syncmcp
-from syncmcp.operations import Operation
+from syncmcp._operation import Operation
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

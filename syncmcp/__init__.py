@@ -58,8 +58,10 @@ from syncmcp.errors import (
 )
 from syncmcp.futures import Progress, RequestFuture
 from syncmcp.handlers import (
+    AnyElicitation,
     CausingCall,
     Elicitation,
+    ElicitationUI,
     FormHandler,
     HandlerContext,
     Handlers,
@@ -84,6 +86,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ALL_PAGES",
     "AllowAll",
+    "AnyElicitation",
     "Approval",
     "AuthError",
     "AutoApprove",
@@ -98,6 +101,7 @@ __all__ = [
     "Denied",
     "DenyAll",
     "Elicitation",
+    "ElicitationUI",
     "ForkedError",
     "FormHandler",
     "HandlerContext",

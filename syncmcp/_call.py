@@ -17,6 +17,7 @@ from syncmcp.errors import (
 )
 
 if TYPE_CHECKING:
+    from syncmcp._asked import Asked
     from syncmcp._delivery import Delivery
     from syncmcp._options import Options
     from syncmcp.errors import Delivery as HowFar
@@ -46,6 +47,7 @@ class Call:
     """One request of ours, from its registration to its end."""
 
     __slots__ = (
+        "asked",
         "deadline",
         "delivery",
         "done",
@@ -73,6 +75,8 @@ class Call:
     ) -> None:
         self.id = -1
         self.method = method
+        # The questions that it caused, where that is known; they end with it.
+        self.asked: list[Asked] | None = None
         self.params: dict[str, Any] | None = None
         self.options = options
         self.deadline = deadline

@@ -568,6 +568,9 @@ class Connection:
                 return
             call.released = True
             self._clock.forget(call)
+            asked, call.asked = call.asked, None
+        for question in asked or ():
+            question.withdraw("the call behind it ended")
         if call.unsubscribe is not None:
             call.unsubscribe()
         if call.slot is not None:

@@ -125,6 +125,9 @@ class Questions:
         with self._lock:
             full = self._desk.workers.waiting >= self._max_waiting
             known = not full and not self._peer.receive(request.id, asked)
+            late = owner is not None and owner.released
+            if owner is not None and not late and not full and not known:
+                owner.asked = [*(owner.asked or ()), asked]
             early = self._early
             if early is not None and not full and not known:
                 early.append(asked.start)
@@ -137,6 +140,9 @@ class Questions:
         if owner is not None:
             # While somebody thinks about its question, the server is not late.
             owner.deadline.hold()
+        if late:
+            asked.withdraw("the call behind it ended")
+            return
         if reports is not None:
             reports.keep_alive()
         if early is None:

@@ -163,7 +163,7 @@ class Workers:
         if job is None:
             with self._lock:
                 # Since `close` put the `None` there, this thread may have been counted as busy.
-                if self._waiting:
+                if self._waiting and self._threads - self._idle <= self._limit:
                     return self._waiting.popleft()
                 self._threads -= 1
         return job

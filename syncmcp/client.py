@@ -23,6 +23,7 @@ from syncmcp._protocol.exchange import MAX_ROUNDS
 from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
 from syncmcp._registration import Registration, as_roots
 from syncmcp._request import Request
+from syncmcp._resume import Resume
 from syncmcp._threads import Deadline
 from syncmcp.config import Http, Stdio
 from syncmcp.connected import ConnectedServer
@@ -300,6 +301,11 @@ class Client(Operations, Registration):
     def request(self) -> Request:
         """Send a request of any method; see `Request.__call__`."""
         return Request(self)
+
+    @property
+    def resume(self) -> Resume:
+        """Go on with a call that waits for answers given by hand; see `Resume.__call__`."""
+        return Resume(self)
 
     # -- custom methods and notifications --------------------------------------------------------
 

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AnyElicitation",
     "CausingCall",
     "Elicitation",
+    "ElicitationUI",
     "FormHandler",
     "HandlerContext",
     "Handlers",

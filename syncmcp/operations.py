@@ -13,10 +13,9 @@ from syncmcp._options import CallOptions, check_log_level, text
 from syncmcp._pagination import ALL_PAGES, AllPages, iterate, pages
 from syncmcp._protocol.exchange import exchange, single_exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
-from syncmcp._protocol.offer import Offer
-from syncmcp._protocol.rounds import InputRound
 from syncmcp._protocol.steps import Steps
 from syncmcp._results import validate
+from syncmcp._resume import outcome
 from syncmcp.errors import NotSupported, ResourceNotFound, ServerError, UsageError
 from syncmcp.pending import BY_HAND, Answerable, InputRequired, as_offer
 
@@ -255,7 +254,7 @@ class Operations(OperationHost, Protocol):
         *,
         can: tuple[Answerable, ...] = BY_HAND,
         **options: Unpack[CallOptions],
-    ) -> Steps[CallToolResult | InputRequired]:
+    ) -> Steps[CallToolResult | InputRequired[CallToolResult]]:
         """Call a tool, and come back with what the server asks instead of having it answered.
 
         In 2026-07-28 only; before, servers ask by requests of their own, which go to the handlers.
@@ -269,7 +268,7 @@ class Operations(OperationHost, Protocol):
         Returns:
             The result, or what `resume` can go on with.
         """
-        result: CallToolResult | InputRequired = yield from _begin(
+        result: CallToolResult | InputRequired[CallToolResult] = yield from _begin(
             "tools/call", _named(name, arguments), can, self._label
         )
         return result
@@ -282,9 +281,9 @@ class Operations(OperationHost, Protocol):
         *,
         can: tuple[Answerable, ...] = BY_HAND,
         **options: Unpack[CallOptions],
-    ) -> Steps[GetPromptResult | InputRequired]:
+    ) -> Steps[GetPromptResult | InputRequired[GetPromptResult]]:
         """Get a prompt, and come back with what the server asks; see `begin_tool`."""
-        result: GetPromptResult | InputRequired = yield from _begin(
+        result: GetPromptResult | InputRequired[GetPromptResult] = yield from _begin(
             "prompts/get", _named(name, arguments), can, self._label
         )
         return result
@@ -296,39 +295,11 @@ class Operations(OperationHost, Protocol):
         *,
         can: tuple[Answerable, ...] = BY_HAND,
         **options: Unpack[CallOptions],
-    ) -> Steps[ReadResourceResult | InputRequired]:
+    ) -> Steps[ReadResourceResult | InputRequired[ReadResourceResult]]:
         """Read a resource, and come back with what the server asks; see `begin_tool`."""
         text(uri, "uri")
-        result: ReadResourceResult | InputRequired = yield from _begin(
+        result: ReadResourceResult | InputRequired[ReadResourceResult] = yield from _begin(
             "resources/read", {"uri": uri}, can, self._label
-        )
-        return result
-
-    @operation
-    def resume(
-        self,
-        pending: InputRequired,
-        answers: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Steps[CallToolResult | GetPromptResult | ReadResourceResult | InputRequired]:
-        """Go on with a call that waits for answers.
-
-        Args:
-            pending: What `begin_tool`, `begin_prompt`, `begin_read` or `resume` returned.
-            answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a
-                `ListRootsResult`, or one of them as a dict. What is missing is asked again.
-            options: See `CallOptions`.
-
-        Returns:
-            The result, or what the server asks next.
-        """
-        if not isinstance(pending, InputRequired):
-            raise UsageError(f"pending is an InputRequired, not {pending!r}")
-        check_mapping(answers, "answers")
-        params = pending._retry(answers)
-        reply = yield from single_exchange(pending.method, params, pending._offer)
-        result: CallToolResult | GetPromptResult | ReadResourceResult | InputRequired = _result_of(
-            pending.method, pending._params, reply, pending._offer, self._label
         )
         return result
 
@@ -399,22 +370,4 @@ def _begin(
 ) -> Steps[Any]:
     offer = as_offer(can)
     reply = yield from single_exchange(method, params, offer)
-    return _result_of(method, params, reply, offer, server)
-
-
-def _result_of(
-    method: str,
-    params: dict[str, Any],
-    reply: dict[str, Any] | InputRound,
-    offer: Offer,
-    server: str,
-) -> Any:
-    if isinstance(reply, InputRound):
-        return InputRequired(method, params, reply, offer)
-    if method == "prompts/get":
-        return validate(types.GetPromptResult, reply, method)
-    if method == "resources/read":
-        return validate(types.ReadResourceResult, reply, method)
-    result = validate(types.CallToolResult, reply, method)
-    result._came_from(params["name"], server)
-    return result
+    return outcome(method, params, reply, offer, server)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from syncmcp._protocol.offer import Offer
-from syncmcp._protocol.rounds import InputRound
-from syncmcp._protocol.steps import InputQuestion
-from syncmcp.errors import UsageError
+from syncmcp._protocol.rounds import InputRound, read_round
+from syncmcp.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -17,11 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Answerable", "InputRequired"]
 
+R = TypeVar("R")
+
 Answerable = Literal["sampling", "sampling_tools", "sampling_context", "form", "url", "roots"]
 """A kind of question that a program can answer."""
 
 
-class InputRequired:
+class InputRequired(Generic[R]):
     """What a server asks before a call has a result (spec: 2026-07-28, "Multi Round-Trip").
 
     Answer it with `Client.resume`, in this process or, after `to_json` and `from_json`, in another
@@ -56,16 +57,17 @@ class InputRequired:
                 `ListRootsResult`, or one of them as a dict. What is missing is asked again.
 
         Raises:
-            UsageError: There is no such question, or that is no answer.
+            UsageError: There is no such question, that is no answer, or it does not fit the form.
         """
         wire = {}
         for key, answer in (answers or {}).items():
             if key not in self.questions:
                 raise UsageError(f"there is no question {key!r}", method=self.method)
             to_wire = getattr(answer, "to_wire", None)
-            wire[key] = answer if to_wire is None else to_wire()
-            if not isinstance(wire[key], dict):
+            given = answer if to_wire is None else to_wire()
+            if not isinstance(given, dict):
                 raise UsageError(f"an answer is a model or a dict, not {answer!r}")
+            wire[key] = _filled_in(key, self.questions[key], given)
         return self._round.retry(self._params, wire if self.questions else None)
 
     def to_json(self) -> dict[str, Any]:
@@ -89,18 +91,37 @@ class InputRequired:
             UsageError: It is something else.
         """
         try:
-            questions = {
-                key: InputQuestion(question["method"], question["params"])
-                for key, question in data["questions"].items()
-            }
+            method, params = data["method"], data["params"]
             offer = Offer(**dict.fromkeys(data["offer"], True))
-            waiting = InputRound(questions, data["state"])
-            return cls(data["method"], data["params"], waiting, offer)
-        except (AttributeError, KeyError, TypeError, ValueError):
+            waiting = read_round(
+                method, {"inputRequests": data["questions"], "requestState": data["state"]}
+            )
+            if not isinstance(params, dict):
+                raise TypeError
+            return cls(method, params, waiting, offer)
+        except (AttributeError, KeyError, ProtocolError, TypeError, ValueError):
             raise UsageError("this is no pending call as to_json() makes it") from None
 
     def __repr__(self) -> str:
         return f"<InputRequired {self.method}: {', '.join(self.questions) or 'no questions'}>"
+
+
+def _filled_in(key: str, question: InputRequest, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer as it is sent: forms with their defaults, checked as a handler's are."""
+    from syncmcp.forms import Form
+    from syncmcp.types import ElicitRequestFormParams
+
+    try:
+        request = question.read()
+        if not isinstance(request, ElicitRequestFormParams) or answer.get("action") != "accept":
+            return answer
+        form = Form.read(request.requested_schema)
+    except ValueError:  # whoever answers what cannot be read knows better than we do
+        return answer
+    content = form.with_defaults(answer.get("content") or {})
+    for name, problem in form.problems(content).items():
+        raise UsageError(f"the answer to {key!r} does not fit the form: {name}: {problem}")
+    return {**answer, "content": content}
 
 
 def as_offer(kinds: tuple[Answerable, ...]) -> Offer:

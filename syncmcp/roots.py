@@ -7,13 +7,14 @@ them with `contains`.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePath, PureWindowsPath
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, unquote_to_bytes
 
 from syncmcp.errors import UsageError
@@ -73,6 +74,8 @@ class Roots:
     def __init__(self, items: Iterable[RootLike] = (), *, source: RootSource | None = None) -> None:
         if source is not None and not callable(source):
             raise UsageError("the source of roots is not callable")
+        if inspect.iscoroutinefunction(source):
+            raise UsageError("the source of roots is a coroutine function; a plain one is needed")
         self._source = source
         # Guards the two tables; never held while a callback, the source or a disk is waited for.
         self._lock = threading.RLock()
@@ -81,6 +84,10 @@ class Roots:
         for item in _each(items):
             root = to_root(item)
             self._roots[root.uri] = root
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy has the same roots, and nobody who is told of its changes.
+        return _copy, ([status.root for status in self.list()], self._source)
 
     def add(self, item: RootLike, name: str | None = None) -> Root:
         """Add a root; it replaces one of the same path.
@@ -168,6 +175,13 @@ class Roots:
             roots = [*self._roots.values()]
         found = ((root, Path(path_of(root.uri))) for root in roots)
         return [RootStatus(root, path, _status(path)) for root, path in found]
+
+
+def _copy(items: list[Root], source: RootSource | None) -> Roots:
+    roots = Roots(source=source)
+    # As they are: what a list of roots says must not depend on the disk of this moment.
+    roots._roots.update((root.uri, root) for root in items)
+    return roots
 
 
 def to_root(value: RootLike, name: str | None = None) -> Root:

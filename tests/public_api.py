@@ -32,6 +32,7 @@ MODULES = (
     "syncmcp.types",
     "syncmcp.ui.browser",
     "syncmcp.ui.terminal",
+    "syncmcp.ui.text",
 )
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 

@@ -182,9 +182,10 @@ def answering() -> None:
 def by_hand(client: Client) -> None:
     """A call that may come back with questions says so in its type."""
     started = client.begin_tool("book", can=("form",))
-    assert_type(started, CallToolResult | syncmcp.InputRequired)
+    assert_type(started, CallToolResult | syncmcp.InputRequired[CallToolResult])
     if isinstance(started, syncmcp.InputRequired):
-        client.resume(started, {"k": ElicitResult.decline()})
+        going_on = client.resume(started, {"k": ElicitResult.decline()})
+        assert_type(going_on, CallToolResult | syncmcp.InputRequired[CallToolResult])
     client.begin_tool("book", can=("telepathy",))  # wrong
     client.call_tool("book", handlers=syncmcp.Handlers(sampling=complete))
     client.call_tool("book", handlers=complete)  # wrong

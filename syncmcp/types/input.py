@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from syncmcp.types.base import Result, WireModel
+from syncmcp.types.elicitation import ElicitRequestFormParams, ElicitRequestURLParams
+from syncmcp.types.roots import ListRootsRequestParams
+from syncmcp.types.sampling import CreateMessageRequestParams
 
 
 class InputRequest(WireModel):
@@ -17,6 +20,30 @@ class InputRequest(WireModel):
 
     method: str
     params: dict[str, Any] | None = None
+
+    def read(
+        self,
+    ) -> (
+        CreateMessageRequestParams
+        | ElicitRequestFormParams
+        | ElicitRequestURLParams
+        | ListRootsRequestParams
+    ):
+        """The parameters as the model of that method.
+
+        Raises:
+            ValueError: They do not fit it, or there is no such question.
+        """
+        params = self.params or {}
+        if self.method == "sampling/createMessage":
+            return CreateMessageRequestParams.from_wire(params)
+        if self.method == "roots/list":
+            return ListRootsRequestParams.from_wire(params)
+        if self.method == "elicitation/create" and params.get("mode", "form") == "form":
+            return ElicitRequestFormParams.from_wire(params)
+        if self.method == "elicitation/create" and params["mode"] == "url":
+            return ElicitRequestURLParams.from_wire(params)
+        raise ValueError(f"this is no question of a server: {self.method}")
 
 
 class InputRequiredResult(Result):

@@ -24,7 +24,8 @@ ROWS = (
           "accepted, declined or left; nested schemas are refused clearly."),
     _goal("M-07", "A link is followed elsewhere, matched to its completion notice, waited for up "
           "to a limit, and forgotten afterwards."),
-    _goal("M-08", "Capabilities are those the handlers support, and a server's tool can test them."),
+    _goal("M-08", "Capabilities are those the handlers support, and a server's tool can test "
+          "them."),
     _goal("M-09", "One endpoint serves POST and GET, JSON and event streams, sessions, resuming."),
     _goal("M-10", "The HTTP half of the test server is an object that any HTTP server can call, "
           "with unguessable sessions that are cleaned up."),
@@ -53,9 +54,9 @@ ROWS = (
     _goal("M-24", "Batches send many calls in one frame and match the answers, with limits of size "
           "and time and errors per call.", BATCHES),
     _goal("M-25", "A log callback gets all eight levels with logger names, filtered by level."),
-    _goal("M-26", "An example tutors in mathematics through reviewed sampling.", MODELS),
-    _goal("M-27", "An example counts files inside and outside the roots.", MODELS),
-    _goal("M-28", "An example signs a person up in the terminal, field by field.", MODELS),
+    _goal("M-26", "An example tutors in mathematics through reviewed sampling."),
+    _goal("M-27", "An example counts files inside and outside the roots."),
+    _goal("M-28", "An example signs a person up in the terminal, field by field."),
     _goal("M-29", "A tool is rendered for several model providers, changed without the client "
           "noticing.", MODELS),
     _goal("M-30", "Several servers act as one group, joined and left at run time; a clash of names "
