@@ -84,7 +84,7 @@ class Connection:
         self._notifier = Notifier(transport, self.label, lambda: self._dialect)
         self._clock = Clock(self._lock, self._peer.open_calls, self.give_up, self._release)
         self._questions = Questions(
-            desk, self._peer, self._lock, self._notifier.post, self._clock.watch, max_questions
+            desk, self._peer, self._lock, self._notifier, self._clock.watch, max_questions
         )
         self.log_level: str | None = None
         self._malformed_frames = 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.dialect import KNOWN_NOTIFICATIONS, Dialect
 from syncmcp._threads import Deadline
+from syncmcp._workers import Lane, Workers
 from syncmcp.errors import McpError, NotSupported
 from syncmcp.transports.base import Outgoing, Transport
 
@@ -70,7 +72,24 @@ class Notifier:
 
     def post(self, body: bytes, method: str | None = None) -> None:
         """Send a frame without blocking; nobody waits for it."""
+        self._attempt(self._transport.post, body, method)
+
+    def line(self, workers: Workers) -> Callable[[bytes], None]:
+        """Something like `post` for frames that must arrive one after another.
+
+        Over HTTP each frame has an exchange of its own, and those overtake each other.
+        """
+        if not self._transport.blocking:
+            return self.post
+        lane = Lane(workers)
+
+        def post(body: bytes) -> None:
+            lane.push(partial(self._attempt, self._transport.send, body, None))
+
+        return post
+
+    def _attempt(self, send: Callable[[Outgoing], object], body: bytes, method: str | None) -> None:
         try:
-            self._transport.post(Outgoing(body, method, None, {}, Deadline(POST_SECONDS)))
+            send(Outgoing(body, method, None, {}, Deadline(POST_SECONDS)))
         except McpError as error:  # when the connection is gone nobody misses it
             _log.debug("[%s] could not send %s: %s", self._label, method or "an answer", error)

@@ -19,6 +19,7 @@ from syncmcp.handlers import CausingCall
 
 if TYPE_CHECKING:
     from syncmcp._call import Call
+    from syncmcp._outgoing import Notifier
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.peer import Peer
     from syncmcp.handlers import HandlerContext, RequestHandler
@@ -33,7 +34,7 @@ class Questions:
         desk: Where they are answered.
         peer: Where open requests are kept.
         lock: Guards `peer`.
-        post: Sends an answer or a notification without blocking.
+        notifier: Sends answers and reports of progress.
         resumed: Told of a call whose clocks go on after they stood still.
         max_waiting: How many may wait for a handler to be free.
     """
@@ -43,14 +44,14 @@ class Questions:
         desk: Desk,
         peer: Peer[Call, Asked],
         lock: AbstractContextManager[object],
-        post: Callable[[bytes], object],
+        notifier: Notifier,
         resumed: Callable[[Call], object],
         max_waiting: int,
     ) -> None:
         self._desk = desk
         self._peer = peer
         self._lock = lock
-        self._post = post
+        self._notifier = notifier
         self._resumed = resumed
         self._max_waiting = max_waiting
         # What comes before the client is open; handlers may want to use it.
@@ -80,7 +81,7 @@ class Questions:
             self._refuse(request.id, jsonrpc.INVALID_PARAMS, request.reason)
             return
         if request.method == "ping":
-            self._post(jsonrpc.encode_result(request.id, {}))
+            self._notifier.post(jsonrpc.encode_result(request.id, {}))
             return
         handlers = self._desk.table.for_call(None if owner is None else owner.options.handlers)
         custom = self._desk.table.request(request.method)
@@ -111,12 +112,14 @@ class Questions:
         answering: Callable[[HandlerContext], dict[str, Any]],
         owner: Call | None,
     ) -> None:
-        reports = _Reports.wanted_by(request.params, self._post)
+        # The answer comes after the last report, and reports come in their order.
+        post = self._notifier.line(self._desk.callbacks)
+        reports = _Reports.wanted_by(request.params, post)
         asked = Asked(
             self._desk,
             request.method,
             answering,
-            partial(self._answered, request, reports, owner),
+            partial(self._answered, request, post, reports, owner),
             cause=None if owner is None else CausingCall(owner.method, owner.params),
             context=None if owner is None else owner.options.context,
             progress=None if reports is None else reports.send,
@@ -151,6 +154,7 @@ class Questions:
     def _answered(
         self,
         request: jsonrpc.Request,
+        post: Callable[[bytes], object],
         reports: _Reports | None,
         owner: Call | None,
         outcome: Outcome,
@@ -165,7 +169,7 @@ class Questions:
         with self._lock:
             wanted = self._peer.finish(request.id) is not None
         if wanted and outcome is not None:
-            self._post(self._frame(request, outcome))
+            post(self._frame(request, outcome))
 
     def _frame(self, request: jsonrpc.Request, outcome: dict[str, Any] | BaseException) -> bytes:
         if isinstance(outcome, dict):
@@ -177,7 +181,7 @@ class Questions:
         return jsonrpc.encode_error(request.id, *refusal(request.method, outcome))
 
     def _refuse(self, id: jsonrpc.Id, code: int, reason: str) -> None:
-        self._post(jsonrpc.encode_error(id, code, reason))
+        self._notifier.post(jsonrpc.encode_error(id, code, reason))
 
 
 class _Reports:

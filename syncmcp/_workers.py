@@ -198,9 +198,9 @@ class Seat:
         """Go on as one of the running jobs."""
         with self._lock:
             self._lent -= 1
-            take = self._lent == 0 and not self._abandoned
-        if take:
-            self._workers._take_seat()
+            if self._lent == 0 and not self._abandoned:
+                # Within the lock: who abandons it now must find it taken.
+                self._workers._take_seat()
 
     def abandon(self) -> None:
         """Give it away for good: nobody waits for this job any more, and it may never end."""

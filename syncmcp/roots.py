@@ -74,7 +74,8 @@ class Roots:
     def __init__(self, items: Iterable[RootLike] = (), *, source: RootSource | None = None) -> None:
         if source is not None and not callable(source):
             raise UsageError("the source of roots is not callable")
-        if inspect.iscoroutinefunction(source):
+        call = getattr(source, "__call__", None)  # noqa: B004 - the method itself is looked at
+        if inspect.iscoroutinefunction(source) or inspect.iscoroutinefunction(call):
             raise UsageError("the source of roots is a coroutine function; a plain one is needed")
         self._source = source
         # Guards the two tables; never held while a callback, the source or a disk is waited for.

@@ -12,6 +12,7 @@ import syncmcp
 from syncmcp import Client, Mode, ServerError
 from syncmcp.testing import script as s
 from tests.programs import CEILING
+from tests.questions.asking import Held
 from tests.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
 
 PING = [s.expect("ping"), s.reply({})]
@@ -327,21 +328,43 @@ def test_an_id_that_is_used_twice_by_the_server_is_answered_once() -> None:
 
 
 def test_more_questions_than_may_wait_are_refused() -> None:
-    gate = threading.Event()
-    asked = [s.request("acme/question", identifier=number) for number in range(66)]
-    script = [*opening(), *asked, s.expect("response"), s.expect("response"), s.gate("go")]
+    held = Held(dict)
+    numbered = [s.request("acme/question", identifier=number) for number in range(12)]
+    script = [*opening(), numbered[0], s.gate("inside"), *numbered[1:]]
+    script += [s.expect("response")] * 12
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD, max_handlers=1, max_questions=4)
+        client.on_request("acme/question", held)
+        with client:
+            # One is being answered, four wait for it to end, and there is no room for the rest.
+            held.entered()
+            peer.open("inside")
+            refused = peer.requests("response", 7)
+            assert [answer["id"] for answer in refused] == list(range(5, 12))
+            assert {answer["error"]["code"] for answer in refused} == {-32603}
+            held.gate.set()
+            answered = peer.requests("response", 12)[7:]
+            assert [answer["id"] for answer in answered] == list(range(5))
+            assert all(answer["result"] == {} for answer in answered)
+
+
+def test_by_default_64_questions_may_wait_for_eight_handlers() -> None:
+    held = Held(dict)
+    numbered = [s.request("acme/question", identifier=number) for number in range(8 + 64 + 2)]
+    script = [*opening(), *numbered[:8], s.gate("inside"), *numbered[8:]]
+    script += [s.expect("response")] * len(numbered)
     with Scripted(script) as peer:
         client = Client(peer, mode=OLD)
-
-        def wait(params: dict[str, Any], context: syncmcp.HandlerContext) -> None:
-            gate.wait(CEILING)
-
-        client.on_request("acme/question", wait)
+        client.on_request("acme/question", held)
         with client:
+            for _ in range(8):
+                held.entered()
+            peer.open("inside")
             refused = peer.requests("response", 2)
+            assert [answer["id"] for answer in refused] == [72, 73]
             assert [answer["error"]["code"] for answer in refused] == [-32603, -32603]
-            gate.set()
-            assert len(peer.requests("response", 66)) == 66
+            held.gate.set()
+            assert len(peer.requests("response", len(numbered))) == len(numbered)
 
 
 def test_an_error_answer_becomes_the_callers_exception_not_the_readers() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from itertools import groupby
-from typing import Any, get_args
+from typing import Any
 
 from tests.bench import programs
 from tests.bench.figures import Figures, Samples, figures
@@ -42,18 +42,18 @@ def _in_turn(round_number: int, sides: Sequence[SideName]) -> list[SideName]:
 
 
 def measure_rows(rows: Sequence[Row], revision: str, port: int, pairs: int, report: Report) -> None:
-    """Rows of workloads: for each wire one process a side, kept through all its rows."""
+    """Rows of workloads: for each wire and revision one process a side, kept through all rows."""
     control = HTTPConnection("127.0.0.1", port)
-    for wire in get_args(Wire):
-        of_wire = [row for row in rows if row.wire == wire]
-        if not of_wire:
-            continue
+    groups: dict[tuple[Wire, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.wire, row.revision or revision), []).append(row)
+    for (wire, spoken), group in groups.items():
         with ExitStack() as stack:
             workers: dict[SideName, Worker] = {}
             for side in SIDES:
-                workers[side] = Worker(side, Target(wire, revision, port))
+                workers[side] = Worker(side, Target(wire, spoken, port))
                 stack.callback(workers[side].close)
-            for row in of_wire:
+            for row in group:
                 report(*_measure(row, workers, control, pairs))
     control.close()
 

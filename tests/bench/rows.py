@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tests.bench.servers.answers import STATEFUL, STATELESS
 from tests.bench.sides.base import SIDES, SideName, Wire
 
 Versus = Literal["official", "floor", "ideal"]
@@ -29,6 +30,7 @@ class Row:
         unit: What one figure is the cost of.
         quick: Whether it belongs to the quick run.
         no_new_connection: Whether HTTP calls must come without a new TCP connection.
+        revision: The only one it is measured in, on stdio; `None` for that of the run.
     """
 
     key: str
@@ -43,6 +45,7 @@ class Row:
     unit: str = "call"
     quick: bool = True
     no_new_connection: bool = False
+    revision: str | None = None
 
 
 _MB = 1_000_000
@@ -76,6 +79,21 @@ ROWS: tuple[Row, ...] = (
         {"calls": 20},
         2.0,
         versus="floor",
+    ),
+    Row(
+        *("stdio_questions", "question of the server", "questions", "stdio"),
+        {"calls": 4, "questions": 25},
+        0.40,
+        sides=FUTURES,
+        unit="question",
+        revision=STATEFUL,
+    ),
+    Row(
+        *("stdio_rounds", "question in a round of input", "questions", "stdio"),
+        {"calls": 13, "questions": 8},
+        sides=FUTURES,
+        unit="question",
+        revision=STATELESS,
     ),
     # HTTP, JSON
     Row("json_sequential", "one after another", "sequential", "json", {"calls": 50}, 0.35),

@@ -130,6 +130,14 @@ def beside_a_busy_thread(side: Side, target: Target, calls: int) -> Sample:
         busy.join()
 
 
+def questions(side: Side, target: Target, calls: int, questions: int) -> Sample:
+    """Calls whose tool asks the client's model that often, one after another, per question."""
+    with _timed(calls * questions) as sample:
+        replies = [side.call("consult", {"count": questions}) for _ in range(calls)]
+    _check(replies, str(questions))
+    return sample
+
+
 def connect(side: Side, target: Target, times: int) -> Sample:
     """Opening the client, once the program runs; closing it is not counted."""
     whole = Sample(seen=times)
@@ -180,6 +188,7 @@ WORKLOADS: dict[str, Callable[..., Sample]] = {
         progress,
         sleeping,
         beside_a_busy_thread,
+        questions,
         connect,
         timed_out,
         killed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.mutant_switches import goal, http, machinery, negotiation, process, protocol
+from tests.mutant_switches import goal, http, machinery, negotiation, process, protocol, questions
 
 if TYPE_CHECKING:
     from tests.mutant import Mutant
@@ -16,6 +16,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + process.MUTANTS
     + http.MUTANTS
     + goal.MUTANTS
+    + questions.MUTANTS
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import count as counter
 from typing import Any, NamedTuple
 
 STATELESS = "2026-07-28"
@@ -18,6 +19,7 @@ _TOOLS = {
     "notify": {"count": "integer"},
     "sleep": {"seconds": "number"},
     "pid": {},
+    "consult": {"count": "integer"},
 }
 
 
@@ -35,6 +37,31 @@ class Answer(NamedTuple):
     refused: bool = False
 
 
+class Consultation(NamedTuple):
+    """A call of the tool that asks the client's model, one question after another.
+
+    Attributes:
+        request_id: The call's.
+        questions: How many there are to be.
+        asked: How many there were.
+        right: How many were answered as they should be: with their own text.
+    """
+
+    request_id: Any
+    questions: int
+    asked: int = 0
+    right: int = 0
+
+    @property
+    def question(self) -> str:
+        """The text of the latest question."""
+        return f"question {self.asked}"
+
+    def hear(self, result: dict[str, Any]) -> Consultation:
+        """Take the answer to the latest question."""
+        return self._replace(right=self.right + (result["content"]["text"] == self.question))
+
+
 class Answers:
     """Answers the messages of one revision's clients."""
 
@@ -44,12 +71,17 @@ class Answers:
         # Big texts as JSON, by size: made once, so that a call costs the server no more than a
         # write.
         self._texts: dict[int, bytes] = {}
+        # Calls that wait for an answer, by the id of the question; over stdio only.
+        self._consultations: dict[str, Consultation] = {}
+        self._questions = counter(1)
 
     def answer(self, message: dict[str, Any]) -> Answer | None:
         """The answer, or `None` for a notification."""
         if "id" not in message:
             return None
         request_id = message["id"]
+        if "method" not in message:
+            return self._consult(self._consultations.pop(request_id).hear(message["result"]))
         params = message.get("params") or {}
         method = message["method"]
         if method == "tools/call":
@@ -92,12 +124,36 @@ class Answers:
             return Answer([self._reply(request_id, _text("rested"))], arguments["seconds"])
         if name == "pid":
             return Answer([self._reply(request_id, _text(str(os.getpid())))])
+        if name == "consult":
+            return self._consult(_resumed(request_id, params))
         if name == "notify":
             count = arguments["count"]
             token = params["_meta"]["progressToken"]
             frames = [_progress(token, number, count) for number in range(1, count + 1)]
             return Answer([*frames, self._reply(request_id, _text(str(count)))])
         return Answer([_error(request_id, -32602, f"no tool {name}")], refused=True)
+
+    def _consult(self, call: Consultation) -> Answer:
+        """Ask the next question, or answer the call: how many answers were right."""
+        if call.asked == call.questions:
+            return Answer([self._reply(call.request_id, _text(str(call.right)))])
+        call = call._replace(asked=call.asked + 1)
+        content = {"type": "text", "text": call.question}
+        asked = {
+            "method": "sampling/createMessage",
+            "params": {"messages": [{"role": "user", "content": content}], "maxTokens": 100},
+        }
+        if self._stateless:
+            state = json.dumps([call.asked, call.right])
+            result = {
+                "resultType": "input_required",
+                "inputRequests": {"question": asked},
+                "requestState": state,
+            }
+            return Answer([self._reply(call.request_id, result)])
+        question_id = f"question-{next(self._questions)}"
+        self._consultations[question_id] = call
+        return Answer([_encode({"jsonrpc": "2.0", "id": question_id, **asked})])
 
     def _payload(self, request_id: Any, size: int) -> bytes:
         text = self._texts.get(size)
@@ -111,6 +167,16 @@ class Answers:
         if self._stateless:
             result = {"resultType": "complete", **result, "_meta": _IDENTITY}
         return _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+
+def _resumed(request_id: Any, params: dict[str, Any]) -> Consultation:
+    """The call of `consult`; one that comes again brings the answer to a question (2026-07-28)."""
+    call = Consultation(request_id, params["arguments"]["count"])
+    if "requestState" not in params:
+        return call
+    asked, right = json.loads(params["requestState"])
+    call = call._replace(asked=asked, right=right)
+    return call.hear(params["inputResponses"]["question"])
 
 
 def _encode(message: dict[str, Any]) -> bytes:

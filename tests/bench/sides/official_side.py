@@ -10,8 +10,14 @@ from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CallToolResult, TextContent
+from mcp_types import (
+    CallToolResult,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    TextContent,
+)
 
 from tests.bench.sides.base import ROOT, FutureSide, Reply, Target
 
@@ -69,8 +75,18 @@ class OfficialSide(FutureSide):
 async def _client(target: Target) -> Client:
     if target.wire == "stdio":
         command, *args = target.command
-        return Client(StdioServerParameters(command=command, args=args, cwd=ROOT))
+        server = StdioServerParameters(command=command, args=args, cwd=ROOT)
+        return Client(server, sampling_callback=_repeat)
     if target.wire == "json":
-        return Client(target.url)
+        return Client(target.url, sampling_callback=_repeat)
     # Its default bound on one event is 1 MiB, less than one row sends.
-    return Client(streamable_http_client(target.url, max_sse_event_size=None))
+    stream = streamable_http_client(target.url, max_sse_event_size=None)
+    return Client(stream, sampling_callback=_repeat)
+
+
+async def _repeat(
+    context: ClientRequestContext, params: CreateMessageRequestParams
+) -> CreateMessageResult:
+    content = params.messages[0].content
+    assert isinstance(content, TextContent)
+    return CreateMessageResult(role="assistant", content=content, model="none")

@@ -6,7 +6,12 @@ from concurrent.futures import Future
 from typing import Any
 
 import syncmcp
-from syncmcp.types import CallToolResult, TextContent
+from syncmcp.types import (
+    CallToolResult,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    TextContent,
+)
 from tests.bench.sides.base import ROOT, FutureSide, Reply, Target
 
 
@@ -17,7 +22,7 @@ class SyncmcpSide(FutureSide):
 
     def open(self, target: Target) -> None:
         server = syncmcp.Stdio(*target.command, cwd=ROOT) if target.wire == "stdio" else target.url
-        self._client = syncmcp.connect(server)
+        self._client = syncmcp.connect(server, sampling=_repeat)
 
     def close(self) -> None:
         self._client.close()
@@ -51,3 +56,11 @@ class SyncmcpSide(FutureSide):
         except syncmcp.RequestTimeout:
             return
         raise AssertionError("the call did not time out")
+
+
+def _repeat(
+    request: CreateMessageRequestParams, context: syncmcp.HandlerContext
+) -> CreateMessageResult:
+    content = request.messages[0].content
+    assert isinstance(content, TextContent)
+    return CreateMessageResult(role="assistant", content=content, model="none")

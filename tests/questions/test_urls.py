@@ -1,0 +1,533 @@
+"""Links: who is sent where, what is never fetched, and how their completion is waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Elicitation, HandlerContext, Mode, UrlElicitationRequired
+from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import UrlElicitationRequired as MustVisit
+from syncmcp.testing import script as s
+from syncmcp.types import ElicitRequestURLParams, ElicitResult
+from tests.questions.asking import (
+    ELICITATION,
+    PATIENCE,
+    URL,
+    Held,
+    asked,
+    asking_server,
+    fault,
+    nobody,
+    person,
+    visitor,
+)
+from tests.scripts import NEW, OLD, WIRES, Scripted, opening
+from tests.stage import Wire, every_wire, stateful_wires
+
+BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
+COMPLETE = "notifications/elicitation/complete"
+RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+
+
+def link(identifier: str = "e-1", url: str = URL["url"]) -> dict[str, Any]:
+    return {**URL, "url": url, "elicitationId": identifier}
+
+
+# -- where people are sent -----------------------------------------------------------------------
+
+URLS = [
+    "https://example.org/a?b=c%20d&e=#frag",
+    "https://xn--e1awd7f.com/",
+    "https://EXAMPLE.org:8443/%2e%2E/x",
+    "http://127.0.0.1:9/consent",
+    "http://localhost:9/",
+]
+
+
+@BOTH
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.requirement("ELI-11")
+def test_the_handler_gets_the_whole_url_untouched(url: str, revision: Mode) -> None:
+    requests: list[ElicitRequestURLParams] = []
+
+    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        requests.append(request)
+        return ElicitResult.accept()
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=Elicitation(url=handler)
+    ) as client:
+        assert asked(client, ELICITATION, link(url=url)) == {"result": {"action": "accept"}}
+    assert requests[0].url == url
+    assert requests[0].message == "Look"
+
+
+UNSAFE = [
+    "javascript:alert(1)",
+    "data:text/html,x",
+    "file:///etc/passwd",
+    "ftp://example.org/",
+    "vbscript:x",
+    "http://example.org/",
+    "https://user:pw@example.org/",
+    "https://example.org/\nx",
+    "https:///nowhere",
+    "//example.org/",
+    "example.org",
+    "",
+]
+
+
+@BOTH
+@pytest.mark.parametrize("url", UNSAFE)
+@pytest.mark.requirement("ELI-10")
+def test_nobody_is_sent_to_what_is_no_safe_url(url: str, revision: Mode) -> None:
+    handlers = Elicitation(url=nobody)
+    with syncmcp.connect(asking_server(), mode=revision, elicitation=handlers) as client:
+        assert fault(client, ELICITATION, link(url=url))[0] == -32602
+
+
+@pytest.fixture
+def site() -> Iterator[tuple[str, list[str]]]:
+    """A site on this computer, and what was asked of it."""
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+        do_HEAD = do_POST = do_OPTIONS = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/consent", seen
+        server.shutdown()
+        thread.join(PATIENCE)
+
+
+@every_wire
+@pytest.mark.parametrize("result", ["accept", "decline", "cancel"])
+@pytest.mark.requirement("ELI-09", "ELI-10")
+def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(
+    result: Any, wire: Wire, site: tuple[str, list[str]]
+) -> None:
+    url, seen = site
+    answer = ElicitResult(action=result, content={"x": 1})
+    handlers = Elicitation(url=lambda *_: answer)
+    with wire.connect(asking_server(), elicitation=handlers) as client:
+        assert asked(client, ELICITATION, link(url=url)) == {"result": {"action": result}}
+    assert seen == []
+
+
+# -- notifications/elicitation/complete ----------------------------------------------------------
+
+
+class Waiting(Held):
+    """A URL handler that waits for the completion, and keeps what came of it."""
+
+    def __init__(self, timeout: float | None = PATIENCE) -> None:
+        super().__init__()
+        self.outcomes: list[bool] = []
+        self._timeout = timeout
+
+    def __call__(self, request: Any, context: HandlerContext) -> ElicitResult:
+        self.contexts.append(context)
+        self.inside.release()
+        self.outcomes.append(context.wait_completed(self._timeout))
+        return ElicitResult.accept()
+
+
+@stateful_wires
+@pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
+def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wire: Wire) -> None:
+    odd = ' "\u00e9"/../1 '
+    server, outcomes = Server("links"), list[bool]()
+    inside, wrong_ones_sent, looked = (threading.Event() for _ in range(3))
+
+    @server.tool()
+    def visit(context: ToolContext) -> str:
+        question = context.ask(ELICITATION, link(odd))
+        assert inside.wait(PATIENCE)
+        for other in ("", odd.strip(), "unknown", odd.upper()):
+            context.complete_elicitation(other)
+        for params in ({"elicitationId": 1}, {"elicitationId": [odd]}, {}, None):
+            context.notify(COMPLETE, params)
+        context.request("ping")  # they have been read when this is answered
+        wrong_ones_sent.set()
+        assert looked.wait(PATIENCE)
+        for _ in range(3):
+            context.complete_elicitation(odd)
+        return str(question.result(PATIENCE)["action"])
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        inside.set()
+        assert wrong_ones_sent.wait(PATIENCE)
+        outcomes.append(context.wait_completed(0.0))
+        looked.set()
+        outcomes.append(context.wait_completed(PATIENCE))
+        return ElicitResult.accept()
+
+    with wire.connect(server, elicitation=Elicitation(url=handler)) as client:
+        assert client.call_tool("visit").raise_for_error().text == "accept"
+        assert client.list_tools().tools
+    assert outcomes == [False, True]
+
+
+@WIRES
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_that_comes_before_the_handler_waits_is_not_lost(wire: str) -> None:
+    script = [
+        *opening(),
+        s.request(ELICITATION, link(), identifier="q"),
+        s.notify(COMPLETE, {"elicitationId": "e-1"}),
+        s.request("ping", identifier="p"),
+        s.expect("response"),
+        s.expect("response"),
+        s.request(ELICITATION, link(), identifier="again"),
+        s.expect("response"),
+    ]
+    outcomes: list[bool] = []
+    seen = threading.Event()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        if not outcomes:
+            assert seen.wait(PATIENCE)
+        outcomes.append(context.wait_completed(PATIENCE if not outcomes else 0.0))
+        return ElicitResult.accept()
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        assert peer.requests("response")[0]["id"] == "p"
+        seen.set()
+        assert [answer["id"] for answer in peer.requests("response", 3)] == ["p", "q", "again"]
+    # What was completed is forgotten with its question: the same id begins anew.
+    assert outcomes == [True, False]
+
+
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_before_its_question_and_after_its_end_is_passed_over() -> None:
+    done = {"elicitationId": "e-1"}
+    script = [
+        *opening(),
+        s.notify(COMPLETE, done),
+        s.request(ELICITATION, link(), identifier=1),
+        s.expect("response"),
+        s.notify(COMPLETE, done),
+        s.notify(COMPLETE, done),
+        s.request(ELICITATION, link(), identifier=2),
+        s.expect("response"),
+    ]
+    handler = Waiting(timeout=0.0)
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        answers = peer.requests("response", 2)
+    assert [answer["result"] for answer in answers] == [{"action": "accept"}] * 2
+    assert handler.outcomes == [False, False]
+
+
+@BOTH
+@pytest.mark.requirement("M-07")
+def test_waiting_for_a_completion_ends_by_its_timeout(revision: Mode) -> None:
+    handler = Waiting(timeout=0.05)
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=Elicitation(url=handler)
+    ) as client:
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+    assert handler.outcomes == [False]
+
+
+@pytest.mark.requirement("M-07")
+def test_waiting_for_a_completion_ends_when_the_question_is_withdrawn() -> None:
+    script = [
+        *opening(),
+        s.request(ELICITATION, link(), identifier=1),
+        s.gate("inside"),
+        s.withdraw(1, "never mind"),
+    ]
+    handler, ended = Waiting(), threading.Event()
+
+    def wait(request: Any, context: HandlerContext) -> ElicitResult:
+        result = handler(request, context)
+        ended.set()
+        return result
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=wait)),
+    ):
+        handler.entered()
+        peer.open("inside")
+        assert ended.wait(PATIENCE)
+    assert handler.outcomes == [False]
+
+
+@BOTH
+@pytest.mark.requirement("ELI-17", "M-07")
+def test_a_person_may_say_that_it_is_done(revision: Mode) -> None:
+    outcomes: list[bool] = []
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        context.completed()
+        outcomes.append(context.wait_completed())
+        return ElicitResult.accept()
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=Elicitation(url=handler)
+    ) as client:
+        asked(client, ELICITATION, link())
+    assert outcomes == [True]
+
+
+def test_two_questions_with_one_id_are_both_told() -> None:
+    script = [
+        *opening(),
+        s.request(ELICITATION, link(), identifier=1),
+        s.request(ELICITATION, link(), identifier=2),
+        s.gate("inside"),
+        s.notify(COMPLETE, {"elicitationId": "e-1"}),
+        s.expect("response"),
+        s.expect("response"),
+    ]
+    handler = Waiting()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        handler.entered()
+        handler.entered()
+        peer.open("inside")
+        peer.requests("response", 2)
+    assert handler.outcomes == [True, True]
+
+
+def test_the_end_of_one_question_takes_nothing_from_another_with_its_id() -> None:
+    script = [
+        *opening(),
+        s.request(ELICITATION, link(), identifier=1),
+        s.request(ELICITATION, link(), identifier=2),
+        s.gate("inside"),
+        s.withdraw(1),
+        s.notify(COMPLETE, {"elicitationId": "e-1"}),
+        s.expect("response"),
+    ]
+    handler = Waiting()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        handler.entered()
+        handler.entered()
+        peer.open("inside")
+        assert peer.requests("response")[0]["id"] == 2
+    assert sorted(handler.outcomes) == [False, True]
+
+
+# -- error -32042 ----------------------------------------------------------------------------------
+
+
+def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, list[Any]]:
+    """A server whose tool needs visits before it works, and the ids of its calls."""
+    server, calls = Server("visits"), list[Any]()
+
+    @server.tool()
+    def locked(context: ToolContext, key: str) -> str:
+        calls.append(context.request_id)
+        if len(calls) > 1:
+            return f"open {key}"
+        if complete:
+            told = threading.Thread(target=complete_when_asked, args=(context,))
+            told.start()
+        raise MustVisit(dict.fromkeys(identifiers, ("Sign in", URL["url"])))
+
+    def complete_when_asked(context: ToolContext) -> None:
+        for _ in identifiers:
+            assert inside.acquire(timeout=PATIENCE)
+        for name in identifiers:
+            context.complete_elicitation(name)
+
+    inside = threading.Semaphore(0)
+    server.inside = inside  # type: ignore[attr-defined]
+    return server, calls
+
+
+@stateful_wires
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-18", "ELI-15", "M-07")
+def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
+    way: str, wire: Wire
+) -> None:
+    server, calls = visiting_server("one", "two")
+    contexts: list[HandlerContext] = []
+    requests: list[ElicitRequestURLParams] = []
+
+    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        requests.append(request)
+        contexts.append(context)
+        server.inside.release()  # type: ignore[attr-defined]
+        return ElicitResult.accept()
+
+    with wire.connect(server, elicitation=Elicitation(url=handler)) as client:
+        if way == "future":
+            result = client.call_tool.future("locked", {"key": "a"}).result(PATIENCE)
+        else:
+            result = client.call_tool("locked", {"key": "a"})
+        assert result.text == "open a"
+    assert len(calls) == 2
+    assert calls[0] != calls[1]
+    assert {request.elicitation_id for request in requests} == {"one", "two"}
+    assert [request.url for request in requests] == [URL["url"]] * 2
+    for context in contexts:
+        assert context.call is not None
+        assert (context.call.method, context.call.params) == (
+            "tools/call",
+            {"name": "locked", "arguments": {"key": "a"}},
+        )
+
+
+@WIRES
+@pytest.mark.requirement("ELI-18")
+def test_the_call_is_made_again_with_a_new_id_and_the_same_parameters(wire: str) -> None:
+    error = s.error(-32042, "visit", {"elicitations": [link("a")]})
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        error,
+        s.gate("asked"),
+        s.notify(COMPLETE, {"elicitationId": "a"}),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    handler = Waiting()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)) as client,
+    ):
+        future = client.call_tool.future("x", {"a": [1]}, meta={"acme.example/k": 1})
+        handler.entered()
+        peer.open("asked")
+        assert future.result(PATIENCE).text == "done"
+        first, second = (message for message in peer.requests("tools/call", 2))
+    assert first["id"] != second["id"]
+    for message in (first, second):
+        assert message["params"].pop("_meta").pop("acme.example/k") == 1
+    assert first["params"] == second["params"] == {"name": "x", "arguments": {"a": [1]}}
+
+
+@stateful_wires
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+@pytest.mark.requirement("ELI-18", "ELI-10")
+def test_who_does_not_consent_gets_the_servers_own_error(action: Any, wire: Wire) -> None:
+    server, calls = visiting_server("one", complete=False)
+    answer = ElicitResult(action=action)
+    with wire.connect(server, elicitation=Elicitation(url=lambda *_: answer)) as client:
+        with pytest.raises(UrlElicitationRequired) as caught:
+            client.call_tool("locked", {"key": "a"})
+        assert caught.value.code == -32042
+        assert caught.value.data["elicitations"][0]["elicitationId"] == "one"
+    assert len(calls) == 1
+
+
+@stateful_wires
+@pytest.mark.parametrize("given", [None, person], ids=["nobody", "forms"])
+@pytest.mark.requirement("ELI-18")
+def test_without_anybody_to_go_there_the_error_is_the_callers(given: Any, wire: Wire) -> None:
+    server, calls = visiting_server("one", complete=False)
+    with wire.connect(server, elicitation=given) as client, pytest.raises(UrlElicitationRequired):
+        client.call_tool("locked", {"key": "a"})
+    assert len(calls) == 1
+
+
+UNREADABLE: dict[str, Any] = {
+    "no data": None,
+    "a text": "x",
+    "no links": {"elicitations": []},
+    "a form": {"elicitations": [{"mode": "form", "message": "x"}]},
+    "one of each": {"elicitations": [link("a"), {"mode": "form"}]},
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+@pytest.mark.requirement("ELI-18")
+def test_an_error_without_readable_links_is_the_callers(case: str) -> None:
+    script = [*opening(), s.expect("tools/call"), s.error(-32042, "visit", UNREADABLE[case])]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=nobody)) as client,
+        pytest.raises(UrlElicitationRequired),
+    ):
+        client.call_tool("x")
+
+
+@pytest.mark.requirement("ELI-18", "ELI-10")
+def test_an_error_with_an_unsafe_link_sends_nobody_there() -> None:
+    error = s.error(-32042, "visit", {"elicitations": [link(url="javascript:alert(1)")]})
+    script = [*opening(), s.expect("tools/call"), error]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=nobody)) as client,
+        pytest.raises((syncmcp.InvalidQuestion, UrlElicitationRequired)),
+    ):
+        client.call_tool("x")
+
+
+@WIRES
+@pytest.mark.requirement("ELI-18")
+def test_in_the_stateless_era_it_is_an_error_like_any_other(wire: str) -> None:
+    error = s.error(-32042, "visit", {"elicitations": [link()]})
+    script = [*opening(NEW), s.expect("tools/call"), error]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=NEW, elicitation=Elicitation(url=nobody)) as client,
+        pytest.raises(UrlElicitationRequired),
+    ):
+        client.call_tool("x")
+
+
+@pytest.mark.requirement("ELI-18", "ELI-17", "M-07")
+def test_if_no_completion_ever_comes_the_call_is_made_again_when_the_time_is_over() -> None:
+    error = s.error(-32042, "visit", {"elicitations": [link()]})
+    script = [*opening(), s.expect("tools/call"), error, s.expect("tools/call"), s.reply(RESULT)]
+    for _ in range(10):
+        with (
+            Scripted(script) as peer,
+            syncmcp.connect(
+                peer, mode=OLD, elicitation=Elicitation(url=visitor), human_timeout=0.05
+            ) as client,
+        ):
+            assert client.call_tool("x").text == "done"
+
+
+@pytest.mark.requirement("ELI-18", "M-07")
+def test_a_server_that_sends_people_there_for_ever_is_stopped() -> None:
+    step = [s.expect("tools/call"), s.error(-32042, "visit", {"elicitations": [link()]})]
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        context.completed()
+        return ElicitResult.accept()
+
+    with (
+        Scripted([*opening(), *step * 4]) as peer,
+        syncmcp.connect(
+            peer, mode=OLD, elicitation=Elicitation(url=handler), max_rounds=3
+        ) as client,
+    ):
+        with pytest.raises(syncmcp.TooManyRounds) as caught:
+            client.call_tool("x")
+        assert caught.value.rounds == 3
+        assert len(peer.requests("tools/call", 4)) == 4
