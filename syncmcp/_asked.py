@@ -67,10 +67,15 @@ class Desk:
         self.server: ConnectedServer | None = None
         self.ended: McpError | None = None
         self.context = contextvars.copy_context()
-        # Guards the two below; held for look-ups and changes only.
+        # Guards what is open; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._open: set[Asked] = set()
-        self._completions: dict[str, threading.Event] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many questions wait for a handler to be free."""
+        with self._lock:
+            return sum(not asked.begun for asked in self._open)
 
     def admit(self, asked: Asked) -> bool:
         """Keep a question until it is settled; `False` once the connection has ended."""
@@ -88,27 +93,19 @@ class Desk:
         """The connection has ended like this: withdraw every question that is open."""
         with self._lock:
             self.ended = error
-            asked = list(self._open)
-        for each in asked:
-            each.withdraw("the connection ended")
-
-    def expect_completion(self, elicitation_id: str) -> threading.Event:
-        """What will be set when the server says that what a URL led to is done."""
-        with self._lock:
-            return self._completions.setdefault(elicitation_id, threading.Event())
-
-    def forget_completion(self, elicitation_id: str) -> None:
-        """Nobody waits for it any more."""
-        with self._lock:
-            self._completions.pop(elicitation_id, None)
+            open_questions = list(self._open)
+        for asked in open_questions:
+            asked.withdraw("the connection ended")
 
     def completed(self, params: Mapping[str, Any]) -> None:
         """The server says that what a URL led to is done; unknown ids are ignored."""
         elicitation_id = params.get("elicitationId")
+        if type(elicitation_id) is not str:
+            return
         with self._lock:
-            event = self._completions.get(elicitation_id) if type(elicitation_id) is str else None
-        if event is not None:
-            event.set()
+            concerned = [asked for asked in self._open if asked.elicitation_id == elicitation_id]
+        for asked in concerned:
+            asked.completion.set()
 
 
 class Asked:
@@ -118,7 +115,7 @@ class Asked:
         desk: Where it is answered.
         method: Its method.
         answering: Runs the handler, on a pool thread.
-        done: Told the outcome once, on whatever thread settles it; must not block.
+        done: Told of it and its outcome once, on whatever thread settles it; must not block.
         cause: The request of ours behind it, if that is known.
         context: The context variables that the handler sees.
         progress: Where the handler's reports of progress go.
@@ -130,7 +127,7 @@ class Asked:
         desk: Desk,
         method: str,
         answering: Callable[[HandlerContext], dict[str, Any]],
-        done: Callable[[Outcome], object],
+        done: Callable[[Asked, Outcome], object],
         *,
         cause: CausingCall | None = None,
         context: contextvars.Context | None = None,
@@ -145,11 +142,10 @@ class Asked:
         # A copy: the callbacks of the call may be running in the original at this moment.
         self._context = (desk.context if context is None else context).copy()
         self._progress = progress
-        self._elicitation_id = elicitation_id
-        self._completion = (
-            None if elicitation_id is None else desk.expect_completion(elicitation_id)
-        )
+        self.elicitation_id = elicitation_id
+        self.completion = threading.Event()
         self.token = CancelToken()
+        self.begun = False
         # Guards who settles it, and what is to be undone then.
         self._lock = threading.RLock()
         self._settled = False
@@ -158,22 +154,21 @@ class Asked:
         self._handed: HandlerContext | None = None
 
     def start(self) -> None:
-        """Have it answered on a pool thread, as soon as there is one."""
-        if not self._desk.admit(self):
-            self.withdraw("the connection ended")
-            return
-        if self._settled:  # before it was admitted: another question of its round had failed
-            self._desk.dismiss(self)
-            return
+        """Have it answered on a pool thread, as soon as there is one; it was admitted."""
         try:
             self._desk.workers.submit(self._run)
-        except RuntimeError as error:  # the interpreter is ending, and the connection with it
-            _log.debug("[%s] a question stays without an answer: %s", self._desk.label, error)
-            self._settle(None)
+        except RuntimeError as error:  # no thread is to be had; the interpreter may be ending
+            _log.warning("[%s] nobody can answer %s: %s", self._desk.label, self._method, error)
+            self._settle(error)
 
     def withdraw(self, reason: str | None) -> None:
         """Nobody wants an answer any more; the handler's token says so. Never blocks."""
         if self._settle(None):
+            self._stop(reason)
+
+    def give_up(self, reason: str) -> None:
+        """We do not want it answered any more: the server is refused. Never blocks."""
+        if self._settle(timed_out(self._method)):
             self._stop(reason)
 
     def _run(self) -> None:
@@ -190,15 +185,18 @@ class Asked:
             cancel=self.token,
             timeout=seconds,
             progress=self._progress,
-            completion=self._completion,
+            completion=self.completion,
         )
         with self._lock:
             if self._settled:
                 return
+            self.begun = True
             self._handed = context
             self._seat = seat_of_this_thread()
-            if context._deadline.at is not None:
-                self._expiry = timer.at(context._deadline.at, self._expire)
+            at = context._deadline.at
+            if at is not None:
+                # What comes of it may write, and that is not for the timer's thread.
+                self._expiry = timer.at(at, partial(self._desk.callbacks.run, self._expire))
         outcome: Outcome
         try:
             outcome = self._context.run(self._answering, context)
@@ -213,7 +211,7 @@ class Asked:
         self._settle(outcome)
 
     def _expire(self) -> None:
-        """On the timer thread: the handler took too long, and is left to itself."""
+        """On a pool thread: the handler took too long, and is left to itself."""
         provisional = None if self._handed is None else self._handed._provisional
         if provisional is not None:
             self._settle(provisional)
@@ -243,10 +241,8 @@ class Asked:
             expiry = self._expiry
         if expiry is not None:
             expiry.cancel()
-        if self._elicitation_id is not None:
-            self._desk.forget_completion(self._elicitation_id)
         self._desk.dismiss(self)
-        self._done(outcome)
+        self._done(self, outcome)
         return True
 
 

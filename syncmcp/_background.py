@@ -98,9 +98,10 @@ class _Exchange(Generic[R]):
     def start(self, send: Send) -> None:
         self._first = send
         self._future._withdraw = partial(self._token.cancel, "cancelled by the caller")
-        if self._deadline.at is not None:
+        at = self._deadline.at
+        if at is not None:
             # This and the token only for the time in line; then the connection watches both.
-            self._expiry = timer.at(self._deadline.at, self._expire)
+            self._expiry = timer.at(at, self._expire)
         self._unsubscribe = self._token._subscribe(self._cancelled)
         # A handler's call does not stand in line: those in front may wait for the handler.
         self._host._pools.exchanges.submit(self._drive, at_once=self._options.nested)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from syncmcp._asked import Asked
     from syncmcp._delivery import Delivery
     from syncmcp._options import Options
+    from syncmcp._questions import Owned
     from syncmcp.errors import Delivery as HowFar
     from syncmcp.transports.base import Outgoing
 
@@ -76,7 +77,7 @@ class Call:
         self.id = -1
         self.method = method
         # The questions that it caused, where that is known; they end with it.
-        self.asked: list[Asked] | None = None
+        self.asked: dict[Asked, Owned] = {}
         self.params: dict[str, Any] | None = None
         self.options = options
         self.deadline = deadline

@@ -271,6 +271,10 @@ class Connection:
                 method=method,
                 delivery="not_sent",
             )
+        if offer is None:
+            offer = self.desk.table.for_call(options.handlers)._offer
+            if options.handlers is not None:
+                self.check_declared(offer)
         with self._lock:
             if self._dead is not None:
                 raise fresh(self._dead, method=method, delivery="not_sent")
@@ -278,10 +282,6 @@ class Connection:
                 raise ClosedError("the client is closing", server=self.label, method=method)
             call.turn = self._peer.register(call, at_once=options.nested)
         call.params = params
-        if offer is None:
-            offer = self.desk.table.for_call(options.handlers)._offer
-            if options.handlers is not None:
-                self.check_declared(offer)
         try:
             params = dialect.params(
                 method, params, call.id, options.meta, options.log_level or self.log_level, offer
@@ -373,7 +373,11 @@ class Connection:
                 reason = getattr(error, "reason", None) or error.message
                 if call.method not in _NEVER_CANCELLED:
                     self._notifier.cancelled(call.id, reason)
+        with self._lock:
+            caused = list(call.asked)
         self._settle(call, error)
+        for asked in caused:
+            asked.give_up("the call behind it ended")
         return True
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
@@ -568,9 +572,9 @@ class Connection:
                 return
             call.released = True
             self._clock.forget(call)
-            asked, call.asked = call.asked, None
-        for question in asked or ():
-            question.withdraw("the call behind it ended")
+            owned = list(call.asked.items()) if call.asked else ()
+        for asked, hold in owned:
+            hold.let_go(asked)
         if call.unsubscribe is not None:
             call.unsubscribe()
         if call.slot is not None:

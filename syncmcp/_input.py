@@ -69,7 +69,7 @@ class InputAnswers:
         for method, _ in ask.questions.values():
             check_offered(method, handlers._offer, dialect)
         cause = CausingCall(ask.method, ask.params)
-        self._asked = [
+        asked = [
             Asked(
                 self._desk,
                 method,
@@ -83,8 +83,14 @@ class InputAnswers:
             )
             for key, (method, params) in ask.questions.items()
         ]
-        for asked in self._asked:
-            asked.start()
+        with self._lock:
+            self._asked = asked
+            settled = self._settled
+        for each in asked:
+            if settled or not self._desk.admit(each):  # cancelled, or closed, before it began
+                each.withdraw("nobody wants an answer any more")
+            else:
+                each.start()
         cancel = self._options.cancel
         if cancel is not None:
             unsubscribe = cancel._subscribe(
@@ -108,7 +114,7 @@ class InputAnswers:
             raise self.outcome
         return self.outcome
 
-    def _answered(self, key: str, outcome: Outcome) -> None:
+    def _answered(self, key: str, _: Asked, outcome: Outcome) -> None:
         if outcome is None:
             error = self._desk.ended or RequestCancelled("the question was withdrawn")
             self.give_up(fresh(error, method=self._ask.method, delivery="unknown"))

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syncmcp.connection")
 
 
+# Questions of a server that may be open at one time, whatever their handlers wait for.
+MAX_OPEN = 256
+
+
 class Questions:
     """The requests of one server. A ping is answered at once, the rest by handlers on a pool.
 
@@ -85,6 +89,9 @@ class Questions:
             return
         handlers = self._desk.table.for_call(None if owner is None else owner.options.handlers)
         custom = self._desk.table.request(request.method)
+        if self._early is not None:
+            # While the client opens, what a server asks belongs to no call, and stops no clock.
+            owner = None
         if custom is not None:
             answering = _custom_question(custom, request.params)
         else:
@@ -115,73 +122,104 @@ class Questions:
         # The answer comes after the last report, and reports come in their order.
         post = self._notifier.line(self._desk.callbacks)
         reports = _Reports.wanted_by(request.params, post)
+        owned = None if owner is None else Owned(owner, self._resumed)
         asked = Asked(
             self._desk,
             request.method,
             answering,
-            partial(self._answered, request, post, reports, owner),
+            partial(self._answered, request, post, reports, owned),
             cause=None if owner is None else CausingCall(owner.method, owner.params),
             context=None if owner is None else owner.options.context,
             progress=None if reports is None else reports.send,
             elicitation_id=elicitation_id(request.method, request.params),
         )
         with self._lock:
-            full = self._desk.workers.waiting >= self._max_waiting
+            full = self._desk.waiting >= self._max_waiting or self._peer.open_questions >= max(
+                MAX_OPEN, self._max_waiting
+            )
             known = not full and not self._peer.receive(request.id, asked)
-            late = owner is not None and owner.released
-            if owner is not None and not late and not full and not known:
-                owner.asked = [*(owner.asked or ()), asked]
+            accepted = not full and not known and self._desk.admit(asked)
             early = self._early
-            if early is not None and not full and not known:
+            if accepted and early is not None:
                 early.append(asked.start)
+            if accepted and owned is not None:
+                owned.hold(asked)
         if full:
             self._refuse(request.id, jsonrpc.INTERNAL_ERROR, "too many requests")
-            return
-        if known:
+        elif known:
             _log.warning("[%s] used the id %r twice", self._desk.label, request.id)
-            return
-        if owner is not None:
-            # While somebody thinks about its question, the server is not late.
-            owner.deadline.hold()
-        if late:
-            asked.withdraw("the call behind it ended")
-            return
-        if reports is not None:
-            reports.keep_alive()
-        if early is None:
-            asked.start()
+        elif accepted:
+            if reports is not None:
+                reports.keep_alive()
+            if early is None:
+                asked.start()
 
     def _answered(
         self,
         request: jsonrpc.Request,
         post: Callable[[bytes], object],
         reports: _Reports | None,
-        owner: Call | None,
+        owned: Owned | None,
+        asked: Asked,
         outcome: Outcome,
     ) -> None:
         """On whatever thread settled the question."""
         if reports is not None:
             reports.close()
-        if owner is not None:
-            owner.seen = monotonic()
-            owner.deadline.release()
-            self._resumed(owner)
+        if owned is not None:
+            owned.let_go(asked)
         with self._lock:
-            wanted = self._peer.finish(request.id) is not None
+            # The server may have withdrawn it, and used its id for another one.
+            wanted = self._peer.finish(request.id, asked) is not None
         if wanted and outcome is not None:
             post(self._frame(request, outcome))
 
     def _frame(self, request: jsonrpc.Request, outcome: dict[str, Any] | BaseException) -> bytes:
-        if isinstance(outcome, dict):
-            try:
+        try:
+            if isinstance(outcome, dict):
                 return jsonrpc.encode_result(request.id, outcome)
-            except ValueError as error:
-                _log.exception("the answer of the handler of %s is no JSON", request.method)
-                outcome = error
-        return jsonrpc.encode_error(request.id, *refusal(request.method, outcome))
+            return jsonrpc.encode_error(request.id, *refusal(request.method, outcome))
+        except ValueError as error:
+            _log.exception("the answer of the handler of %s is no JSON", request.method)
+            return jsonrpc.encode_error(request.id, *refusal(request.method, error))
 
     def _refuse(self, id: jsonrpc.Id, code: int, reason: str) -> None:
         self._notifier.post(jsonrpc.encode_error(id, code, reason))
+
+
+class Owned:
+    """A question's hold on the call of ours that it belongs to: the call's clocks stand still.
+
+    Args:
+        call: The call.
+        resumed: Told of the call when its clocks go on.
+    """
+
+    def __init__(self, call: Call, resumed: Callable[[Call], object]) -> None:
+        self._call = call
+        self._resumed = resumed
+        # Guards the flag: the question and the call may end at the same moment.
+        self._lock = threading.RLock()
+        self._holds = False
+
+    def hold(self, asked: Asked) -> None:
+        """While somebody thinks about the question, the server is not late. For open calls."""
+        call = self._call
+        if not call.released:
+            self._holds = True
+            call.deadline.hold()
+            call.asked[asked] = self
+
+    def let_go(self, asked: Asked) -> None:
+        """The question or the call is over; the first time counts."""
+        with self._lock:
+            held, self._holds = self._holds, False
+        if held:
+            call = self._call
+            call.asked.pop(asked, None)
+            call.seen = monotonic()
+            call.deadline.release()
+            self._resumed(call)
 
 
 class _Reports:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ class Registration:
     _connection: Connection | None
 
     _roots: Roots | None
+    _registering: threading.RLock
+    """Guards changes of the handlers: each is made of those before it."""
 
     @property
     def roots(self) -> Roots:
@@ -34,12 +37,13 @@ class Registration:
         Raises:
             UsageError: The client is open, and its handshake said that there are none.
         """
-        if self._roots is None:
-            from syncmcp.roots import Roots
+        with self._registering:
+            if self._roots is None:
+                from syncmcp.roots import Roots
 
-            self._register_roots(Roots())
-        assert self._roots is not None
-        return self._roots
+                self._register_roots(Roots())
+            assert self._roots is not None
+            return self._roots
 
     def set_sampling(self, handler: SamplingHandler | None) -> None:
         """Set, replace or (with `None`) remove who lets a model answer.
@@ -106,11 +110,12 @@ class Registration:
         unsubscribe = roots.on_change(changed)
 
     def _register(self, **changed: Any) -> None:
-        answering = self._handlers.answering._changed(**changed)
-        connection = self._connection
-        if connection is not None and connection.dead is None:
-            connection.check_declared(answering._offer)
-        self._handlers.answering = answering
+        with self._registering:
+            answering = self._handlers.answering._changed(**changed)
+            connection = self._connection
+            if connection is not None and connection.dead is None:
+                connection.check_declared(answering._offer)
+            self._handlers.answering = answering
 
     def _roots_changed(self) -> None:
         connection = self._connection

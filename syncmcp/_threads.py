@@ -89,19 +89,21 @@ class Deadline:
 
     def remaining(self) -> float | None:
         """Seconds left, never below zero; `None` when there is no limit."""
-        if self.at is None:
+        at = self.at  # read once: it may be held by another thread at this moment
+        if at is None:
             return None
-        return max(0.0, self.at - monotonic())
+        return max(0.0, at - monotonic())
 
     @property
     def expired(self) -> bool:
         """Whether the point in time has passed."""
-        return self.at is not None and monotonic() >= self.at
+        at = self.at
+        return at is not None and monotonic() >= at
 
     def sooner(self, seconds: float | None) -> Deadline:
         """The earlier of this deadline and one `seconds` from now."""
-        other = Deadline(seconds)
-        if other.at is None or (self.at is not None and self.at <= other.at):
+        other, at = Deadline(seconds), self.at
+        if other.at is None or (at is not None and at <= other.at):
             return self
         return other
 

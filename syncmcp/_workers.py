@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -59,37 +60,45 @@ class Workers:
         Raises:
             RuntimeError: The interpreter is ending and no thread can be started.
         """
-        with self._lock:
-            if self._threads - self._idle >= self._limit and not at_once:
-                self._waiting.append(job)
-                return
-            if self._idle:
-                self._idle -= 1
-                self._jobs.put(job)
-                return
-            self._threads += 1
-        self._start(job)
-
-    def _start(self, job: Callable[[], object]) -> None:
-        """Start a thread that is counted already."""
         # In a box that the thread empties: it keeps its arguments for as long as it lives, which is
         # longer than anyone should keep a job and all that hangs on it.
         box = [job]
-        thread = threading.Thread(
-            target=self._run, args=(box,), name=f"{self._name}-{next(self._numbers)}", daemon=True
-        )
+        counted = False
         try:
-            thread.start()
-        except RuntimeError:
             with self._lock:
-                self._threads -= 1
-                # Jobs that came meanwhile counted on this thread, and perhaps on no other.
-                stranded = [] if self._threads else list(self._waiting)
-                for _ in stranded:
-                    self._waiting.popleft()
-            for waiting in stranded:
-                self.run(waiting)
+                if self._threads - self._idle >= self._limit and not at_once:
+                    self._waiting.append(job)
+                    return
+                if self._idle:
+                    self._idle -= 1
+                    self._jobs.put(job)
+                    return
+                self._threads += 1
+                counted = True
+            self._start(box)
+        except BaseException:  # no thread is to be had, or Ctrl-C
+            if counted:
+                self._take_back(box)
             raise
+
+    def _start(self, box: list[Callable[[], object]]) -> None:
+        threading.Thread(
+            target=self._run, args=(box,), name=f"{self._name}-{next(self._numbers)}", daemon=True
+        ).start()
+
+    def _take_back(self, box: list[Callable[[], object]]) -> None:
+        """A thread was counted that may not have come about."""
+        with self._lock:
+            if not box:
+                return  # it did, and has its job
+            box.clear()
+            self._threads -= 1
+            # Jobs that came meanwhile counted on this thread, and perhaps on no other.
+            stranded = [] if self._threads else list(self._waiting)
+            for _ in stranded:
+                self._waiting.popleft()
+        for waiting in stranded:
+            self.run(waiting)
 
     def run(self, job: Callable[[], object]) -> None:
         """Like `submit`, but run `job` here where no thread can be started any more.
@@ -127,7 +136,10 @@ class Workers:
             self._threads += 1
 
     def _run(self, box: list[Callable[[], object]]) -> None:
-        job: Callable[[], object] | None = box.pop()
+        with self._lock:
+            if not box:
+                return  # whoever started this thread has given it up
+            job: Callable[[], object] | None = box.pop()
         while job is not None:
             seat = _here.seat = Seat(self)
             try:
@@ -296,3 +308,13 @@ class Lane:
                 job()
             except BaseException:
                 _log.exception("a callback failed")
+
+
+def _after_fork_in_child() -> None:
+    # The handler that forked goes on here as a plain thread: its pool stayed in the parent, and
+    # nothing that waits in it may be started in the child.
+    _here.seat = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

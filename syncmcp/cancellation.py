@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -224,3 +225,8 @@ def _run(callback: Callable[[], None]) -> None:
         callback()
     except Exception:  # the one who cancels must reach everybody
         _log.exception("a callback of a cancel token failed")
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of the pool stay in the parent, and what they were to do is the parent's.
+    os.register_at_fork(after_in_child=lambda: _pool.__init__("syncmcp-cancel", limit=16))  # type: ignore[misc]

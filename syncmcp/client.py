@@ -153,6 +153,7 @@ class Client(Operations, Registration):
             from syncmcp.approval import as_approval
 
             approval = as_approval(approval)
+        self._registering = threading.RLock()
         answering = Handlers(sampling, elicitation, approval=approval)
         self._handlers = HandlerTable(on_log, on_progress, on_notification, answering)
         self._human_timeout = seconds(human_timeout, "human_timeout")
@@ -295,6 +296,9 @@ class Client(Operations, Registration):
         negotiated = self._negotiated
         if negotiated is None:
             raise self._not_open()
+        return self._connected(negotiated)
+
+    def _connected(self, negotiated: Negotiated) -> ConnectedServer:
         return ConnectedServer(negotiated, name=self._label, trusted=self._trusted)
 
     @property
@@ -432,14 +436,14 @@ class Client(Operations, Registration):
             self._connect, self._mode, self._hello(), self._known, deadline, self._probe_timeout
         )
         connection.log_level = self._log_level
+        # Before there is a connection to see: then calls go out and questions come in.
+        connection.desk.server = self._connected(negotiated)
         with self._lock:
             wanted = self._opening is connection  # or closed by another thread meanwhile
             if wanted:
                 self._opening = None
-                self._negotiated = negotiated
-                # First: as soon as there is a connection, calls go out and questions come in.
-                connection.desk.server = self.server
                 self._connection = connection
+                self._negotiated = negotiated
                 self._known = negotiated.dialect.revision
                 if self._finalizer is not None:
                     self._finalizer.detach()

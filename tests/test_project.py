@@ -18,7 +18,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 REVISIONS = {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"}
 
 # The longest a file of the library may be, in lines: beyond that it is two ideas.
-LONGEST_FILE = 580
+LONGEST_FILE = 590
 
 
 def relative(path: Path) -> str:

@@ -113,9 +113,14 @@ class Peer(Generic[C, Q]):
         self._questions[id] = question
         return True
 
-    def finish(self, id: object) -> Q | None:
-        """Remove a request of the server's: answered, or cancelled by the server."""
+    def finish(self, id: object, question: Q | None = None) -> Q | None:
+        """Remove a request of the server's: answered, or cancelled by the server.
+
+        With `question`, only that one: another may have its id by now.
+        """
         if type(id) is not int and type(id) is not str:
+            return None
+        if question is not None and self._questions.get(id) is not question:
             return None
         return self._questions.pop(id, None)
 

@@ -229,8 +229,9 @@ class HttpTransport:
         thread that computes each wait is a turn lost.
         """
         exchange.watched = True
-        if exchange.deadline.at is not None:
-            self._look_at(exchange.deadline.at + _OVERDUE)
+        at = exchange.deadline.at
+        if at is not None:
+            self._look_at(at + _OVERDUE)
 
     def _look_at(self, when: float) -> None:
         if when < self._next_look and not self._closed:
@@ -246,9 +247,9 @@ class HttpTransport:
             watched = [exchange for exchange in self._running if exchange.watched]
             late = [exchange for exchange in watched if exchange.deadline.expired]
             ends = [
-                exchange.deadline.at
+                at
                 for exchange in watched
-                if exchange not in late and exchange.deadline.at is not None
+                if exchange not in late and (at := exchange.deadline.at) is not None
             ]
             if ends:
                 self._look_at(min(ends) + _OVERDUE)

@@ -295,7 +295,9 @@ def test_giving_up_a_call_with_an_open_question_stops_its_handler_and_tells_the_
             assert server.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
         with server.stats as stats:
             assert len(stats.cancels) == (1 if wire.revision == OLD else 0)
-            assert (stats.responses, stats.violations) == (0, [])
+            # Until 2025-11-25 the question is refused, too: it may have been about something else.
+            assert stats.responses <= (1 if wire.revision == OLD else 0)
+            assert stats.violations == []
             assert stats.requests["tools/call"] == 2
 
 
@@ -338,6 +340,7 @@ def test_the_end_of_a_call_is_the_end_of_its_question_whatever_the_server_does(
         s.expect("tools/call"),
         ASK,
         s.expect("notifications/cancelled"),
+        s.expect("response"),
         *AFTER,
     ]
     with (
@@ -346,7 +349,9 @@ def test_the_end_of_a_call_is_the_end_of_its_question_whatever_the_server_does(
     ):
         Caller(client, way, "x").run(handler)
         handler.obeyed()
-        assert peer.requests("response")[0]["id"] == "after"
+        # It is refused, and not forgotten: it may have been about something else.
+        refused, after = peer.requests("response", 2)
+        assert (refused["id"], refused["error"]["code"], after["id"]) == ("q", -1, "after")
         assert len(peer.requests("notifications/cancelled")) == 1
 
 
