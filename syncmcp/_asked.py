@@ -155,6 +155,9 @@ class Asked:
 
     def start(self) -> None:
         """Have it answered on a pool thread, as soon as there is one; it was admitted."""
+        if self._settled:  # before it was admitted: another question of its round had failed
+            self._desk.dismiss(self)
+            return
         try:
             self._desk.workers.submit(self._run)
         except RuntimeError as error:  # no thread is to be had; the interpreter may be ending
