@@ -374,10 +374,13 @@ class Connection:
                 if call.method not in _NEVER_CANCELLED:
                     self._notifier.cancelled(call.id, reason)
         with self._lock:
-            caused = list(call.asked)
+            caused = list(call.asked.items())
         self._settle(call, error)
-        for asked in caused:
-            asked.give_up("the call behind it ended")
+        for asked, hold in caused:
+            if hold.certain:
+                asked.withdraw("the call behind it ended")
+            else:  # it may be about something else: the server gets an answer
+                asked.give_up("the call behind it ended")
         return True
 
     def notify(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
@@ -475,7 +478,7 @@ class Connection:
             return
         with self._lock:
             owner = self._peer.only() if out is None else self._peer.get(out.id)
-        self._questions.take(message, dialect, owner)
+        self._questions.take(message, dialect, owner, certain=out is not None)
 
     def _malformed(self, message: jsonrpc.Malformed, out: Outgoing | None) -> None:
         id: object = message.id

@@ -73,6 +73,8 @@ class Questions:
         request: jsonrpc.Request | jsonrpc.BadRequest,
         dialect: Dialect,
         owner: Call | None,
+        *,
+        certain: bool,
     ) -> None:
         """Answer a request, now or when its handler is done. Never blocks.
 
@@ -80,6 +82,8 @@ class Questions:
             request: What came.
             dialect: What it came in.
             owner: The request of ours that it belongs to, if that is known.
+            certain: Whether it came on the stream of `owner`, and not just while no other request
+                was in flight.
         """
         if isinstance(request, jsonrpc.BadRequest):
             self._refuse(request.id, jsonrpc.INVALID_PARAMS, request.reason)
@@ -101,7 +105,8 @@ class Questions:
                 self._refuse(request.id, error.code, error.message)
                 return
             answering = known_question(request.method, request.params, handlers, dialect)
-        self._hand_over(request, answering, owner)
+        owned = None if owner is None else Owned(owner, self._resumed, certain=certain)
+        self._hand_over(request, answering, owner, owned)
 
     def withdraw(self, params: dict[str, Any]) -> None:
         """The server no longer wants an answer."""
@@ -118,11 +123,11 @@ class Questions:
         request: jsonrpc.Request,
         answering: Callable[[HandlerContext], dict[str, Any]],
         owner: Call | None,
+        owned: Owned | None,
     ) -> None:
         # The answer comes after the last report, and reports come in their order.
         post = self._notifier.line(self._desk.callbacks)
         reports = _Reports.wanted_by(request.params, post)
-        owned = None if owner is None else Owned(owner, self._resumed)
         asked = Asked(
             self._desk,
             request.method,
@@ -193,9 +198,11 @@ class Owned:
     Args:
         call: The call.
         resumed: Told of the call when its clocks go on.
+        certain: Whether the question belongs to the call beyond doubt.
     """
 
-    def __init__(self, call: Call, resumed: Callable[[Call], object]) -> None:
+    def __init__(self, call: Call, resumed: Callable[[Call], object], *, certain: bool) -> None:
+        self.certain = certain
         self._call = call
         self._resumed = resumed
         # Guards the flag: the question and the call may end at the same moment.

@@ -46,10 +46,11 @@ def describe() -> str:
         lines.append(f"[{name}]")
         for public in sorted(module.__all__):
             value: object = getattr(module, public)
-            if inspect.isclass(value) and value in told:
+            is_class = inspect.isclass(value) and get_origin(value) is None
+            if is_class and value in told:
                 lines.append(f"{public}: {told[value]}.{public}")
                 continue
-            if inspect.isclass(value):
+            if is_class:
                 told[value] = name
             lines.extend(_describe(public, value, module))
         lines.append("")
@@ -196,7 +197,7 @@ def _annotation(annotation: Any) -> str:
 
 def _stable(text: str) -> str:
     """Without what differs from run to run or from Python to Python: addresses, module prefixes."""
-    text = re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", text).replace("pathlib._local.", "pathlib.")
     return re.sub(r"\b(?:typing|typing_extensions|collections\.abc|builtins)\.", "", text)
 
 

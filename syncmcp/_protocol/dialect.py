@@ -125,4 +125,7 @@ def newest_shared(offered: object, ours: tuple[str, ...]) -> str | None:
     """The newest of our revisions that `offered`, a list from the server, has too."""
     if not isinstance(offered, (list, tuple)):
         return None
-    return next((revision for revision in ours if revision in offered), None)
+    for revision in ours:
+        if revision in offered:
+            return revision
+    return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -24,6 +23,7 @@ from prompt_toolkit.output import create_output
 from rich.console import Console
 from rich.text import Text
 
+from syncmcp.ui._tty import forget_typed, modes_of
 from syncmcp.ui.text import shorten, visible
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ class Screen:
     def held(self) -> Iterator[None]:
         """Keep the terminal in raw mode, so that Ctrl-C is a key between two prompts as well."""
         number = self._stdin.fileno()
-        before = termios.tcgetattr(number)
+        put_back = modes_of(number)
 
         def restore() -> None:
             # The thread that asks is a daemon: the interpreter may end in the middle of a prompt.
-            termios.tcsetattr(number, termios.TCSADRAIN, before)
+            put_back()
             self._stdout.write(_AUTOWRAP + _SHOW_CURSOR + _NO_BRACKETED_PASTE + "\n")
             self._stdout.flush()
 
@@ -102,7 +102,7 @@ class Screen:
             with self._input.raw_mode():
                 # What was typed before the question was there does not answer it.
                 clear_typeahead(self._input)
-                termios.tcflush(number, termios.TCIFLUSH)
+                forget_typed(number)
                 yield
         finally:
             self._input.close()

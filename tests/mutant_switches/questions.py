@@ -219,7 +219,7 @@ ELICITATION = (
     Mutant(
         "completions-kept",
         "a completion is remembered after its question has ended",
-        f"{ASKED}:Desk.forget_completion",
+        f"{ASKED}:Desk.dismiss",
         always(None),
         ("ELI-15", "M-07"),
     ),
