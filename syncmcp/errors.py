@@ -455,4 +455,6 @@ class Refused(McpError):
     data: Any = None
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
+        if type(code) is not int:
+            raise UsageError(f"code is an int, not {code!r}")
         super().__init__(message, code=code, data=data)

@@ -18,6 +18,7 @@ from syncmcp import CancelToken
 from syncmcp._threads import reaper, timer
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
+from tests.programs import running
 from tests.stage import (
     PATIENCE,
     STATEFUL,
@@ -493,3 +494,31 @@ def test_the_clock_of_a_token_that_nobody_holds_is_put_away() -> None:
     reaper.put(done.set)
     assert done.wait(PATIENCE)
     assert len(timer._heap) < before + 200
+
+
+@pytest.mark.pitfall("32")
+def test_in_a_forked_child_the_callbacks_of_a_timed_token_run() -> None:
+    code = """
+import warnings
+from syncmcp import cancellation
+warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
+
+def told():
+    event = threading.Event()
+    token = syncmcp.CancelToken.after(0.01)
+    token.on_cancel(event.set)
+    return event.wait(5)
+
+say(told())
+while not cancellation._pool._idle:  # the thread that did it waits for more, in the parent
+    os.sched_yield()
+child = os.fork()
+if child == 0:
+    say(told())
+    os._exit(0)
+os.waitpid(child, 0)
+say(told())
+"""
+    with running(code) as program:
+        assert [program.line() for _ in range(3)] == ["True"] * 3
+        assert program.end() == (0, "", "")

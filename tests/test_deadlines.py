@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
 
 import syncmcp
 from syncmcp._call import Call
+from syncmcp._threads import Deadline
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
@@ -510,3 +514,50 @@ def test_close_reaches_calls_in_line(transport: str) -> None:
         assert [error.delivery for error in errors if isinstance(error, syncmcp.ClosedError)] == [
             "unknown", *["not_sent"] * 20
         ]  # fmt: skip
+
+
+def _at_instruction(number: int, job: Callable[[], object], action: Callable[[], object]) -> bool:
+    """Run `job` with `action` before the `number`th instruction of it and what it calls.
+
+    So may another thread come. Returns whether there are so many.
+    """
+    seen = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal seen
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen += 1
+            if seen == number:
+                sys.settrace(None)
+                action()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        job()
+    finally:
+        sys.settrace(before)
+    return seen >= number
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda d: d.expired, lambda d: d.remaining(), lambda d: d.sooner(5.0)],
+    ids=["expired", "remaining", "sooner"],
+)
+def test_a_deadline_may_be_held_or_released_in_the_middle_of_being_read(
+    read: Callable[[Deadline], object],
+) -> None:
+    for held_before in (False, True):
+        number, more = 1, True
+        while more:
+            deadline = Deadline(100.0)
+            if held_before:
+                deadline.hold()
+            action = deadline.release if held_before else deadline.hold
+            more = _at_instruction(number, partial(read, deadline), action)
+            assert deadline.held == (held_before != more)
+            number += 1
+        assert number > 10

@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from queue import SimpleQueue
@@ -263,6 +264,94 @@ def test_a_pool_that_is_closed_while_seats_are_lent_does_what_waits_and_ends() -
         job.end()
     third.wait_started()
     wait_until(lambda: pool.threads == 0)
+
+
+# -- threads that do not come about ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["making", "starting", "started"])
+@pytest.mark.pitfall("H11")
+def test_ctrl_c_while_a_thread_is_being_made_costs_no_seat(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Counting(1)
+    make, start = threading.Thread.__init__, threading.Thread.start
+    interrupted: list[threading.Thread] = []
+
+    def make_and_stop(self: threading.Thread, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        raise KeyboardInterrupt
+
+    def start_and_stop(self: threading.Thread) -> None:
+        if moment == "started":
+            start(self)
+            interrupted.append(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if moment == "making":
+            patch.setattr(threading.Thread, "__init__", make_and_stop)
+        else:
+            patch.setattr(threading.Thread, "start", start_and_stop)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                pool.submit(lambda: None)
+            pool.wait_running(0)
+            # The second submit meets no thread of the first.
+            pool.close()
+            for thread in interrupted:
+                thread.join(PATIENCE)
+            assert pool.threads == 0
+    job = Job(pool)
+    job.wait_started()
+    assert (pool.threads, pool.running, pool.waiting) == (1, 1, 0)
+    job.end()
+
+
+def test_a_thread_that_comes_after_its_job_was_given_up_runs_nothing(
+    pool: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[threading.Thread] = []
+    ran: list[str] = []
+
+    def stop(self: threading.Thread) -> None:
+        late.append(self)
+        raise KeyboardInterrupt
+
+    start = threading.Thread.start
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", stop)
+        with pytest.raises(KeyboardInterrupt):
+            pool.submit(lambda: ran.append("given up"))
+    (thread,) = late
+    start(thread)
+    thread.join(PATIENCE)
+    assert ran == []
+    assert pool.threads == 0
+
+
+def test_a_job_that_forks_has_no_seat_in_the_child(pool: Counting) -> None:
+    first, second = Job(pool), Job(pool)
+    first.wait_started()
+
+    def fork() -> int:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the threads that stay behind
+            child = os.fork()
+        if child == 0:
+            try:
+                with lending():
+                    os._exit(pool.waiting)
+            finally:
+                os._exit(100)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    # Who stands in line in the parent is not let in by a wait of the child.
+    assert first.do(fork) == 1
+    assert not second.started
+    first.end()
+    second.wait_started()
+    second.end()
 
 
 class Gated(SimpleQueue[Any]):

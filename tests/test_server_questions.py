@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client, Mode, ServerError
+from syncmcp import CancelToken, Client, Mode, ServerError
 from syncmcp.testing import script as s
 from tests.programs import CEILING
-from tests.questions.asking import Held
+from tests.questions.asking import PATIENCE, Held
 from tests.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
 
 PING = [s.expect("ping"), s.reply({})]
@@ -374,3 +374,33 @@ def test_an_error_answer_becomes_the_callers_exception_not_the_readers() -> None
             client.ping()
         assert (caught.value.code, caught.value.data) == (7, [1])
         client.ping()
+
+
+def test_handlers_that_lend_their_seats_do_not_open_the_door_to_any_number_of_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncmcp._questions.MAX_OPEN", 3)
+    inside, go_on = threading.Semaphore(0), CancelToken()
+
+    def wait_and_lend(_: dict[str, Any], __: Any) -> None:
+        inside.release()
+        assert go_on.wait(PATIENCE)
+
+    questions = [
+        step
+        for number in range(4)
+        for step in (s.request("acme/question", identifier=number), s.gate(f"after {number}"))
+    ]
+    script = [*opening(), *questions, *[s.expect("response")] * 4]
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD, max_handlers=1, max_questions=2)
+        client.on_request("acme/question", wait_and_lend)
+        with client:
+            for number in range(4):
+                if number < 3:
+                    assert inside.acquire(timeout=PATIENCE)
+                peer.open(f"after {number}")
+            (refused,) = peer.requests("response", 1)
+            assert (refused["id"], refused["error"]["code"]) == (3, -32603)
+            go_on.cancel()
+            assert {answer["id"] for answer in peer.requests("response", 4)} == {0, 1, 2, 3}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import pickle
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from syncmcp.types import ElicitResult
 from tests.questions.asking import (
     ELICITATION,
     FORM,
+    PATIENCE,
     PROMPT,
     ROOTS,
     SAMPLING,
@@ -30,6 +33,7 @@ from tests.questions.asking import (
     visitor,
 )
 from tests.scripts import NEW, OLD
+from tests.stage import interrupted
 
 
 async def later(*_: Any) -> Any:
@@ -206,3 +210,70 @@ def test_a_handler_may_be_set_before_the_client_is_opened_and_taken_away() -> No
     with client:
         assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
         assert said(client, "capabilities") == {"sampling": {}}
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("M-19")
+def test_calls_with_handlers_that_were_not_declared_leave_no_place_taken(way: str) -> None:
+    options: Any = {"arguments": {"text": "x"}, "timeout": PATIENCE}
+    with syncmcp.connect(asking_server(), mode=OLD, max_in_flight=1) as client:
+
+        def echo(**more: Any) -> str:
+            if way == "blocking":
+                return client.call_tool("echo", **options, **more).text
+            return client.call_tool.future("echo", **options, **more).result(PATIENCE).text
+
+        for _ in range(3):
+            with pytest.raises(UsageError, match="did not offer form"):
+                echo(handlers=Handlers(elicitation=person))
+        assert echo() == "x"
+
+
+def _beside(first: Callable[[], object], second: Callable[[], object], number: int) -> bool:
+    """Do both, the second on a thread that comes at the `number`th line of the first.
+
+    It is done before the first goes on, unless that one keeps it waiting. Returns whether there
+    are so many lines.
+    """
+    thread = threading.Thread(target=second)
+
+    def meet() -> None:
+        thread.start()
+        thread.join(0.01)
+
+    there_are = interrupted(first, number, meet)
+    if there_are:
+        thread.join(PATIENCE)
+    else:
+        second()
+    return there_are
+
+
+def test_two_threads_that_set_different_handlers_both_succeed() -> None:
+    def both(number: int) -> bool:
+        client = Client(asking_server(), mode=OLD)
+        more = _beside(
+            lambda: client.set_sampling(model), lambda: client.set_elicitation(person), number
+        )
+        with client:
+            assert said(client, "can", {"features": ["sampling", "elicitation"]}) == [True, True]
+        return more
+
+    number = 1
+    while both(number):
+        number += 2
+    assert number > 3
+
+
+def test_two_threads_that_ask_for_the_roots_first_share_them() -> None:
+    def both(number: int) -> bool:
+        client, seen = Client(asking_server()), list[object]()
+        more = _beside(lambda: seen.append(client.roots), lambda: seen.append(client.roots), number)
+        one, other = seen
+        assert one is other
+        return more
+
+    number = 1
+    while both(number):
+        number += 2
+    assert number > 3

@@ -26,7 +26,7 @@ from tests.questions.asking import (
     reply,
 )
 from tests.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
-from tests.stage import Wire, every_wire
+from tests.stage import Wire, every_wire, stateful_wires
 
 BEFORE = STATEFUL[:-1]
 TOOL = {"name": "sum", "inputSchema": {"type": "object"}}
@@ -255,6 +255,30 @@ def test_a_refusal_reaches_the_server_unchanged_or_ends_the_call(wire: Wire) -> 
             assert (error.code, error.message) == (-1, "User rejected")
             assert error.data == {"why": ["mood"]}
             assert error.method == "tools/call"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [object(), {"why": [float("nan")]}, "\ud800"],
+    ids=["object", "nan", "text"],
+)
+@stateful_wires
+@pytest.mark.requirement("SAMP-06", "SAMP-08")
+def test_a_refusal_that_json_cannot_express_is_a_failure_and_reaches_the_server(
+    data: Any, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(request: Any, context: Any) -> CreateMessageResult:
+        raise Refused(7, "no", data)
+
+    with (
+        caplog.at_level(logging.ERROR, "syncmcp"),
+        wire.connect(asking_server(), sampling=refuse) as client,
+    ):
+        code, text, more = asked(client, SAMPLING, PROMPT)["error"]
+        assert (code, more) == (-32603, None)
+        assert text != "no"
+        assert client.call_tool("echo", {"text": "alive"}).text == "alive"
+    assert any("JSON" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.requirement("SAMP-06")
