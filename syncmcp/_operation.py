@@ -37,10 +37,8 @@ class OperationHost(Host, Protocol):
     _page_limit: int
     """How many pages of a list are fetched at most."""
 
-    @property
-    def _label(self) -> str:
-        """What errors call the server."""
-        ...
+    _label: str
+    """What errors call the server."""
 
     def _remember_log_level(self, level: str) -> None:
         """Ask for this level in each request from now on, where that is how it is asked for."""

@@ -163,6 +163,8 @@ class Client(Operations, Registration):
         if name is not None:
             text(name, "name")
         self._name = name
+        # Once: secrets are searched for in it.
+        self._label = name if name is not None else _label_of(self._target)
         if not isinstance(trusted, bool):
             raise UsageError(f"trusted is True or False, not {trusted!r}")
         self._trusted = trusted
@@ -276,13 +278,6 @@ class Client(Operations, Registration):
             "max_questions": self._max_questions,
             "max_rounds": self._round_limit,
         }
-
-    @property
-    def _label(self) -> str:
-        if self._name is not None:
-            return self._name
-        target = self._target
-        return target.label if isinstance(target, (Stdio, Http)) else target.name
 
     # -- what the server is --------------------------------------------------------------------
 
@@ -515,6 +510,10 @@ class Client(Operations, Registration):
 
     def _not_open(self) -> ClosedError:
         return ClosedError("the client is not open", server=self._label)
+
+
+def _label_of(target: Stdio | Http | InProcessServer) -> str:
+    return target.label if isinstance(target, (Stdio, Http)) else target.name
 
 
 P = ParamSpec("P")
