@@ -124,12 +124,6 @@ class Peer(Generic[C, Q]):
             return None
         return self._questions.pop(id, None)
 
-    def drain_questions(self) -> list[Q]:
-        """Take every request of the server's."""
-        questions = list(self._questions.values())
-        self._questions.clear()
-        return questions
-
 
 def _own_id(id: object) -> int | None:
     """The id of ours that the peer means. Some servers turn numbers into strings."""

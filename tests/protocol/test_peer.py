@@ -209,13 +209,13 @@ def test_an_id_of_no_proper_type_finishes_no_question(id: object) -> None:
     assert table.open_questions == 1
 
 
-def test_draining_the_questions_takes_every_one_of_them() -> None:
+def test_a_question_whose_id_is_used_again_does_not_finish_its_successor() -> None:
     table = peer()
-    table.receive(1, "one")
-    table.receive("a", "two")
-    assert table.drain_questions() == ["one", "two"]
-    assert table.open_questions == 0
-    assert table.drain_questions() == []
+    table.receive("a", "first")
+    table.finish("a")
+    table.receive("a", "second")
+    assert table.finish("a", "first") is None
+    assert table.finish("a", "second") == "second"
 
 
 IDS = st.integers(0, 30)
