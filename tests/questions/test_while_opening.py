@@ -89,8 +89,8 @@ def test_the_questions_of_a_connection_that_never_opens_end_with_it() -> None:
         with pytest.raises(syncmcp.McpError, match="1999-01-01"):
             client.open()
         client.close()
-        assert beating() == hearts
-        assert alive() == kept
+        assert beating() <= hearts
+        assert alive() <= kept
 
 
 def test_so_many_questions_may_wait_for_the_client_to_open_as_for_a_handler() -> None:
