@@ -11,7 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import Empty, SimpleQueue
 
 _log = logging.getLogger("syncmcp.threads")
@@ -261,6 +261,14 @@ def lending() -> Iterator[None]:
         yield
     finally:
         seat.take_back()
+
+
+def lending_handler() -> AbstractContextManager[None]:
+    """Like `lending`, if this thread runs a handler: for every wait that a handler may make."""
+    return lending() if in_handler() else _NOTHING
+
+
+_NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class Lane:

@@ -7,11 +7,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 
 from syncmcp._threads import reaper, timer
-from syncmcp._workers import Workers, in_handler, lending
+from syncmcp._workers import Workers, lending_handler
 from syncmcp.errors import RequestCancelled
 
 __all__ = ["CancelToken"]
@@ -95,7 +94,7 @@ class CancelToken:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until cancelled, at most `timeout` seconds; return whether it is cancelled."""
-        with lending() if in_handler() else nullcontext():
+        with lending_handler():
             return self._event.wait(timeout)
 
     def raise_if_cancelled(self) -> None:

@@ -7,12 +7,11 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from syncmcp._delivery import BACKLOG
 from syncmcp._threads import Deadline
-from syncmcp._workers import Lane, Workers, in_handler, lending
+from syncmcp._workers import Lane, Workers, lending_handler
 from syncmcp.errors import RequestCancelled
 
 __all__ = ["Progress", "RequestFuture"]
@@ -82,10 +81,8 @@ class RequestFuture(concurrent.futures.Future[R]):
             McpError: Whatever became of the request instead.
         """
         try:
-            if in_handler():
-                with lending():
-                    return super().result(timeout)
-            return super().result(timeout)
+            with lending_handler():
+                return super().result(timeout)
         except concurrent.futures.CancelledError as error:
             raise self._as_cancelled(error) from None
 
@@ -97,10 +94,8 @@ class RequestFuture(concurrent.futures.Future[R]):
             TimeoutError: It is not done yet; the request goes on.
         """
         try:
-            if in_handler():
-                with lending():
-                    return super().exception(timeout)
-            return super().exception(timeout)
+            with lending_handler():
+                return super().exception(timeout)
         except concurrent.futures.CancelledError as error:
             raise self._as_cancelled(error) from None
 
@@ -123,7 +118,7 @@ class RequestFuture(concurrent.futures.Future[R]):
         """
         feed = self._open_feed()
         while True:
-            with lending() if in_handler() else nullcontext():
+            with lending_handler():
                 item = feed.next(timeout)
             if item is None:
                 return

@@ -7,13 +7,12 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp._protocol.offer import Offer
 from syncmcp._threads import Deadline
-from syncmcp._workers import in_handler, lending
+from syncmcp._workers import lending_handler
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import UsageError
 
@@ -81,7 +80,7 @@ class HandlerContext:
         call: The request of ours that made the server ask, where that is known for certain:
             in 2026-07-28, on a request's own stream over HTTP, or if no other is in flight.
         cancel: Cancelled when the server withdraws the question, the connection ends, the client
-            is closed, the call behind it ends, or `human_timeout` has passed.
+            is closed, the call behind it is given up, or `human_timeout` has passed.
     """
 
     __slots__ = (
@@ -167,7 +166,7 @@ class HandlerContext:
         waiting = Deadline(timeout)
         unsubscribe = self.cancel.on_cancel(self._completion.set)
         try:
-            with lending() if in_handler() else nullcontext():
+            with lending_handler():
                 self._completion.wait(waiting.sooner(self.time_left()).remaining())
         finally:
             unsubscribe()

@@ -23,9 +23,6 @@ class Offer(NamedTuple):
 NOTHING = Offer()
 """The offer of a client without handlers."""
 
-EVERYTHING = Offer(*(True,) * len(Offer._fields))
-"""The offer of a caller who answers by hand."""
-
 
 def client_capabilities(offer: Offer, *, modes: bool) -> dict[str, Any]:
     """The capabilities that stand for `offer`, which the revision has.

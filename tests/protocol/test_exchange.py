@@ -10,7 +10,7 @@ import pytest
 
 from syncmcp._protocol.dialect import REVISIONS, STATEFUL, dialect_for
 from syncmcp._protocol.exchange import MAX_ROUNDS, exchange, single_exchange
-from syncmcp._protocol.offer import EVERYTHING, NOTHING, Offer
+from syncmcp._protocol.offer import NOTHING, Offer
 from syncmcp._protocol.peer import Peer
 from syncmcp._protocol.rounds import InputRound
 from syncmcp._protocol.steps import Ask, Effect, InputQuestion, Pause, Reply, Send
@@ -22,6 +22,8 @@ from syncmcp.errors import (
     TooManyRounds,
     UrlElicitationRequired,
 )
+
+EVERYTHING = Offer(*(True,) * len(Offer._fields))
 
 NEWEST = "2026-07-28"
 FINAL: dict[str, Any] = {"content": [], "unknown": 1}

@@ -22,7 +22,7 @@ from syncmcp._protocol.negotiate import (
     Tell,
     negotiate,
 )
-from syncmcp._protocol.offer import EVERYTHING, NOTHING, Offer
+from syncmcp._protocol.offer import NOTHING, Offer
 from syncmcp.errors import (
     AuthError,
     ClosedError,
@@ -45,6 +45,8 @@ from syncmcp.errors import (
     UnsupportedVersion,
     UsageError,
 )
+
+EVERYTHING = Offer(*(True,) * len(Offer._fields))
 
 HELLO = Hello({"name": "tests", "version": "1"}, Offer(roots=True))
 NEWEST = "2026-07-28"

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp._protocol.dialect import REVISIONS, STATEFUL, dialect_for, session_capabilities
-from syncmcp._protocol.offer import EVERYTHING, NOTHING, Offer
+from syncmcp._protocol.offer import NOTHING, Offer
+
+EVERYTHING = Offer(*(True,) * len(Offer._fields))
 
 NEWEST = "2026-07-28"
 WITH_MODES = (NEWEST, "2025-11-25")
