@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ from syncmcp.testing.wire import INVALID_PARAMS, INVALID_REQUEST, Message, RpcEr
 
 if TYPE_CHECKING:
     from syncmcp.testing.server import Server
+
+# So many cancel notices without a request are remembered, in case the request comes after them.
+_REMEMBERED = 256
 
 
 class Session:
@@ -49,11 +53,13 @@ class Session:
         self._push = push
         self._direct = _Direct(push)
         self._numbers = itertools.count(1)
-        # Guards the four tables below.
+        # Guards the five tables below.
         self._lock = threading.Lock()
         self._running: dict[tuple[type, str | int], Call] = {}
         self._asked: dict[int, Question] = {}
         self._withdrawn: set[int] = set()
+        # Over HTTP a cancel notice may overtake its request.
+        self._cancelled_before: deque[tuple[type, str | int]] = deque(maxlen=_REMEMBERED)
         self._subscriptions: set[str] = set()
         self._at_close: list[Callable[[], None]] = []
 
@@ -248,7 +254,10 @@ class Session:
                 stats.errors += 1
             outlet.finish(wire.failure(identifier, error))
             return
-        methods.start(self._server, call)
+        if self._cancelled_already(call):
+            call.cancel()
+        else:
+            methods.start(self._server, call)
 
     def _admit(self, message: Message, outlet: Outlet) -> Call:
         """Decide the era of a request and return it as a call."""
@@ -287,6 +296,10 @@ class Session:
                 raise RpcError(INVALID_REQUEST, f"Request id {call.request_id!r} is in use")
             self._running[key] = call
         call.at_end(self._forget)
+
+    def _cancelled_already(self, call: Call) -> bool:
+        with self._lock:
+            return wire.identity(call.request_id) in self._cancelled_before
 
     def _forget(self, call: Call) -> None:
         with self._lock:
@@ -347,8 +360,11 @@ class Session:
             return
         with self._server.stats as stats:
             stats.cancels.append(identifier)
+        key = wire.identity(identifier)
         with self._lock:
-            call = self._running.get(wire.identity(identifier))
+            call = self._running.get(key)
+            if call is None:
+                self._cancelled_before.append(key)
         if call is not None:
             call.cancel(reason if isinstance(reason, str) else None)
 

@@ -463,6 +463,26 @@ def test_a_cancelled_call_ends_its_post_without_an_answer() -> None:
         other.close()
 
 
+def test_a_call_whose_cancel_overtook_it_is_never_begun() -> None:
+    server, entered = Server(), threading.Event()
+
+    @server.tool()
+    def hang() -> None:
+        entered.set()
+
+    with serve_http(server) as running:
+        client = Http(running.url)
+        client.start()
+        cancel = {"method": "notifications/cancelled", "params": {"requestId": 2}}
+        response = client.request("POST", {"jsonrpc": "2.0", **cancel})
+        assert (response.status, response.read()) == (202, b"")
+        status, _, messages = client.post("tools/call", {"name": "hang"})
+        assert (status, messages) == (200, [])
+        assert client.post("tools/list", {})[0] == 200
+        client.close()
+    assert not entered.is_set()
+
+
 @pytest.mark.requirement("M-10")
 @pytest.mark.requirement("M-10")
 def test_ending_a_session_ends_all_that_belongs_to_it() -> None:
