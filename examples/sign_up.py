@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 
 import syncmcp
@@ -40,6 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Sign up for a maths fact a day.")
     parser.add_argument("--answers", metavar="JSON", type=answers, help="do not ask")
     options = parser.parse_args()
+    logging.basicConfig(format="%(message)s")  # says so if there is no terminal to ask on
     print(sign_up(options.answers or Terminal()))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from typing import TypeVar
 
 from syncmcp.types import (
@@ -70,7 +71,10 @@ def show_request(screen: Screen, request: CreateMessageRequestParams) -> None:
 
 
 def show_messages(screen: Screen, request: CreateMessageRequestParams) -> None:
-    """Print every message in full."""
+    """Print the system prompt and every message in full."""
+    if request.system_prompt is not None:
+        screen.say("System prompt:")
+        screen.quote(request.system_prompt, limit=_MOST_OF_A_MESSAGE)
     for number, message in enumerate(request.messages, 1):
         screen.say(f"Message {number} of {len(request.messages)}, of the {message.role}:")
         _show_blocks(screen, message.blocks, limit=_MOST_OF_A_MESSAGE)
@@ -96,7 +100,8 @@ def edit_request(screen: Screen, request: CreateMessageRequestParams) -> CreateM
         written = screen.write("System prompt", request.system_prompt or "", lines=True)
         return request.model_copy(update={"system_prompt": written or None})
     if what == "tokens":
-        tokens = screen.write("Most tokens", str(request.max_tokens), check=_token_problem)
+        most = request.max_tokens
+        tokens = screen.write("Most tokens", str(most), check=partial(_token_problem, most=most))
         return request.model_copy(update={"max_tokens": int(tokens)})
     *before, last = request.messages
     return request.model_copy(update={"messages": [*before, _edited(screen, last)]})
@@ -129,10 +134,10 @@ def _texts(spoken: SamplingMessage | CreateMessageResult) -> list[int]:
     return [at for at, block in enumerate(spoken.blocks) if isinstance(block, TextContent)]
 
 
-def _token_problem(text: str) -> str | None:
-    if text.isascii() and text.isdigit() and int(text) > 0:
-        return None
-    return "Give a whole number above 0."
+def _token_problem(text: str, *, most: int) -> str | None:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) > 0):
+        return "Give a whole number above 0."
+    return f"The server asked for at most {most}." if int(text) > most else None
 
 
 def _show_blocks(screen: Screen, blocks: list[SamplingMessageContentBlock], *, limit: int) -> None:

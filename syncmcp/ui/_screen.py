@@ -78,6 +78,7 @@ class Screen:
         self._stdout = stdout
         self._context = context
         self._waiting = waiting
+        self._asker = ""
         width = os.get_terminal_size(stdout.fileno()).columns or 80
         self._console = Console(
             file=stdout, width=width, markup=False, emoji=False, highlight=False
@@ -111,7 +112,8 @@ class Screen:
     def banner(self, server: ConnectedServer, wants: str) -> None:
         """Say which server wants what. The name is the program's; the server's own is quoted."""
         self.say()
-        self.headline(f"{named(server.name)} {wants}")
+        self._asker = named(server.name)
+        self.headline(f"{self._asker} {wants}")
         if (info := server.info) is not None:
             self.say("It says of itself:")
             self.quote(f"{info.title or info.name} {info.version}", limit=200)
@@ -305,7 +307,8 @@ class Screen:
         return context is not None and (context.cancel.cancelled or context.time_left() == 0)
 
     def _footer(self) -> str:
-        parts: list[str] = []
+        # A long message may have moved the banner off the screen.
+        parts = [f"asked by {self._asker}"] if self._asker else []
         left = None if self._context is None else self._context.time_left()
         if left is not None:
             minutes, seconds = divmod(math.ceil(left), 60)

@@ -77,10 +77,12 @@ class RequestCard(Card[Verdict]):
             message.edit(one, f"message-{number}", answers)
         problems: dict[str, str] = {}
         most = answers.get("max-tokens") or str(self.request.max_tokens)
-        if most.isascii() and most.isdigit() and 0 < len(most) < 10:
-            wire["maxTokens"] = int(most)
-        else:
+        if not (most.isascii() and most.isdigit() and 0 < len(most) < 10):
             problems["max-tokens"] = "This must be a whole number."
+        elif int(most) > self.request.max_tokens:
+            problems["max-tokens"] = f"The server asked for at most {self.request.max_tokens}."
+        else:
+            wire["maxTokens"] = int(most)
         warmth = answers.get("temperature")
         if warmth == "":
             wire.pop("temperature", None)
