@@ -144,7 +144,9 @@ class ToolLoop:
             does not heed `context.cancel` is waited for.
         max_parallel: How many tools run at one time.
         approval: Decides on each call, on the thread that called `run`; nobody is asked about a
-            tool that only reads, where a trusted server says so. `None` allows every call.
+            tool that only reads, where a trusted server says so. By default the client's own
+            `approval` does; where that has none either, every call is allowed. A person has the
+            client's `human_timeout` to decide.
         on_step: Told of each step as it happens, on the thread that called `run`. What it raises
             ends the loop.
 
@@ -353,19 +355,22 @@ class _Run:
     @cached_property
     def _context(self) -> HandlerContext:
         """What the model's function is given."""
+        return self._make_context(self.token, self._deadline)
+
+    def _make_context(self, cancel: CancelToken, deadline: Deadline) -> HandlerContext:
         outer = self._outer
         if outer is None:
-            timeout = self._deadline.remaining()
+            timeout = deadline.remaining()
             return HandlerContext(
-                self._client, self._client.server, SAMPLING, cancel=self.token, timeout=timeout
+                self._client, self._client.server, SAMPLING, cancel=cancel, timeout=timeout
             )
         return HandlerContext(
             outer.client,
             outer.server,
             outer.method,
             call=outer.call,
-            cancel=self.token,
-            timeout=self._deadline.sooner(outer.time_left()).remaining(),
+            cancel=cancel,
+            timeout=deadline.sooner(outer.time_left()).remaining(),
             progress=outer.report_progress,
             show=outer.show,
         )
@@ -393,12 +398,20 @@ class _Run:
         tool = self._tools.get(use.name)
         if tool is None:  # or it was not offered
             raise UsageError(f"there is no tool {use.name!r}")
-        approval = self._loop._approval
-        if approval is not None:
-            approval.before_call(
-                use.name, use.input, tool.annotations, self._client.server, context=self._context
-            )
+        self._ask_for_consent(use, tool)
         return self._client.call_tool.future(use.name, use.input, cancel=self.token)
+
+    def _ask_for_consent(self, use: ToolUseContent, tool: Tool) -> None:
+        theirs, ours = self._client._handlers.answering.approval, self._loop._approval
+        given = theirs if ours is None else ours
+        if given is None:
+            return
+        patience = self._client._human_timeout
+        links = [self.token] if patience is None else [self.token, CancelToken.after(patience)]
+        context = self._make_context(CancelToken(*links), self._deadline.sooner(patience))
+        as_approval(given).before_call(
+            use.name, use.input, tool.annotations, self._client.server, context=context
+        )
 
     def _collect(
         self,

@@ -11,7 +11,7 @@ import pytest
 
 import syncmcp
 from syncmcp import CancelToken
-from syncmcp.approval import AllowAll, Approval, Decision, DenyAll, Question, Verdict
+from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
 from syncmcp.errors import (
     ClosedError,
     InternalError,
@@ -465,15 +465,42 @@ def test_a_review_ends_when_the_loop_is_cancelled() -> None:
     assert caught.value.reason == "enough"
 
 
-def test_no_approval_means_nobody_is_asked_even_where_the_client_has_one() -> None:
-    class Never:
-        def decide(self, question: Question, /) -> Decision:
-            raise AssertionError("nobody asked for this policy")
-
+@pytest.mark.requirement("M-05", "M-14")
+def test_the_client_s_own_approval_decides_where_the_loop_has_none() -> None:
     model = Model(wants(use("u", "add", a=1, b=1)), DONE)
-    with syncmcp.connect(adder(), approval=Never()) as client:
+    with syncmcp.connect(adder(), approval=DenyAll()) as client:
+        ToolLoop(model, client).run("go")
+    assert texts(model.told(1)) == ["the call was not allowed: the policy says no"]
+    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
+    with syncmcp.connect(adder(), approval=DenyAll()) as client:
+        ToolLoop(model, client, approval=AllowAll()).run("go")
+    assert texts(model.told(1)) == ["2"]
+
+
+@pytest.mark.requirement("M-05", "M-14")
+def test_without_any_approval_nobody_is_asked() -> None:
+    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
+    with syncmcp.connect(adder()) as client:
         ToolLoop(model, client).run("go")
     assert texts(model.told(1)) == ["2"]
+
+
+@pytest.mark.requirement("M-05", "M-14")
+@pytest.mark.parametrize("timeout", [None, 2 * PATIENCE])
+def test_a_person_who_does_not_decide_in_time_has_denied_the_call(timeout: float | None) -> None:
+    class Absent:
+        def review(self, question: Question, /) -> Verdict:
+            assert question.context is not None
+            assert question.context.cancel.wait(PATIENCE)
+            return Verdict.allow()
+
+    server, model = adder(), Model(wants(use("u", "fail")), DONE)
+    approval = Approval(reviewer=Absent())
+    with syncmcp.connect(server, approval=approval, human_timeout=0.05) as client:
+        ToolLoop(model, client, timeout=timeout).run("go")
+        assert server.stats.requests["tools/call"] == 0
+    [told] = texts(model.told(1))
+    assert "human_timeout" in told
 
 
 # -- limits
