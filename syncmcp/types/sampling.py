@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from syncmcp.types.base import MetaModel, RequestParams, Result, Role, WireModel
@@ -91,6 +92,28 @@ class CreateMessageRequestParams(RequestParams):
     metadata: dict[str, Any] | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
+
+    def preferred_model(self, names: Iterable[str]) -> str | None:
+        """The model that the server hints at (client/sampling#model-preferences).
+
+        Its hints are tried in their order, each as a part of a name, in any case; the first that
+        fits wins.
+
+        Args:
+            names: The models there are, the better choice first.
+
+        Returns:
+            One of `names`; `None` if no hint fits, or there is none.
+        """
+        known = list(names)
+        hints = self.model_preferences.hints if self.model_preferences is not None else None
+        for hint in hints or ():
+            wanted = (hint.name or "").casefold()
+            fitting = (name for name in known if wanted in name.casefold())
+            # Nothing is a part of every name, and no hint.
+            if wanted and (chosen := next(fitting, None)) is not None:
+                return chosen
+        return None
 
 
 class CreateMessageResult(_Spoken, Result):

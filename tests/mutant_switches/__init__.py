@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.mutant_switches import goal, http, machinery, negotiation, process, protocol, questions
+from tests.mutant_switches import (
+    goal,
+    http,
+    machinery,
+    negotiation,
+    pages,
+    process,
+    protocol,
+    questions,
+    ui,
+)
 
 if TYPE_CHECKING:
     from tests.mutant import Mutant
@@ -17,6 +27,8 @@ MUTANTS: tuple[Mutant, ...] = (
     + http.MUTANTS
     + goal.MUTANTS
     + questions.MUTANTS
+    + ui.MUTANTS
+    + pages.MUTANTS
 )
 
 

@@ -58,10 +58,20 @@ def _fetch(original: Function) -> Function:
 
 def _complete_everything(original: Function) -> Function:
     def completed(self: Any, params: Any) -> None:
-        for event in list(self._completions.values()):
-            event.set()
+        for asked in list(self._open):
+            asked.completion.set()
 
     return completed
+
+
+def _remember_completions(original: Function) -> Function:
+    completions: dict[Any, Any] = {}
+
+    def init(self: Any, desk: Any, *args: Any, elicitation_id: Any = None, **named: Any) -> None:
+        original(self, desk, *args, elicitation_id=elicitation_id, **named)
+        self.completion = completions.setdefault((desk, elicitation_id), self.completion)
+
+    return init
 
 
 def _tidy_the_id(original: Function) -> Function:
@@ -219,8 +229,8 @@ ELICITATION = (
     Mutant(
         "completions-kept",
         "a completion is remembered after its question has ended",
-        f"{ASKED}:Desk.dismiss",
-        always(None),
+        f"{ASKED}:Asked.__init__",
+        _remember_completions,
         ("ELI-15", "M-07"),
     ),
 )

@@ -9,7 +9,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Elicitation, HandlerContext, Mode, Refused
-from syncmcp.approval import DenyAll
+from syncmcp.approval import Approval, DenyAll, Question, Verdict
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitRequestFormParams, ElicitResult
 from tests.questions.asking import (
@@ -23,6 +23,7 @@ from tests.questions.asking import (
     fault,
     nobody,
     person,
+    question,
     visitor,
 )
 from tests.scripts import NEW, OLD, Scripted, opening
@@ -113,7 +114,7 @@ def test_a_revision_without_links_refuses_one() -> None:
 
 @every_wire
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-@pytest.mark.requirement("M-06")
+@pytest.mark.requirement("ELI-06", "M-06")
 def test_who_declines_or_leaves_sends_no_content(action: Any, wire: Wire) -> None:
     result = ElicitResult(action=action, content={"name": "secret"})
     server = asking_server()
@@ -130,6 +131,31 @@ def test_the_no_of_a_policy_is_a_decline(revision: Mode) -> None:
         asking_server(), mode=revision, elicitation=nobody, approval=DenyAll()
     ) as client:
         assert asked(client, ELICITATION, form({})) == {"result": {"action": "decline"}}
+
+
+class Editor:
+    """Lets a program answer, and puts the name in the answer right."""
+
+    def __init__(self) -> None:
+        self.seen: list[ElicitResult] = []
+
+    def review(self, question: Question, /) -> Verdict:
+        if not isinstance(question.answer, ElicitResult):
+            return Verdict.allow()
+        self.seen.append(question.answer)
+        return Verdict.allow(answer=ElicitResult.accept({"name": "Eve", "loud": False}))
+
+
+@WITH_FORMS
+@pytest.mark.requirement("ELI-07")
+def test_what_a_program_answers_is_read_over_and_changed_before_it_is_sent(revision: Mode) -> None:
+    editor = Editor()
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=person, approval=Approval(reviewer=editor)
+    ) as client:
+        answer = asked(client, ELICITATION, question(ELICITATION, revision))["result"]
+    assert [seen.content for seen in editor.seen] == [{"name": "Ann"}]
+    assert answer == {"action": "accept", "content": {"name": "Eve", "loud": False}}
 
 
 @every_wire

@@ -11,6 +11,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Elicitation, HandlerContext, Mode, UrlElicitationRequired
+from syncmcp.approval import Approval, Question, Verdict
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import UrlElicitationRequired as MustVisit
 from syncmcp.testing import script as s
@@ -119,7 +120,7 @@ def site() -> Iterator[tuple[str, list[str]]]:
 
 @every_wire
 @pytest.mark.parametrize("result", ["accept", "decline", "cancel"])
-@pytest.mark.requirement("ELI-09", "ELI-10")
+@pytest.mark.requirement("ELI-06", "ELI-09", "ELI-10")
 def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(
     result: Any, wire: Wire, site: tuple[str, list[str]]
 ) -> None:
@@ -129,6 +130,42 @@ def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(
     with wire.connect(asking_server(), elicitation=handlers) as client:
         assert asked(client, ELICITATION, link(url=url)) == {"result": {"action": result}}
     assert seen == []
+
+
+class Warden:
+    """Says of each link whether it may be followed, for ever after if that could be."""
+
+    def __init__(self, *allowed: str) -> None:
+        self._allowed = allowed
+        self.seen: list[str] = []
+
+    def review(self, question: Question, /) -> Verdict:
+        assert isinstance(question.request, ElicitRequestURLParams)
+        self.seen.append(question.request.url)
+        return Verdict(question.request.url in self._allowed, remember=True)
+
+
+@BOTH
+@pytest.mark.requirement("ELI-08", "ELI-10")
+def test_each_link_needs_a_yes_of_its_own_before_it_is_followed(revision: Mode) -> None:
+    followed: list[str] = []
+
+    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        followed.append(request.url)
+        return ElicitResult.accept()
+
+    wanted, unwanted = URLS[0], URLS[1]
+    warden = Warden(wanted)
+    with syncmcp.connect(
+        asking_server(),
+        mode=revision,
+        elicitation=Elicitation(url=handler),
+        approval=Approval(reviewer=warden),
+    ) as client:
+        assert asked(client, ELICITATION, link(url=wanted)) == {"result": {"action": "accept"}}
+        assert asked(client, ELICITATION, link(url=unwanted)) == {"result": {"action": "decline"}}
+    assert warden.seen == [wanted, unwanted]
+    assert followed == [wanted]
 
 
 # -- notifications/elicitation/complete ----------------------------------------------------------

@@ -342,3 +342,38 @@ def test_a_task_knows_whether_it_has_ended() -> None:
     task = types.Task(task_id="t", status="working", created_at="", last_updated_at="")
     assert not task.is_final
     assert task.model_copy(update={"status": "cancelled"}).is_final
+
+
+@pytest.mark.requirement("SAMP-03")
+@pytest.mark.parametrize(
+    ("hints", "chosen"),
+    [
+        (["large"], "big-large-2"),
+        (["tiny", "small"], "big-small-1"),
+        (["small", "large"], "big-small-1"),
+        (["large", "small"], "big-large-2"),
+        (["big"], "big-large-2"),
+        (["SMALL"], "big-small-1"),
+        (["big-small-1"], "big-small-1"),
+        (["elsewhere"], None),
+        ([None, "", "small"], "big-small-1"),
+        ([""], None),
+        ([], None),
+    ],
+)
+def test_the_first_hint_that_is_part_of_a_name_chooses(
+    hints: list[str | None], chosen: str | None
+) -> None:
+    preferences = types.ModelPreferences(hints=[types.ModelHint(name=name) for name in hints])
+    request = types.CreateMessageRequestParams(
+        messages=[], max_tokens=1, model_preferences=preferences
+    )
+    assert request.preferred_model(["big-large-2", "big-small-1", "other-large"]) == chosen
+    assert request.preferred_model([]) is None
+
+
+def test_no_preferences_choose_no_model() -> None:
+    request = types.CreateMessageRequestParams(messages=[], max_tokens=1)
+    assert request.preferred_model(["a"]) is None
+    request.model_preferences = types.ModelPreferences()
+    assert request.preferred_model(["a"]) is None

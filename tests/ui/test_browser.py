@@ -72,6 +72,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch, "syncmcp._threads")
 
 
+def mentions(page: Page, words: str) -> list[tuple[str, str, str]]:
+    """Where attributes of a page's tags have these words in them: tag, attribute and value."""
+    return [
+        (tag, name, value)
+        for tag, attributes in page.tags
+        for name, value in attributes.items()
+        if words in value
+    ]
+
+
 def url_of_question(visitor: Visitor) -> str:
     (page,) = visitor.waiting()
     return page.url
@@ -272,6 +282,7 @@ class TestForms:
         assert "required" in page.one("select", name=names["country"])
         assert len(page.all("input", name=names["topics"], type="checkbox")) == 2
         assert "checked" not in page.one("input", name=names["adult"])
+        assert '<strong class="server">my books</strong>' in page.source
         described = input_of("mail")["aria-describedby"]
         assert page.one("p", id=described)
         for words in ("my books", "Books", "tools/call borrow", "Your name", "For the receipt",
@@ -394,6 +405,7 @@ class TestForms:
             browser.form(form({"a": {"type": "object"}}), context())
         assert visitor.state()["waiting"] == []
 
+    @pytest.mark.requirement("ELI-07")
     def test_answers_of_a_program_are_looked_over_and_edited(
         self, browser: Browser, visitor: Visitor
     ) -> None:
@@ -497,6 +509,19 @@ class TestSampling:
         assert asked.open
         visitor.send(again, "deny")
         assert not asked.answer().allowed
+
+    def test_a_person_cannot_allow_more_than_the_server_asked_for(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        request = sampling()
+        asked = Asked(browser.review, question("sampling", request))
+        (page,) = visitor.waiting()
+        again = visitor.send(page, "approve", **{"max-tokens": str(request.max_tokens + 1)})
+        assert again.status == 422
+        assert again.one("p", id="max-tokens-problem")
+        assert f"at most {request.max_tokens}" in again.text
+        visitor.send(again, "approve", **{"max-tokens": str(request.max_tokens)})
+        assert asked.answer().request is None
 
     def test_the_answer_is_reviewed_and_edited(self, browser: Browser, visitor: Visitor) -> None:
         for sent, expected in (("Something.", None), ("Else.", "Else.")):
@@ -620,7 +645,7 @@ class TestSampling:
 
 
 class TestLinks:
-    @pytest.mark.requirement("ELI-08", "ELI-10", "ELI-11", "ELI-12", "ELI-13")
+    @pytest.mark.requirement("ELI-08", "ELI-09", "ELI-10", "ELI-11", "ELI-12", "ELI-13")
     def test_a_link_can_be_opened_only_after_a_yes(
         self, browser: Browser, visitor: Visitor
     ) -> None:
@@ -631,9 +656,10 @@ class TestLinks:
         (page,) = visitor.waiting()
         assert url in page.text
         assert "<mark>pay.example.com:8443</mark>" in page.source
-        assert not [found for found in page.all("a") if "example" in found.get("href", "")]
+        assert mentions(page, "example") == []  # nothing to click, to fetch or to go on to
         after = visitor.send(page, "consent")
         assert asked.answer().action == "accept"
+        assert mentions(after, "example") == [("a", "href", url)]
         (opening,) = after.all("a", href=url)
         assert opening["rel"] == "noopener noreferrer"
         assert opening["target"] == "_blank"
@@ -642,6 +668,19 @@ class TestLinks:
         assert within.wait_completed(0)
         assert not within.cancel.cancelled
         assert "It is done." in done.text
+
+    @pytest.mark.requirement("ELI-06", "ELI-08")
+    @pytest.mark.parametrize("action", ["decline", "cancel"])
+    def test_saying_no_to_a_link_leaves_nothing_to_open(
+        self, browser: Browser, visitor: Visitor, action: str
+    ) -> None:
+        asked = Asked(browser.url, link(), context())
+        (page,) = visitor.waiting()
+        assert [one["value"] for one in page.all("button")] == ["consent", "decline", "cancel"]
+        after = visitor.send(page, action)
+        assert f"You {action}" in after.text
+        assert mentions(after, "example") == []
+        assert asked.answer() == ElicitResult(action=action)  # type: ignore[arg-type]
 
     @pytest.mark.requirement("ELI-17")
     def test_who_agreed_can_still_give_up(self, browser: Browser, visitor: Visitor) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import webbrowser
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -122,6 +123,7 @@ def test_a_wrong_answer_goes_back_to_the_person(
     assert answer.result(PATIENCE).content == {"age": 18, "days": ["mon"]}
 
 
+@pytest.mark.requirement("ELI-07")
 def test_an_answer_is_changed_before_it_is_sent(
     person: Person, terminal: Terminal, pool: ThreadPoolExecutor
 ) -> None:
@@ -234,7 +236,7 @@ def test_a_withdrawn_question_goes_away_and_says_so(
     context = asked(timeout=100)
     answer = pool.submit(terminal.form, form(), context)
     person.sees("What will you do?")
-    person.sees("left to answer")
+    person.sees("asked by notes  1:40 left to answer")
     context.cancel.cancel("changed my mind\x1b[2J")
     assert answer.result(PATIENCE) == ElicitResult.cancel()
     person.sees("Withdrawn: no answer is needed any more.")
@@ -318,6 +320,37 @@ def test_a_url_is_opened_after_consent_only(person: Person, pool: ThreadPoolExec
         assert context.wait_completed(0)
 
 
+class OwnBrowser(webbrowser.BaseBrowser):
+    """The browser that a person has on this computer."""
+
+    def __init__(self) -> None:
+        super().__init__("own")
+        self.opened: list[str] = []
+
+    def open(self, url: str, new: int = 0, autoraise: bool = True) -> bool:
+        self.opened.append(url)
+        return True
+
+
+@pytest.mark.requirement("ELI-12")
+def test_a_url_is_opened_in_the_persons_own_browser_unless_the_program_has_another_way(
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = OwnBrowser()
+    monkeypatch.setattr(webbrowser, "_browsers", {})
+    monkeypatch.setattr(webbrowser, "_tryorder", [])
+    webbrowser.register(own.name, None, own, preferred=True)
+    answer = pool.submit(terminal.url, link(), asked())
+    person.sees("What will you do?")
+    assert own.opened == []
+    person.types(ENTER)
+    person.sees("Are you done there?")
+    assert own.opened == ["https://example.com/sign?in=1"]
+    person.types(ENTER)
+    assert answer.result(PATIENCE) == ElicitResult.accept()
+
+
+@pytest.mark.requirement("ELI-11")
 def test_a_long_url_is_shown_in_full(person: Person, pool: ThreadPoolExecutor) -> None:
     url = "https://example.com/" + "abcdefghij" * 600
     with visits(person) as (terminal, _):
@@ -333,6 +366,7 @@ def test_a_long_url_is_shown_in_full(person: Person, pool: ThreadPoolExecutor) -
     ("keys", "action"),
     [((DOWN, DOWN, ENTER), "decline"), ((DOWN, DOWN, DOWN, ENTER), "cancel")],
 )
+@pytest.mark.requirement("ELI-06", "ELI-08")
 def test_a_url_can_be_declined_or_cancelled(
     person: Person, pool: ThreadPoolExecutor, keys: tuple[str, ...], action: str
 ) -> None:
@@ -360,6 +394,7 @@ def test_the_server_may_say_that_a_visit_is_done(person: Person, pool: ThreadPoo
 @pytest.mark.parametrize(
     ("keys", "action"), [((DOWN, ENTER), "accept"), ((DOWN, DOWN, ENTER), "cancel")]
 )
+@pytest.mark.requirement("ELI-17")
 def test_a_visit_need_not_be_waited_for(
     person: Person, pool: ThreadPoolExecutor, keys: tuple[str, ...], action: str
 ) -> None:

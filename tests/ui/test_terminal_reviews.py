@@ -77,6 +77,8 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(
     person.sees("? Most tokens 100")
     person.types(CLEAR_LINE, "none", ENTER)
     person.sees("Give a whole number above 0.")
+    person.types(CLEAR_LINE, "101", ENTER)
+    person.sees("The server asked for at most 100.")
     person.types(CLEAR_LINE, "50", ENTER)
     person.sees("Most tokens: 50")
     person.sees("Let the model answer?", times=4)
@@ -94,10 +96,13 @@ def test_a_request_to_a_model_is_shown_edited_and_approved(
 def test_all_messages_can_be_viewed(
     person: Person, terminal: Terminal, pool: ThreadPoolExecutor
 ) -> None:
-    verdict = pool.submit(terminal.review, question("sampling", completion()))
+    long = "word " * 1_000 + "the end of it"
+    verdict = pool.submit(terminal.review, question("sampling", completion(systemPrompt=long)))
     person.sees("Let the model answer?")
     assert "What is 2 + 2?" not in person.screen
+    assert "the end of it" not in person.screen
     person.types(DOWN, ENTER)
+    person.sees("the end of it")
     person.sees("Message 1 of 3, of the user:\n│ What is 2 + 2?")
     person.sees("[image of about 3 bytes, image/png]")
     person.sees("[the model calls the tool add with]")
@@ -190,6 +195,7 @@ def test_a_decision_can_be_kept_for_the_session(
     assert verdict.result(PATIENCE) == Verdict.allow(remember=True)
 
 
+@pytest.mark.requirement("ELI-07")
 def test_the_answers_to_a_form_are_reviewed_and_edited(
     person: Person, terminal: Terminal, pool: ThreadPoolExecutor
 ) -> None:

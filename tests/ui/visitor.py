@@ -97,4 +97,5 @@ class Visitor:
 
     def send(self, page: Page, action: str, **fields: Any) -> Page:
         """Press a button on a page that was filled in like this."""
+        assert page.all("button", name="action", value=action), f"no button to {action}"
         return self.post(page.url, {"csrf": page.csrf, "action": action, **fields})
