@@ -21,6 +21,7 @@ from syncmcp.errors import Denied, InvalidQuestion, Refused, UsageError
 if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
     from syncmcp.approval import Approval, Kind, Question
+    from syncmcp.forms import Form
     from syncmcp.handlers import HandlerContext, Handlers
     from syncmcp.types import (
         CreateMessageRequestParams,
@@ -61,12 +62,11 @@ def check_offered(method: str, offer: Offer, dialect: Dialect) -> None:
 
 
 def read_question(method: str, params: dict[str, Any], offer: Offer, dialect: Dialect) -> Request:
-    """Read a question, if it is one that was offered to be answered.
+    """Read a question whose method was offered to be answered; see `check_offered`.
 
     Raises:
-        InvalidQuestion: It was not, or it makes no sense.
+        InvalidQuestion: It makes no sense, or wants more of the method than was offered.
     """
-    check_offered(method, offer, dialect)
     offer = dialect.within(offer)
     if method == SAMPLING:
         return _read_sampling(params, offer)
@@ -81,6 +81,7 @@ def answer(
     """Have a question answered by its handler and return the result for the wire.
 
     Raises:
+        InvalidQuestion: It is a form that cannot be shown.
         Refused: The handler refuses.
         Denied: A policy or a person does not allow it.
         Exception: The handler fails, or gives an answer that cannot be sent.
@@ -114,12 +115,11 @@ def refusal(method: str, error: BaseException) -> tuple[int, str, Any]:
     return jsonrpc.INTERNAL_ERROR, "the client failed to answer", None
 
 
-def timed_out(method: str) -> dict[str, Any] | Refused:
-    """What a server is told when nobody answered in time."""
+def unanswered(method: str, why: str = "nobody answered in time") -> dict[str, Any] | Refused:
+    """What a server is told when there will be no answer."""
     if method == ELICITATION:
         return {"action": "cancel"}
-    code = _REJECTED if method == SAMPLING else jsonrpc.INTERNAL_ERROR
-    return Refused(code, "nobody answered in time")
+    return Refused(_REJECTED if method == SAMPLING else jsonrpc.INTERNAL_ERROR, why)
 
 
 _NAMES = {SAMPLING: "the sampling request", ELICITATION: "the elicitation", ROOTS: "the roots"}
@@ -156,6 +156,8 @@ def _sample(
             going_on = going_on.model_copy(update={"max_tokens": request.max_tokens})
         result = handlers.sampling(going_on, context)
         _expect(result, types.CreateMessageResult, "a sampling handler")
+        if not request.tools and any(isinstance(b, types.ToolUseContent) for b in result.blocks):
+            raise UsageError("a sampling handler wants a tool, and the server gave none")
         if review is not None:
             result = review.answer(going_on, result)
     if not dialect.content_lists:
@@ -169,18 +171,12 @@ def _sample(
 def _read_elicitation(
     params: dict[str, Any], offer: Offer
 ) -> ElicitRequestFormParams | ElicitRequestURLParams:
-    from syncmcp.forms import Form, UnsupportedForm
-    from syncmcp.links import Link, UnsafeLink
-
     mode = params.get("mode", "form")
     if mode == "form" and offer.form:
-        form = _read(types.ElicitRequestFormParams, params)
-        try:
-            Form.read(form.requested_schema)
-        except UnsupportedForm as error:
-            raise InvalidQuestion(error.message, method=ELICITATION) from error
-        return form
+        return _read(types.ElicitRequestFormParams, params)
     if mode == "url" and offer.url:
+        from syncmcp.links import Link, UnsafeLink
+
         url = _read(types.ElicitRequestURLParams, params)
         try:
             Link.read(url.url)
@@ -193,9 +189,8 @@ def _read_elicitation(
 def _fill_in(
     request: ElicitRequestFormParams, handlers: Handlers, context: HandlerContext
 ) -> dict[str, Any]:
-    from syncmcp.forms import Form
-
-    handler, asks_person = handlers.elicitation.form, handlers.elicitation.asks_person
+    form = _read_form(request)
+    handler, asks_person = handlers.elicitation.form, "form" in handlers._personal
     assert handler is not None
     review = _Review.of("form", request, handlers, context)
     going_on = request if review is None else review.request(asks_person=asks_person)
@@ -205,11 +200,10 @@ def _fill_in(
         with lending() if asks_person else nullcontext():
             result = handler(request, context)
         _expect(result, types.ElicitResult, "a form handler")
-        if review is not None and not asks_person and result.action == "accept":
-            result = review.answer(request, result)
+        if review is not None:
+            result = review.answer(request, result, asks_person=asks_person)
     if result.action != "accept":
         return {"action": result.action}
-    form = Form.read(request.requested_schema)
     content = form.with_defaults(result.content or {})
     problems = form.problems(content)
     if problems:
@@ -220,10 +214,19 @@ def _fill_in(
     return result.model_copy(update={"content": content}).to_wire()
 
 
+def _read_form(request: ElicitRequestFormParams) -> Form:
+    from syncmcp.forms import Form, UnsupportedForm
+
+    try:
+        return Form.read(request.requested_schema)
+    except UnsupportedForm as error:
+        raise InvalidQuestion(error.message, method=ELICITATION) from error
+
+
 def _send_to(
     request: ElicitRequestURLParams, handlers: Handlers, context: HandlerContext
 ) -> dict[str, Any]:
-    handler, asks_person = handlers.elicitation.url, handlers.elicitation.asks_person
+    handler, asks_person = handlers.elicitation.url, "url" in handlers._personal
     assert handler is not None
     review = _Review.of("url", request, handlers, context)
     result = request if review is None else review.request(asks_person=asks_person)
@@ -231,6 +234,8 @@ def _send_to(
         with lending() if asks_person else nullcontext():
             result = handler(request, context)
         _expect(result, types.ElicitResult, "a URL handler")
+        if review is not None and asks_person:
+            review.answer(request, result, asks_person=True)
     return {"action": result.action}
 
 
@@ -282,12 +287,14 @@ class _Review:
         with lending():
             return self._approval.review_request(self._question, asks_person=asks_person)
 
-    def answer(self, request: Any, answer: Any) -> Any:
-        """The answer to send."""
+    def answer(self, request: Any, answer: Any, *, asks_person: bool = False) -> Any:
+        """The answer to send; what a person entered is put on record, and not reviewed."""
+        question = replace(self._question, request=request, answer=answer)
+        if asks_person:
+            self._approval.record_answer(question)
+            return answer
         with lending():
-            return self._approval.review_answer(
-                replace(self._question, request=request, answer=answer)
-            )
+            return self._approval.review_answer(question)
 
 
 def _read(model: type[M], params: dict[str, Any]) -> M:

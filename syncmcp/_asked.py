@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._answer import answer, read_question, timed_out
+from syncmcp._answer import answer, read_question, unanswered
 from syncmcp._protocol.offer import ELICITATION
-from syncmcp._threads import TimerEntry, timer
+from syncmcp._threads import Deadline, TimerEntry, timer
 from syncmcp._workers import Workers, seat_of_this_thread
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import Denied, InvalidQuestion, McpError, Refused
@@ -67,35 +68,77 @@ class Desk:
         self.server: ConnectedServer | None = None
         self.ended: McpError | None = None
         self.context = contextvars.copy_context()
-        # Guards what is open; held for look-ups and changes only.
+        # Guards what follows; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._open: set[Asked] = set()
+        # Of these, the ones that no handler has yet.
+        self._waiting: set[Asked] = set()
+        # The one appointment with the timer, and when it is.
+        self._appointment: TimerEntry | None = None
+        self._next_look = math.inf
 
     @property
     def waiting(self) -> int:
         """How many questions wait for a handler to be free."""
-        with self._lock:
-            return sum(not asked.begun for asked in self._open)
+        return len(self._waiting)
 
     def admit(self, asked: Asked) -> bool:
         """Keep a question until it is settled; `False` once the connection has ended."""
         with self._lock:
             if self.ended is None:
                 self._open.add(asked)
+                self._waiting.add(asked)
             return self.ended is None
+
+    def began(self, asked: Asked) -> None:
+        """A handler has a question now; its time is running."""
+        with self._lock:
+            self._waiting.discard(asked)
+            if asked in self._open:
+                self._watch(asked.deadline)
 
     def dismiss(self, asked: Asked) -> None:
         """Forget a question that is settled."""
         with self._lock:
             self._open.discard(asked)
+            self._waiting.discard(asked)
 
     def close(self, error: McpError) -> None:
         """The connection has ended like this: withdraw every question that is open."""
         with self._lock:
             self.ended = error
             open_questions = list(self._open)
+            if self._appointment is not None:
+                self._appointment.cancel()
         for asked in open_questions:
             asked.withdraw("the connection ended")
+
+    def _watch(self, deadline: Deadline | None) -> None:
+        """Look when it has passed, or before; called with the lock held.
+
+        All handlers have the same time, so that a later one needs no appointment of its own.
+        """
+        when = None if deadline is None else deadline.at
+        if when is not None and when < self._next_look:
+            if self._appointment is not None:
+                self._appointment.cancel()
+            self._next_look = when
+            self._appointment = timer.at(when, self._look)
+
+    def _look(self) -> None:
+        """On the timer thread: end what has run out of time."""
+        late: list[Asked] = []
+        with self._lock:
+            self._next_look = math.inf
+            for asked in self._open:
+                deadline = asked.deadline
+                if deadline is not None and deadline.expired:
+                    late.append(asked)
+                else:
+                    self._watch(deadline)
+        for asked in late:
+            # What comes of it may write, and that is not for the timer's thread.
+            self.callbacks.run(asked._expire)
 
     def completed(self, params: Mapping[str, Any]) -> None:
         """The server says that what a URL led to is done; unknown ids are ignored."""
@@ -105,7 +148,8 @@ class Desk:
         with self._lock:
             concerned = [asked for asked in self._open if asked.elicitation_id == elicitation_id]
         for asked in concerned:
-            asked.completion.set()
+            if asked.completion is not None:
+                asked.completion.set()
 
 
 class Asked:
@@ -143,15 +187,19 @@ class Asked:
         self._context = (desk.context if context is None else context).copy()
         self._progress = progress
         self.elicitation_id = elicitation_id
-        self.completion = threading.Event()
+        # Set by the server's news; without an id there will be none.
+        self.completion = None if elicitation_id is None else threading.Event()
         self.token = CancelToken()
-        self.begun = False
         # Guards who settles it, and what is to be undone then.
         self._lock = threading.RLock()
         self._settled = False
-        self._expiry: TimerEntry | None = None
         self._seat: Seat | None = None
         self._handed: HandlerContext | None = None
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """When its handler is out of time; `None` while it has none."""
+        return None if self._handed is None else self._handed._deadline
 
     def start(self) -> None:
         """Have it answered on a pool thread, as soon as there is one; it was admitted."""
@@ -171,12 +219,12 @@ class Asked:
 
     def give_up(self, reason: str) -> None:
         """We do not want it answered any more: the server is refused. Never blocks."""
-        if self._settle(timed_out(self._method)):
+        if self._settle(unanswered(self._method)):
             self._stop(reason)
 
     def _run(self) -> None:
-        client, server = self._desk.client(), self._desk.server
-        seconds = self._desk.human_timeout
+        desk = self._desk
+        client, server = desk.client(), desk.server
         if client is None or server is None:
             self._settle(None)
             return
@@ -186,20 +234,17 @@ class Asked:
             self._method,
             call=self._cause,
             cancel=self.token,
-            timeout=seconds,
+            timeout=desk.human_timeout,
             progress=self._progress,
             completion=self.completion,
         )
         with self._lock:
             if self._settled:
                 return
-            self.begun = True
             self._handed = context
             self._seat = seat_of_this_thread()
-            at = context._deadline.at
-            if at is not None:
-                # What comes of it may write, and that is not for the timer's thread.
-                self._expiry = timer.at(at, partial(self._desk.callbacks.run, self._expire))
+        desk.began(self)
+        unsubscribe = self.token._subscribe(self._stopped)
         outcome: Outcome
         try:
             outcome = self._context.run(self._answering, context)
@@ -210,15 +255,21 @@ class Asked:
             if not self.token.cancelled:
                 _log.exception("[%s] the handler of %s failed", self._desk.label, self._method)
         finally:
+            unsubscribe()
             context._show = None  # a reviewer need not keep the question for it
         self._settle(outcome)
+
+    def _stopped(self) -> None:
+        """The program, or a person, cancelled the token; the handler may take no notice."""
+        if self._settle(unanswered(self._method, "the answer was stopped")):
+            self._leave()
 
     def _expire(self) -> None:
         """On a pool thread: the handler took too long, and is left to itself."""
         provisional = None if self._handed is None else self._handed._provisional
         if provisional is not None:
             self._settle(provisional)
-        elif self._settle(timed_out(self._method)):
+        elif self._settle(unanswered(self._method)):
             _log.warning(
                 "[%s] nobody answered %s within %g s (option human_timeout)",
                 self._desk.label,
@@ -227,12 +278,15 @@ class Asked:
             )
             self._stop("nobody answered in time (option human_timeout)")
 
-    def _stop(self, reason: str | None) -> None:
+    def _leave(self) -> None:
+        """Whether the handler obeys its token or not, its place goes to another one."""
         with self._lock:
             seat = self._seat
         if seat is not None:
-            # Whether the handler obeys its token or not, its place goes to another one.
             seat.abandon()
+
+    def _stop(self, reason: str | None) -> None:
+        self._leave()
         # What hangs on the token is user code: it must not run on the thread that reads.
         self._desk.callbacks.run(partial(self.token.cancel, reason))
 
@@ -241,9 +295,6 @@ class Asked:
             if self._settled:
                 return False
             self._settled = True
-            expiry = self._expiry
-        if expiry is not None:
-            expiry.cancel()
         self._desk.dismiss(self)
         self._done(self, outcome)
         return True

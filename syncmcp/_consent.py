@@ -112,7 +112,7 @@ class Verdict:
 
     Attributes:
         allowed: Whether the question, or the answer under review, may go on.
-        request: The request as edited; `None` to leave it as it is.
+        request: The request as edited, if it is one for a model; `None` to leave it as it is.
         answer: The answer as edited, in the second review. In the first: an answer, so that
             no handler is asked.
         reason: Why, for the log and the audit; a server never sees it.

@@ -58,6 +58,8 @@ class Questions:
         self._notifier = notifier
         self._resumed = resumed
         self._max_waiting = max_waiting
+        # Whether a refusal for want of room was logged: one line tells it, a flood hides it.
+        self._overrun = False
         # What comes before the client is open; handlers may want to use it.
         self._early: list[Callable[[], None]] | None = []
 
@@ -105,7 +107,7 @@ class Questions:
                 self._refuse(request.id, error.code, error.message)
                 return
             answering = known_question(request.method, request.params, handlers, dialect)
-        owned = None if owner is None else Owned(owner, self._resumed, certain=certain)
+        owned = None if owner is None else Owned(owner, self._lock, self._resumed, certain=certain)
         self._hand_over(request, answering, owner, owned)
 
     def withdraw(self, params: dict[str, Any]) -> None:
@@ -151,6 +153,13 @@ class Questions:
                 owned.hold(asked)
         if full:
             self._refuse(request.id, jsonrpc.INTERNAL_ERROR, "too many requests")
+            if not self._overrun:
+                self._overrun = True
+                _log.warning(
+                    "[%s] asks more at one time than may wait (option max_questions); refused: %s",
+                    self._desk.label,
+                    request.method,
+                )
         elif known:
             _log.warning("[%s] used the id %r twice", self._desk.label, request.id)
         elif accepted:
@@ -197,20 +206,30 @@ class Owned:
 
     Args:
         call: The call.
+        lock: Guards the hold: the question and the call may end at the same moment.
         resumed: Told of the call when its clocks go on.
         certain: Whether the question belongs to the call beyond doubt.
     """
 
-    def __init__(self, call: Call, resumed: Callable[[Call], object], *, certain: bool) -> None:
+    def __init__(
+        self,
+        call: Call,
+        lock: AbstractContextManager[object],
+        resumed: Callable[[Call], object],
+        *,
+        certain: bool,
+    ) -> None:
         self.certain = certain
         self._call = call
+        self._lock = lock
         self._resumed = resumed
-        # Guards the flag: the question and the call may end at the same moment.
-        self._lock = threading.RLock()
         self._holds = False
 
     def hold(self, asked: Asked) -> None:
-        """While somebody thinks about the question, the server is not late. For open calls."""
+        """While somebody thinks about the question, the server is not late.
+
+        For open calls; called with the lock held.
+        """
         call = self._call
         if not call.released:
             self._holds = True

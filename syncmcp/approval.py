@@ -161,6 +161,20 @@ class Approval:
             return answer
         return self._review(question).answer or answer
 
+    def record_answer(self, question: Question) -> None:
+        """Put into the record what a person said who answered ``question.answer`` directly.
+
+        For handlers that ask a person by themselves, whom nobody has to review.
+
+        Raises:
+            UsageError: `question` has no answer to an elicitation.
+        """
+        action = getattr(question.answer, "action", None)
+        if action is None:
+            raise UsageError("there is no answer to an elicitation")
+        verdict = Verdict.allow() if action == "accept" else Verdict.deny(f"the answer is {action}")
+        self._record(question, _Ruling(verdict, "person"))
+
     def before_call(
         self,
         tool: str,
@@ -368,8 +382,8 @@ def _check(question: Question, ruling: _Ruling) -> None:
 
     verdict, by = ruling
     if verdict.request is not None and verdict.request != question.request:
-        if question.kind == "tool" or question.answer is not None:
-            raise TypeError("this request can no longer be edited, only allowed or denied")
+        if question.kind != "sampling" or question.answer is not None:
+            raise TypeError("only what goes to a model can be edited, and before it is there")
         if type(verdict.request) is not type(question.request):
             raise TypeError(f"{type(verdict.request).__name__} does not fit {question.kind}")
     if verdict.answer is not None:

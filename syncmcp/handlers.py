@@ -49,6 +49,10 @@ __all__ = [
 ]
 
 
+# Guards the making of what several threads may be the first to ask a context for.
+_making = threading.RLock()
+
+
 class CausingCall(NamedTuple):
     """The request of ours that made a server ask."""
 
@@ -71,7 +75,7 @@ class HandlerContext:
         timeout: How long, in seconds, the handler has; `None` for no limit.
         progress: Where reports of progress go.
         show: Where partial text goes.
-        completion: Set when what a URL led to is done.
+        completion: Set when what a URL led to is done; one of its own by default.
 
     Attributes:
         client: The client that was asked; it may be called, blocking, from within the handler.
@@ -80,7 +84,8 @@ class HandlerContext:
         call: The request of ours that made the server ask, where that is known for certain:
             in 2026-07-28, on a request's own stream over HTTP, or if no other is in flight.
         cancel: Cancelled when the server withdraws the question, the connection ends, the client
-            is closed, the call behind it is given up, or `human_timeout` has passed.
+            is closed, the call behind it is given up, or `human_timeout` has passed. Cancelling it
+            stops the question: the server is told at once that there will be no answer.
     """
 
     __slots__ = (
@@ -119,7 +124,7 @@ class HandlerContext:
         self._show = show
         # What counts as the answer if the time runs out.
         self._provisional: dict[str, Any] | None = None
-        self._completion = threading.Event() if completion is None else completion
+        self._completion = completion
 
     def time_left(self) -> float | None:
         """Seconds until the question is given up (`human_timeout`); `None` if it never is."""
@@ -153,7 +158,7 @@ class HandlerContext:
 
     def completed(self) -> None:
         """Say that what a URL led to is done, because the person said so."""
-        self._completion.set()
+        self._completion_event().set()
 
     def wait_completed(self, timeout: float | None = None) -> bool:
         """Wait until what a URL led to is done, at most `timeout` seconds.
@@ -163,14 +168,21 @@ class HandlerContext:
         Returns:
             Whether it is done. `False` at once if the question is withdrawn.
         """
-        waiting = Deadline(timeout)
-        unsubscribe = self.cancel.on_cancel(self._completion.set)
+        waiting, completion = Deadline(timeout), self._completion_event()
+        unsubscribe = self.cancel.on_cancel(completion.set)
         try:
             with lending_handler():
-                self._completion.wait(waiting.sooner(self.time_left()).remaining())
+                completion.wait(waiting.sooner(self.time_left()).remaining())
         finally:
             unsubscribe()
-        return self._completion.is_set() and not self.cancel.cancelled
+        return completion.is_set() and not self.cancel.cancelled
+
+    def _completion_event(self) -> threading.Event:
+        """Set when what a URL led to is done. Made when first asked for: few questions need it."""
+        with _making:
+            if self._completion is None:
+                self._completion = threading.Event()
+            return self._completion
 
     def __repr__(self) -> str:
         return f"<HandlerContext {self.method} from {self.server.name}>"
@@ -237,14 +249,28 @@ class RequestHandler(Protocol):
         ...
 
 
-NotificationHandler = Callable[[dict[str, Any]], object]
-"""Is told the params of a notification, on a pool thread, in the order they came."""
+class NotificationHandler(Protocol):
+    """Is told of notifications, on a pool thread, in the order they came."""
 
-LogHandler = Callable[["LoggingMessageNotificationParams"], object]
-"""Is told what the server logs, on a pool thread, in the order it came."""
+    def __call__(self, params: dict[str, Any], /) -> object:
+        """Take the parameters of one; what it returns is ignored."""
+        ...
 
-ProgressHandler = Callable[[float, "float | None", "str | None"], object]
-"""Is told a call's progress, total and message, on a pool thread, in the order they came."""
+
+class LogHandler(Protocol):
+    """Is told what the server logs, on a pool thread, in the order it came."""
+
+    def __call__(self, message: LoggingMessageNotificationParams, /) -> object:
+        """Take one message; what it returns is ignored."""
+        ...
+
+
+class ProgressHandler(Protocol):
+    """Is told of a call's progress, on a pool thread, in the order it came."""
+
+    def __call__(self, progress: float, total: float | None, message: str | None, /) -> object:
+        """Take one report; what it returns is ignored."""
+        ...
 
 
 class Sampling:
@@ -322,7 +348,7 @@ class Handlers:
         approval: Reviews what the others do.
     """
 
-    __slots__ = ("_offer", "approval", "elicitation", "roots", "sampling")
+    __slots__ = ("_offer", "_personal", "approval", "elicitation", "roots", "sampling")
 
     def __init__(
         self,
@@ -336,6 +362,8 @@ class Handlers:
                 refuse_coroutines(handler, name)
         self.sampling = sampling
         self.elicitation = _as_elicitation(elicitation)
+        # The modes of elicitation that a person answers directly.
+        self._personal = frozenset(("form", "url") if self.elicitation.asks_person else ())
         self.roots = roots
         self.approval = approval
         self._offer = Offer(
@@ -354,19 +382,17 @@ class Handlers:
 
     def _over(self, other: Handlers) -> Handlers:
         """These handlers, and those of `other` for what is missing."""
-        elicitation = Elicitation(
-            self.elicitation.form or other.elicitation.form,
-            self.elicitation.url or other.elicitation.url,
-            asks_person=(
-                self.elicitation if self.elicitation.form else other.elicitation
-            ).asks_person,
+        form = other if self.elicitation.form is None else self
+        url = other if self.elicitation.url is None else self
+        both = Handlers(
+            other.sampling if self.sampling is None else self.sampling,
+            Elicitation(form.elicitation.form, url.elicitation.url),
+            other.roots if self.roots is None else self.roots,
+            other.approval if self.approval is None else self.approval,
         )
-        return Handlers(
-            self.sampling or other.sampling,
-            elicitation,
-            self.roots or other.roots,
-            self.approval or other.approval,
-        )
+        # One of the two may be a person's and the other a function's.
+        both._personal = (form._personal & {"form"}) | (url._personal & {"url"})
+        return both
 
 
 _GIVEN = ("sampling", "elicitation", "roots", "approval")

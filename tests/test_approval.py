@@ -251,6 +251,13 @@ def test_a_handler_that_asks_a_person_itself_needs_no_reviewer() -> None:
     denial(lambda: Approval(DenyAll()).review_request(asked, asks_person=True))
 
 
+@pytest.mark.requirement("M-17", "M-19")
+def test_only_an_answer_to_an_elicitation_is_put_on_record_without_review() -> None:
+    for answer in (None, written()):
+        with pytest.raises(UsageError):
+            Approval().record_answer(question("form", answer=answer))
+
+
 # -- what a person may do --------------------------------------------------------------------
 
 
@@ -303,6 +310,8 @@ def test_a_filled_in_form_is_reviewed() -> None:
         pytest.param(question(), Verdict.allow(answer=ElicitResult(action="accept")), id="no text"),
         pytest.param(question("form"), Verdict.allow(answer=written()), id="text for a form"),
         pytest.param(question("roots"), Verdict.allow(answer=written()), id="text for roots"),
+        pytest.param(question("form"), Verdict.allow(REQUESTS["url"]()), id="an edited form"),
+        pytest.param(question("url"), Verdict.allow(REQUESTS["form"]()), id="an edited link"),
         pytest.param(
             question("tool"), Verdict.allow(ToolCall("write", {"text": "b"}, None)), id="a call"
         ),

@@ -281,7 +281,7 @@ def test_sys_exit_in_a_handler_ends_the_answer_and_nothing_else(
 
 @stateful_wires
 def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lost(
-    wire: Wire,
+    wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     free = threading.Event()
     entered = threading.Semaphore(0)
@@ -315,6 +315,8 @@ def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lo
         for number, future in answered.items():
             assert future.result(PATIENCE).text == f"heard {number}"
         assert client.call_tool("ask", {"text": "again"}).text == "heard again"
+    # Four were refused; one line says so, and what changes it.
+    assert caplog.text.count("max_questions") == 1
 
 
 @pytest.mark.parametrize("transport", ["memory", "stdio", "http"])

@@ -10,7 +10,6 @@ from syncmcp import types
 if TYPE_CHECKING:
     from syncmcp.types import (
         CreateMessageResult,
-        ModelPreferences,
         SamplingMessage,
         ToolResultContent,
         ToolUseContent,
@@ -25,7 +24,9 @@ def tool_uses(message: SamplingMessage) -> list[ToolUseContent]:
             message is not the model's. The text is a sentence for the other side.
     """
     uses = [block for block in message.blocks if isinstance(block, types.ToolUseContent)]
-    if uses and message.role != "assistant":
+    if not uses:
+        return uses
+    if message.role != "assistant":
         raise ValueError("Only messages of the assistant may use tools.")
     seen: set[str] = set()
     for use in uses:
@@ -46,7 +47,9 @@ def check_balance(messages: Sequence[SamplingMessage]) -> None:
     """
     wanted: set[str] = set()
     for message in messages:
-        _check_results(wanted, [result.tool_use_id for result in _tool_results(message)])
+        given = [result.tool_use_id for result in _tool_results(message)]
+        if wanted or given:
+            _check_results(wanted, given)
         wanted = {use.id for use in tool_uses(message)}
     _check_results(wanted, [])
 
@@ -93,26 +96,3 @@ def single_block(result: CreateMessageResult, kinds: Collection[str]) -> CreateM
     if blocks and all(isinstance(block, types.TextContent) for block in blocks):
         return result.model_copy(update={"content": types.TextContent(text=result.text)})
     raise ValueError(f"The revision has one block in an answer, and this one has {len(blocks)}.")
-
-
-def choose_model(preferences: ModelPreferences | None, names: Sequence[str]) -> str | None:
-    """The model that a server hints at (spec: sampling, "Model Preferences").
-
-    The hints are tried in order, each as a part of a name, in any case; the first that fits wins.
-
-    Args:
-        preferences: What the server prefers.
-        names: The models there are, the better choice first.
-
-    Returns:
-        One of `names`; `None` if no hint fits.
-    """
-    hints = (preferences and preferences.hints) or []
-    for hint in hints:
-        wanted = (hint.name or "").casefold()
-        if not wanted:
-            continue  # it would fit every model
-        for name in names:
-            if wanted in name.casefold():
-                return name
-    return None

@@ -84,7 +84,6 @@ ROWS: tuple[Row, ...] = (
         *("stdio_questions", "question of the server", "questions", "stdio"),
         {"calls": 4, "questions": 25},
         0.40,
-        sides=FUTURES,
         unit="question",
         revision=STATEFUL,
     ),

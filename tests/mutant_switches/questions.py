@@ -59,7 +59,8 @@ def _fetch(original: Function) -> Function:
 def _complete_everything(original: Function) -> Function:
     def completed(self: Any, params: Any) -> None:
         for asked in list(self._open):
-            asked.completion.set()
+            if asked.completion is not None:
+                asked.completion.set()
 
     return completed
 

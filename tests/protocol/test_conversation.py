@@ -1,4 +1,4 @@
-"""Tool uses and their results, answers for older revisions, and hints at models."""
+"""Tool uses and their results, and answers for older revisions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.conversation import check_balance, choose_model, single_block, tool_uses
-from syncmcp.types import CreateMessageResult, ModelHint, ModelPreferences, SamplingMessage
+from syncmcp._protocol.conversation import check_balance, single_block, tool_uses
+from syncmcp.types import CreateMessageResult, SamplingMessage
 
 TEXT = {"type": "text", "text": "hello"}
 ALL = frozenset({"text", "image", "audio"})
@@ -154,36 +154,3 @@ def test_what_an_older_revision_cannot_say_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         single_block(answer(content), kinds)
-
-
-# -- hints
-
-
-@pytest.mark.requirement("SAMP-03")
-@pytest.mark.parametrize(
-    ("hints", "chosen"),
-    [
-        (["large"], "big-large-2"),
-        (["tiny", "small"], "big-small-1"),
-        (["small", "large"], "big-small-1"),
-        (["large", "small"], "big-large-2"),
-        (["big"], "big-large-2"),
-        (["SMALL"], "big-small-1"),
-        (["big-small-1"], "big-small-1"),
-        (["elsewhere"], None),
-        ([None, "", "small"], "big-small-1"),
-        ([""], None),
-        ([], None),
-    ],
-)
-def test_the_first_hint_that_is_part_of_a_name_chooses(
-    hints: list[str | None], chosen: str | None
-) -> None:
-    preferences = ModelPreferences(hints=[ModelHint(name=name) for name in hints])
-    assert choose_model(preferences, ["big-large-2", "big-small-1", "other-large"]) == chosen
-
-
-def test_no_preferences_choose_no_model() -> None:
-    assert choose_model(None, ["a"]) is None
-    assert choose_model(ModelPreferences(), ["a"]) is None
-    assert choose_model(ModelPreferences(hints=[ModelHint(name="a")]), []) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import syncmcp
 from syncmcp import Elicitation, HandlerContext, Refused, RequestCancelled
 from syncmcp._answer import check_offered
 from syncmcp._asked import Asked, Desk
+from syncmcp._threads import TimerEntry, timer
 from syncmcp.testing import script as s
 from syncmcp.transports.memory import MemoryTransport
 from syncmcp.types import ElicitResult
@@ -283,6 +285,61 @@ def test_the_timer_sends_nothing_when_nobody_has_answered_in_time(
         assert again["params"]["inputResponses"]["q"]["action"] == "cancel"
     assert len(senders) == 3
     assert "syncmcp-timer" not in senders
+
+
+@pytest.mark.requirement("M-20")
+def test_questions_one_after_another_cost_the_timer_one_appointment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    appointments: list[float] = []
+
+    class Counted:
+        def at(self, when: float, action: Callable[[], object]) -> TimerEntry:
+            appointments.append(when)
+            return timer.at(when, action)
+
+    monkeypatch.setattr("syncmcp._asked.timer", Counted())
+    questions = [
+        step
+        for name in ("a", "b", "c")
+        for step in (s.request(SAMPLING, PROMPT, identifier=name), s.expect("response"))
+    ]
+    with (
+        Scripted([*opening(), *questions]) as peer,
+        syncmcp.connect(peer, mode=OLD, sampling=model, human_timeout=100.0),
+    ):
+        assert len(peer.requests("response", 3)) == 3
+    assert len(appointments) == 1
+
+
+@pytest.mark.requirement("M-20")
+def test_each_question_is_given_up_when_its_own_time_has_passed() -> None:
+    first, held = threading.Event(), Held()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        if request.message == "first":
+            first.set()
+            return ElicitResult.decline()
+        answer: ElicitResult = held(request, context)
+        return answer
+
+    script = [
+        *opening(),
+        s.request(ELICITATION, form("first"), identifier="first"),
+        s.expect("response"),
+        # It comes while there is an appointment for the one before, which is over.
+        s.request(ELICITATION, form("second"), identifier="second"),
+        s.expect("response"),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=handler, human_timeout=0.1),
+    ):
+        answers = {each["id"]: each["result"]["action"] for each in peer.requests("response", 2)}
+        assert answers == {"first": "decline", "second": "cancel"}
+        assert first.is_set()
+        assert held.entered().time_left() == 0
+        held.leave()
 
 
 # -- links that share an id ------------------------------------------------------------------------
