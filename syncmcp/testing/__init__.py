@@ -3,7 +3,7 @@
 `Server` speaks every revision over stdio (`Server.run_stdio`, `python -m syncmcp.testing`), in
 memory (`Server.connect`) and over HTTP (`HttpEndpoint`, `wsgi_app`, `serve_http`).
 `ScriptedPeer` and its relatives play a part written with the steps of the module `script`, faults
-included. Neither shares code with
+included. `FaultProxy` stands before any HTTP server and breaks its exchanges. None shares code with
 the client, so that each is a second opinion on the other.
 """
 
@@ -17,22 +17,33 @@ if TYPE_CHECKING:
     from syncmcp.testing.capabilities import MissingCapability, UrlElicitationRequired
     from syncmcp.testing.context import ToolContext
     from syncmcp.testing.demo import demo_server
+    from syncmcp.testing.exchanges import Exchange
+    from syncmcp.testing.faults import Cut, Drip, Fault, Hold, Planned
     from syncmcp.testing.http import HttpEndpoint, HttpReply
+    from syncmcp.testing.proxy import FaultProxy, UnusedFaults
     from syncmcp.testing.question import Question, Withdrawn
     from syncmcp.testing.scripted import ScriptedConnection, ScriptedPeer
     from syncmcp.testing.server import Server
     from syncmcp.testing.serving import HttpServer, serve_http
     from syncmcp.testing.session import Session
+    from syncmcp.testing.sse import SseEndpoint
     from syncmcp.testing.stats import Stats
     from syncmcp.testing.transcript import Received, Transcript
     from syncmcp.testing.wire import RpcError
     from syncmcp.testing.wsgi import wsgi_app
 
 _HOMES = {
+    "Cut": "faults",
+    "Drip": "faults",
+    "Exchange": "exchanges",
+    "Fault": "faults",
+    "FaultProxy": "proxy",
+    "Hold": "faults",
     "HttpEndpoint": "http",
     "HttpReply": "http",
     "HttpServer": "serving",
     "MissingCapability": "capabilities",
+    "Planned": "faults",
     "Question": "question",
     "Received": "transcript",
     "RpcError": "wire",
@@ -40,9 +51,11 @@ _HOMES = {
     "ScriptedPeer": "scripted",
     "Server": "server",
     "Session": "session",
+    "SseEndpoint": "sse",
     "Stats": "stats",
     "ToolContext": "context",
     "Transcript": "transcript",
+    "UnusedFaults": "proxy",
     "UrlElicitationRequired": "capabilities",
     "Withdrawn": "question",
     "demo_server": "demo",
@@ -51,10 +64,17 @@ _HOMES = {
 }
 
 __all__ = [
+    "Cut",
+    "Drip",
+    "Exchange",
+    "Fault",
+    "FaultProxy",
+    "Hold",
     "HttpEndpoint",
     "HttpReply",
     "HttpServer",
     "MissingCapability",
+    "Planned",
     "Question",
     "Received",
     "RpcError",
@@ -62,9 +82,11 @@ __all__ = [
     "ScriptedPeer",
     "Server",
     "Session",
+    "SseEndpoint",
     "Stats",
     "ToolContext",
     "Transcript",
+    "UnusedFaults",
     "UrlElicitationRequired",
     "Withdrawn",
     "demo_server",

@@ -17,10 +17,15 @@ _LOOK_SECONDS = 0.05
 
 
 def format_event(
-    data: bytes | None, event_id: str | None = None, retry: int | None = None
+    data: bytes | None,
+    event_id: str | None = None,
+    retry: int | None = None,
+    event: str | None = None,
 ) -> bytes:
     """Return one event: its fields, a `data:` line for each line of data, an empty line."""
     lines: list[bytes] = []
+    if event is not None:
+        lines.append(b"event: " + event.encode())
     if event_id is not None:
         lines.append(b"id: " + event_id.encode())
     if retry is not None:
@@ -238,6 +243,10 @@ class EventBody(Iterator[bytes]):
             self._prelude = format_event(b"", self._id(self.stream.position), retry_ms)
         elif retry_ms is not None:
             self._prelude = format_event(None, retry=retry_ms)
+
+    def begin(self, prelude: bytes) -> None:
+        """Send these events first."""
+        self._prelude = prelude
 
     @property
     def ready(self) -> bool:

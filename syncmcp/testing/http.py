@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -97,8 +97,8 @@ class HttpEndpoint:
             gone: Asked now and then, while waiting, whether the client has hung up. Without
                 it that shows only when writing fails.
         """
-        headers = _lower(headers)
-        refused = self._refuse(headers) or _check_post(headers)
+        headers = lower(headers)
+        refused = foreign(headers, self._allowed_hosts) or _check_post(headers)
         if refused is not None:
             return refused
         try:
@@ -117,8 +117,8 @@ class HttpEndpoint:
 
     def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
         """Answer a GET: the session's own stream, or with `Last-Event-ID` a broken one."""
-        headers = _lower(headers)
-        refused = self._refuse(headers) or self._refuse_stateless(headers)
+        headers = lower(headers)
+        refused = foreign(headers, self._allowed_hosts) or self._refuse_stateless(headers)
         if refused is not None:
             return refused
         if not _accepts(headers, EVENTS):
@@ -137,8 +137,8 @@ class HttpEndpoint:
 
     def handle_delete(self, headers: Mapping[str, str]) -> HttpReply:
         """Answer a DELETE: the session ends, and with it all that belongs to it."""
-        headers = _lower(headers)
-        refused = self._refuse(headers) or self._refuse_stateless(headers)
+        headers = lower(headers)
+        refused = foreign(headers, self._allowed_hosts) or self._refuse_stateless(headers)
         if refused is not None:
             return refused
         found = self._find(headers, None)
@@ -331,18 +331,6 @@ class HttpEndpoint:
 
     # Refusals
 
-    def _refuse(self, headers: Mapping[str, str]) -> HttpReply | None:
-        """Refuse foreign hosts and origins: a web page must not reach a server on loopback."""
-        if self._allowed_hosts is None:
-            return None
-        host = urlsplit(f"//{headers.get('host', '')}").hostname
-        origin = headers.get("origin")
-        if host not in self._allowed_hosts:
-            return _error(403, None, RpcError(INVALID_REQUEST, f"Host not allowed: {host}"))
-        if origin is not None and urlsplit(origin).hostname not in self._allowed_hosts:
-            return _error(403, None, RpcError(INVALID_REQUEST, f"Origin not allowed: {origin}"))
-        return None
-
     def _refuse_stateless(self, headers: Mapping[str, str]) -> HttpReply | None:
         """2026-07-28 knows POST only."""
         if self.server.stateful and headers.get(mirrored.VERSION) not in STATELESS:
@@ -396,7 +384,21 @@ class _PostOutlet:
             self._stream.pause(retry_ms)
 
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+def foreign(headers: Mapping[str, str], allowed: Container[object] | None) -> HttpReply | None:
+    """Refuse foreign hosts and origins: a web page must not reach a server on loopback."""
+    if allowed is None:
+        return None
+    host = urlsplit(f"//{headers.get('host', '')}").hostname
+    origin = headers.get("origin")
+    if host not in allowed:
+        return _error(403, None, RpcError(INVALID_REQUEST, f"Host not allowed: {host}"))
+    if origin is not None and urlsplit(origin).hostname not in allowed:
+        return _error(403, None, RpcError(INVALID_REQUEST, f"Origin not allowed: {origin}"))
+    return None
+
+
+def lower(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers by their names in lower case."""
     return {name.lower(): value.strip(" \t") for name, value in headers.items()}
 
 

@@ -16,8 +16,11 @@ from urllib.parse import urlsplit
 from syncmcp.testing.events import EventBody
 from syncmcp.testing.http import HttpEndpoint, HttpReply
 from syncmcp.testing.server import Server
+from syncmcp.testing.sse import SseEndpoint
 
 PATH = "/mcp"
+SSE_PATH = "/sse"
+MESSAGES_PATH = "/messages"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 _LARGEST_BODY = 64 * 1024 * 1024
@@ -36,6 +39,8 @@ def serve_http(
     allowed_hosts: Iterable[str] | None = LOOPBACK,
 ) -> HttpServer:
     """Serve `server` at `http://127.0.0.1:<port>/mcp` until the context ends.
+
+    Where it speaks a stateful revision it is served over HTTP+SSE, too: see `HttpServer.sse_url`.
 
     Args:
         server: The server.
@@ -57,7 +62,10 @@ def serve_http(
         event_limit=event_limit,
         allowed_hosts=allowed_hosts,
     )
-    return HttpServer(endpoint, port)
+    legacy = SseEndpoint(
+        server, messages=MESSAGES_PATH, keep_alive=keep_alive, allowed_hosts=allowed_hosts
+    )
+    return HttpServer(endpoint, legacy, port)
 
 
 class HttpServer:
@@ -65,13 +73,18 @@ class HttpServer:
 
     Attributes:
         endpoint: The endpoint.
-        url: Its URL.
+        sse_endpoint: Its counterpart for HTTP+SSE (2024-11-05).
+        url: The endpoint's URL.
+        sse_url: The URL of the stream of HTTP+SSE, which answers a POST as such servers do.
     """
 
-    def __init__(self, endpoint: HttpEndpoint, port: int = 0) -> None:
+    def __init__(self, endpoint: HttpEndpoint, sse_endpoint: SseEndpoint, port: int = 0) -> None:
         self.endpoint = endpoint
-        self._listener = _Listener(endpoint, port)
-        self.url = f"http://127.0.0.1:{self._listener.server_address[1]}{PATH}"
+        self.sse_endpoint = sse_endpoint
+        self._listener = _Listener(endpoint, sse_endpoint, port)
+        root = f"http://127.0.0.1:{self._listener.server_address[1]}"
+        self.url = root + PATH
+        self.sse_url = root + SSE_PATH
         self._thread = threading.Thread(
             target=self._listener.serve_forever,
             kwargs={"poll_interval": 0.02},
@@ -103,6 +116,7 @@ class HttpServer:
         self._listener.server_close()
         self._thread.join()
         self.endpoint.close()
+        self.sse_endpoint.close()
         self.drop_connections()
         for _, thread in self._listener.snapshot():
             thread.join(5)
@@ -123,8 +137,9 @@ class HttpServer:
 class _Listener(ThreadingHTTPServer):
     request_queue_size = 128
 
-    def __init__(self, endpoint: HttpEndpoint, port: int) -> None:
+    def __init__(self, endpoint: HttpEndpoint, sse_endpoint: SseEndpoint, port: int) -> None:
         self.endpoint = endpoint
+        self.sse_endpoint = sse_endpoint
         self.accepted = 0
         self._lock = threading.Lock()  # Guards `accepted` and `_open`.
         self._open: dict[socket.socket, threading.Thread] = {}
@@ -205,11 +220,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         else:
             body = self.rfile.read(int(length))
-            if self._at_endpoint():
+            path, _, query = self.path.partition("?")
+            if path == MESSAGES_PATH:
+                self._write(self._sse_endpoint.handle_post(self._fields, body, query))
+            elif path == SSE_PATH:
+                self._write(HttpReply(405, {"allow": "GET"}))
+            elif self._at_endpoint():
                 self._write(self._endpoint.handle_post(self._fields, body, gone=self._gone))
 
     def do_GET(self) -> None:
-        if self._at_endpoint():
+        if urlsplit(self.path).path == SSE_PATH:
+            self._write(self._sse_endpoint.handle_get(self._fields, gone=self._gone))
+        elif self._at_endpoint():
             self._write(self._endpoint.handle_get(self._fields, gone=self._gone))
 
     def do_DELETE(self) -> None:
@@ -223,6 +245,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _endpoint(self) -> HttpEndpoint:
         assert isinstance(self.server, _Listener)
         return self.server.endpoint
+
+    @property
+    def _sse_endpoint(self) -> SseEndpoint:
+        assert isinstance(self.server, _Listener)
+        return self.server.sse_endpoint
 
     def _at_endpoint(self) -> bool:
         if urlsplit(self.path).path == PATH:

@@ -8,12 +8,15 @@ from typing import Any
 
 from syncmcp.testing.events import EventBody
 from syncmcp.testing.http import HttpEndpoint, HttpReply
+from syncmcp.testing.sse import SseEndpoint
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-def wsgi_app(endpoint: HttpEndpoint) -> WsgiApp:
+def wsgi_app(endpoint: HttpEndpoint | SseEndpoint) -> WsgiApp:
     """Return a WSGI application that serves `endpoint` at every path.
+
+    Both addresses of an `SseEndpoint` are told apart by the method.
 
     The WSGI server must give each request a thread: an event stream occupies one. That its
     client has gone shows when a write fails, at the latest after `keep_alive` seconds.
@@ -36,7 +39,7 @@ def wsgi_app(endpoint: HttpEndpoint) -> WsgiApp:
     return application
 
 
-def _handle(endpoint: HttpEndpoint, environ: dict[str, Any]) -> HttpReply:
+def _handle(endpoint: HttpEndpoint | SseEndpoint, environ: dict[str, Any]) -> HttpReply:
     headers = {
         name[5:].replace("_", "-"): value
         for name, value in environ.items()
@@ -46,9 +49,14 @@ def _handle(endpoint: HttpEndpoint, environ: dict[str, Any]) -> HttpReply:
     method = environ["REQUEST_METHOD"]
     if method == "POST":
         length = int(environ.get("CONTENT_LENGTH") or 0)
-        return endpoint.handle_post(headers, environ["wsgi.input"].read(length))
+        body = environ["wsgi.input"].read(length)
+        if isinstance(endpoint, SseEndpoint):
+            return endpoint.handle_post(headers, body, environ.get("QUERY_STRING", ""))
+        return endpoint.handle_post(headers, body)
     if method == "GET":
         return endpoint.handle_get(headers)
+    if isinstance(endpoint, SseEndpoint):
+        return HttpReply(405, {"allow": "POST, GET"})
     if method == "DELETE":
         return endpoint.handle_delete(headers)
     return HttpReply(405, {"allow": "POST, GET, DELETE"})

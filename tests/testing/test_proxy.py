@@ -1,0 +1,600 @@
+"""The fault proxy passes what no fault meets, does what is queued, and says what it saw."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+import syncmcp
+from syncmcp.config import Http
+from syncmcp.testing import Cut, Drip, Fault, FaultProxy, Hold, Server, UnusedFaults, serve_http
+from syncmcp.testing.serving import HttpServer
+from tests.transports.certificates import Certificates, make
+from tests.transports.http_peer import WAIT, Request, serving
+
+HELLO = b'{"jsonrpc": "2.0", "id": 1, "method": "hello"}'
+
+
+class Client:
+    """The plainest HTTP client there is: one connection, and what came of the answer."""
+
+    def __init__(self, proxy: FaultProxy, tls: ssl.SSLContext | None = None) -> None:
+        port = urlsplit(proxy.url).port
+        self.http: http.client.HTTPConnection
+        if tls is not None:
+            self.http = http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT, context=tls)
+        else:
+            self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT)
+
+    def ask(self, body: bytes = HELLO, verb: str = "POST") -> bytes:
+        self.http.request(verb, "/mcp", body)
+        return self.http.getresponse().read()
+
+    def raw(self, body: bytes = HELLO) -> bytes:
+        """All bytes of the answer up to the end of the connection."""
+        self.http.request("POST", "/mcp", body)
+        assert self.http.sock is not None
+        got = b""
+        while piece := self.http.sock.recv(65536):
+            got += piece
+        return got
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
+
+def say(one: Request) -> None:
+    one.connection.respond(200, b"0123456789", {"X-Name": "value"})
+
+
+def stream(one: Request) -> None:
+    one.connection.start_events()
+    one.connection.chunk(b": hello\n\n")
+    for number in range(3):
+        one.connection.event(number, id=str(number))
+    one.connection.end_events()
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    made = Server()
+
+    @made.tool()
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    with serve_http(made) as served:
+        yield served
+
+
+# What no fault meets
+
+
+@pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
+def test_a_client_notices_nothing_of_a_proxy_without_faults(server: HttpServer, mode: Any) -> None:
+    with FaultProxy(server.url) as proxy, syncmcp.connect(proxy.url, mode=mode) as client:
+        assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
+        assert [tool.name for tool in client.list_tools().tools] == ["add"]
+        assert proxy.sends("tools/call") == proxy.sends("tools/list") == 1
+        [call] = [one for one in proxy.exchanges if one.method == "tools/call"]
+        assert (call.verb, call.path, call.status, call.sent) == ("POST", "/mcp", 200, True)
+        assert call.message["params"]["arguments"] == {"a": 1, "b": 2}
+        assert proxy.wait_for(lambda _: call.ended == "complete")
+        assert call.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody",
+    ],
+)
+def test_an_answer_passes_as_it_was_and_the_connections_are_kept(answer: bytes) -> None:
+    with (
+        serving(lambda one: one.connection.write(answer)) as server,
+        FaultProxy(server.url) as proxy,
+        Client(proxy) as client,
+    ):
+        client.http.request("POST", "/mcp", HELLO)
+        assert client.http.sock is not None
+        got = b""
+        while len(got) < len(answer):
+            got += client.http.sock.recv(65536)
+        assert got == answer
+        assert proxy.wait_for(lambda seen: seen.exchanges[0].ended == "complete")
+        client.http.sock.sendall(b"GET /mcp HTTP/1.1\r\n\r\n")
+        assert client.http.sock.recv(1) == b"H"
+        assert proxy.connections == len(server.connections) == 1
+
+
+def test_an_answer_that_ends_with_its_connection_ends_that_of_the_client() -> None:
+    def script(one: Request) -> None:
+        one.connection.write(b"HTTP/1.1 200 OK\r\n\r\nbody")
+        one.connection.close()
+
+    with serving(script) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        assert client.raw().endswith(b"\r\n\r\nbody")
+        [exchange] = proxy.exchanges
+        assert exchange.ended == "complete"
+
+
+def test_chunks_pass_both_ways() -> None:
+    got: list[bytes] = []
+    answer = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"5;extended\r\nhello\r\n1\r\n!\r\n0\r\nTrailer: 1\r\n\r\n"
+    )
+
+    def serve(listener: socket.socket) -> None:
+        accepted, _ = listener.accept()
+        with accepted:
+            while b"\r\n0\r\n\r\n" not in b"".join(got):
+                got.append(accepted.recv(65536))
+            accepted.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve, args=(listener,), daemon=True)
+        serving.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+        with FaultProxy(url) as proxy, Client(proxy) as client:
+            client.http.request("POST", "/mcp", iter([b"one ", b"two"]), encode_chunked=True)
+            assert client.http.getresponse().read() == b"hello!"
+            [exchange] = proxy.exchanges
+            assert exchange.body == b"one two"
+            assert exchange.passed == 6
+        serving.join(WAIT)
+    assert b"".join(got).endswith(b"\r\n\r\n7\r\none two\r\n0\r\n\r\n")
+
+
+def test_what_the_client_does_to_its_connection_happens_to_the_one_of_the_server() -> None:
+    reached, gone = threading.Event(), threading.Event()
+
+    def script(one: Request) -> None:
+        reached.set()
+        assert one.connection.wait_for_end()
+        gone.set()
+
+    with serving(script) as server, FaultProxy(server.url) as proxy:
+        with Client(proxy) as client:
+            client.http.request("POST", "/mcp", HELLO)
+            assert reached.wait(WAIT)
+        assert gone.wait(WAIT)
+        assert proxy.wait_for(lambda seen: seen.exchanges[0].ended == "client left")
+        assert proxy.wait_for(lambda seen: not seen.open_connections)
+
+
+@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1234"])
+def test_what_the_server_does_to_its_connection_happens_to_the_one_of_the_client(
+    before: bytes,
+) -> None:
+    def script(one: Request) -> None:
+        one.connection.write(before)
+        one.connection.close()
+
+    with serving(script) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        # What had come of a head that nothing follows passes, too.
+        assert client.raw() == before
+        assert proxy.wait_for(lambda seen: seen.exchanges[0].ended == "server left")
+
+
+def test_an_idle_connection_ends_when_the_server_ends_it() -> None:
+    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        assert client.ask() == b"0123456789"
+        sock = client.http.sock
+        assert sock is not None
+        server.connections[0].sock.shutdown(socket.SHUT_RDWR)
+        assert sock.recv(1) == b""
+
+
+def test_a_server_that_is_not_there_is_a_connection_cut() -> None:
+    with socket.socket() as taken:  # its port is nobody's, and stays so
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp"
+        with FaultProxy(url) as proxy, Client(proxy) as client:
+            assert client.raw() == b""
+            [exchange] = proxy.exchanges
+            assert (exchange.sent, exchange.ended) == (False, "server left")
+
+
+# Cuts
+
+HEAD = b"HTTP/1.1 200 Whatever\r\nContent-Length: 10\r\nX-Name: value\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("fault", "passed", "asked"),
+    [
+        (Cut("request"), b"", 0),
+        (Cut("request", after=len(HELLO)), b"", 0),
+        (Cut("sent"), b"", None),
+        (Cut("head"), b"", 1),
+        (Cut("head", after=20), HEAD[:20], 1),
+        (Cut("head", after=len(HEAD)), HEAD, 1),
+        (Cut("body"), HEAD, 1),
+        (Cut("body", after=4), HEAD + b"0123", 1),
+        (Cut("body", after=10), HEAD + b"0123456789", 1),
+    ],
+    ids=str,
+)
+def test_a_cut_lets_pass_what_comes_before_it_and_nothing_else(
+    fault: Cut, passed: bytes, asked: int | None
+) -> None:
+    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        planned = proxy.queue(fault)
+        assert client.raw() == passed
+        planned.wait()
+        [exchange] = proxy.exchanges
+        assert planned.exchange is exchange
+        assert exchange.ended == "cut"
+        assert exchange.sent is (asked != 0)
+        assert exchange.passed == max(0, len(passed) - len(HEAD))
+        if asked is not None:
+            assert len(server.requests) == asked
+
+
+@pytest.mark.parametrize("place", ["connect", "request", "sent", "head", "body"])
+def test_a_reset_is_one(place: Any) -> None:
+    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        planned = proxy.queue(Cut(place, reset=True))
+        with pytest.raises(ConnectionResetError):
+            client.raw()
+        planned.wait()
+        assert proxy.wait_for(lambda seen: not seen.open_connections)
+        assert [one.ended for one in proxy.exchanges] == ([] if place == "connect" else ["reset"])
+
+
+def test_a_connection_can_be_cut_before_a_byte_is_read() -> None:
+    with serving(say) as server, FaultProxy(server.url) as proxy:
+        proxy.queue(Cut("connect"))
+        with Client(proxy) as client:
+            assert client.raw() == b""
+        with Client(proxy) as client:
+            assert client.ask() == b"0123456789"
+        assert len(proxy.exchanges) == 1
+        assert proxy.connections == 2
+
+
+@pytest.mark.parametrize(("after", "whole"), [(0, 0), (1, 1), (2, 2)])
+def test_a_cut_in_an_event_lets_half_of_it_pass(after: int, whole: int) -> None:
+    with serving(stream) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        proxy.queue(Cut("event", after=after))
+        got = client.raw()
+        assert got.count(b": hello\n\n") == 1
+        assert got.count(b"\n\n\r\n") == whole + 1
+        assert got.count(b"event:") == whole + 1
+        assert b"id: %d" % whole in got or b"event: message" in got
+        assert not got.endswith(b"\n\n")
+        assert b"data: %d" % whole not in got
+
+
+def test_a_cut_in_a_chunk_leaves_the_chunk_short() -> None:
+    with serving(stream) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        proxy.queue(Cut("body", after=3))
+        assert client.raw().endswith(b"\r\n\r\n9\r\n: h")
+
+
+# Which exchange
+
+
+def test_faults_are_met_in_order_by_the_exchanges_that_they_are_for() -> None:
+    def body(method: str) -> bytes:
+        return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method}).encode()
+
+    def outcome(body: bytes, verb: str = "POST") -> str:
+        with Client(proxy) as client:
+            try:
+                return client.ask(body, verb).decode()
+            except http.client.RemoteDisconnected:
+                return "cut"
+            except ConnectionResetError:
+                return "reset"
+
+    with serving(say) as server, FaultProxy(server.url) as proxy:
+        proxy.queue(Cut("head"), method="b", nth=2)
+        proxy.queue(Cut("head", reset=True), method="b")
+        proxy.queue(Cut("head"), verb="DELETE")
+        proxy.queue(Cut("head", reset=True), nth=4)
+        whole = "0123456789"
+        assert outcome(body("a")) == whole
+        assert outcome(body("b")) == "reset"
+        assert outcome(body("b")) == "cut"
+        assert outcome(body("b")) == "reset"
+        assert outcome(b"", "DELETE") == "cut"
+        assert outcome(body("b")) == outcome(b"", "DELETE") == whole
+        assert proxy.sends("b") == 4
+
+
+def test_a_method_is_found_at_the_beginning_of_a_long_body() -> None:
+    body = HELLO[:-1] + b', "params": "' + b"x" * 1_000_000 + b'"}'
+    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        planned = proxy.queue(Hold("request", after=500_000), method="hello")
+        planned.release()
+        assert client.ask(body) == b"0123456789"
+        assert server.requests[0].body == body
+        assert planned.happened
+
+
+def test_a_fault_that_never_happened_fails_the_test() -> None:
+    with serving(say) as server:
+        proxy = FaultProxy(server.url)
+        with Client(proxy) as client:
+            late = proxy.queue(Cut("body", after=11))
+            assert client.ask() == b"0123456789"
+            other = proxy.queue(Cut("head"), method="other")
+            assert client.ask() == b"0123456789"
+            assert proxy.unused() == [late, other]
+            with pytest.raises(TimeoutError, match="did not happen"):
+                other.wait(0)
+        with pytest.raises(UnusedFaults, match="method='other'"):
+            proxy.close()
+        proxy.close()
+
+
+def test_a_fault_that_never_happened_hides_no_other_failure() -> None:
+    def fail() -> None:
+        with FaultProxy("http://127.0.0.1:1/mcp") as proxy:
+            proxy.queue(Cut("head"))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (Cut, {"at": "nowhere"}),
+        (Cut, {"at": "sent", "after": 1}),
+        (Hold, {"at": "body", "after": -1}),
+        (Drip, {"at": "request"}),
+        (Drip, {"at": "body", "size": 0}),
+    ],
+    ids=str,
+)
+def test_a_fault_that_makes_no_sense_is_refused(kind: type[Fault], given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        kind(**given)
+
+
+def test_a_queue_or_a_target_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="http://"):
+        FaultProxy("https://127.0.0.1/mcp")
+    with FaultProxy("http://127.0.0.1:1/mcp") as proxy:
+        with pytest.raises(ValueError, match="nth"):
+            proxy.queue(Cut("sent"), nth=0)
+        with pytest.raises(ValueError, match="connection"):
+            proxy.queue(Cut("connect"), method="x")
+        with pytest.raises(ValueError, match="path"):
+            proxy.retarget("http://127.0.0.1:1/other")
+
+
+# Holds and drips
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Hold("connect"),
+        Hold("request"),
+        Hold("sent"),
+        Hold("head", after=9),
+        Hold("body"),
+        Hold("body", after=9),
+    ],
+    ids=str,
+)
+def test_a_hold_goes_on_when_it_is_released(fault: Fault) -> None:
+    answers: list[bytes] = []
+    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        planned = proxy.queue(fault)
+        asking = threading.Thread(target=lambda: answers.append(client.ask()), daemon=True)
+        asking.start()
+        planned.wait()
+        assert not answers
+        assert not (planned.exchange and planned.exchange.ended)
+        planned.release()
+        asking.join(WAIT)
+    assert answers == [b"0123456789"]
+
+
+def test_a_hold_in_an_event_shows_half_of_it_first() -> None:
+    with serving(stream) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        planned = proxy.queue(Hold("event", after=1))
+        client.http.request("POST", "/mcp", HELLO)
+        answer = client.http.getresponse()
+        planned.wait()
+        assert planned.exchange is not None
+        before = planned.exchange.passed
+        planned.release()
+        body = answer.read()
+        assert b"data: 0" in body[:before]
+        assert b"data: 1" not in body[:before]
+        assert b"data: 2" in body[before:]
+
+
+def test_a_hold_for_seconds_goes_on_by_itself() -> None:
+    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        proxy.queue(Hold("head", seconds=0.01))
+        assert client.ask() == b"0123456789"
+
+
+def test_a_hold_ends_when_the_client_goes_or_the_proxy_is_closed() -> None:
+    with serving(say) as server, FaultProxy(server.url) as proxy:
+        for place in ("sent", "head", "body"):
+            planned = proxy.queue(Hold(place))
+            with Client(proxy) as client:
+                client.http.request("POST", "/mcp", HELLO)
+                planned.wait()
+            assert proxy.wait_for(lambda seen: seen.exchanges[-1].ended == "client left")
+        assert proxy.wait_for(lambda seen: not seen.open_connections)
+        with Client(proxy) as client, Client(proxy) as other:
+            planned = proxy.queue(Hold("request"))
+            client.http.request("POST", "/mcp", HELLO)
+            planned.wait()
+            planned = proxy.queue(Hold("connect"))
+            other.http.request("POST", "/mcp", HELLO)
+            planned.wait()
+            proxy.close()
+            assert proxy.exchanges[-1].ended == "closed"
+            assert proxy.open_connections == 0
+
+
+def test_a_drip_passes_a_piece_for_each_release() -> None:
+    with serving(say) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        planned = proxy.queue(Drip("body", after=2, size=3))
+        client.http.request("POST", "/mcp", HELLO)
+        answer = client.http.getresponse()
+        assert answer.read(2) == b"01"
+        planned.wait()
+        sock = client.http.sock
+        assert sock is not None
+        for piece in (b"234", b"567"):
+            planned.release()
+            assert answer.read1(10) == piece
+        planned.release()
+        assert answer.read() == b"89"
+
+
+def test_a_drip_may_have_a_rate() -> None:
+    with serving(stream) as server, FaultProxy(server.url) as proxy, Client(proxy) as client:
+        proxy.queue(Drip("head", every=0))
+        assert client.ask().count(b"data: ") == 3
+
+
+# Servers that come and go
+
+
+def test_later_exchanges_go_to_the_new_target() -> None:
+    def named(name: bytes) -> Any:
+        return lambda one: one.connection.respond(200, name)
+
+    with (
+        serving(named(b"old")) as old,
+        serving(named(b"new")) as new,
+        FaultProxy(old.url) as proxy,
+        Client(proxy) as client,
+    ):
+        assert client.ask() == b"old"
+        planned = proxy.queue(Hold("sent"))
+        client.http.request("POST", "/mcp", HELLO)
+        planned.wait()
+        proxy.retarget(new.url)
+        planned.release()
+        assert client.http.getresponse().read() == b"old"
+        assert client.ask() == b"new"
+        assert proxy.connections == 1
+
+
+def test_a_proxy_that_is_down_refuses_and_comes_back_at_the_same_address() -> None:
+    with serving(say) as server, FaultProxy(server.url) as proxy:
+        with Client(proxy) as client:
+            assert client.ask() == b"0123456789"
+            with proxy.down():
+                assert client.http.sock is not None
+                assert client.http.sock.recv(1) == b""
+                with Client(proxy) as refused, pytest.raises(ConnectionRefusedError):
+                    refused.ask()
+        with Client(proxy) as client:
+            assert client.ask() == b"0123456789"
+
+
+def test_idle_connections_can_be_dropped_and_busy_ones_stay() -> None:
+    with (
+        serving(say) as server,
+        FaultProxy(server.url) as proxy,
+        Client(proxy) as idle,
+        Client(proxy) as busy,
+    ):
+        idle.ask()
+        planned = proxy.queue(Hold("head"))
+        busy.http.request("POST", "/mcp", HELLO)
+        planned.wait()
+        assert proxy.wait_for(lambda seen: seen.exchanges[0].ended == "complete")
+        proxy.drop_idle()
+        assert idle.http.sock is not None
+        assert idle.http.sock.recv(1) == b""
+        planned.release()
+        assert busy.http.getresponse().read() == b"0123456789"
+        assert busy.ask() == b"0123456789"
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make(tmp_path_factory.mktemp("certificates"))
+
+
+def trusting(certificates: Certificates) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=certificates.authority)
+
+
+def test_it_can_speak_tls(certificates: Certificates, server: HttpServer) -> None:
+    with FaultProxy(server.url, tls=certificates.server_context()) as proxy:
+        assert proxy.url.startswith("https://")
+        config = Http(proxy.url, verify=certificates.authority)
+        with syncmcp.connect(config, mode="2025-11-25") as client:
+            assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
+        # One that trusts nobody ends its connection by itself.
+        with pytest.raises(syncmcp.ConnectFailed):
+            syncmcp.connect(proxy.url, mode="2025-11-25")
+
+
+@pytest.mark.parametrize("fault", [Cut("connect"), Cut("connect", reset=True)], ids=str)
+def test_tls_can_be_cut_before_the_handshake(certificates: Certificates, fault: Cut) -> None:
+    with (
+        serving(say) as server,
+        FaultProxy(server.url, tls=certificates.server_context()) as proxy,
+        Client(proxy, trusting(certificates)) as client,
+    ):
+        proxy.queue(fault)
+        with pytest.raises(OSError, match=r"EOF|reset"):
+            client.ask()
+        assert not proxy.exchanges
+
+
+@pytest.mark.parametrize("fault", [Cut("body", 4), Cut("body", 4, reset=True)], ids=str)
+def test_tls_can_be_cut_in_the_middle_without_a_farewell(
+    certificates: Certificates, fault: Cut
+) -> None:
+    with (
+        serving(say) as server,
+        FaultProxy(server.url, tls=certificates.server_context()) as proxy,
+        Client(proxy, trusting(certificates)) as client,
+    ):
+        proxy.queue(fault)
+        client.http.request("POST", "/mcp", HELLO)
+        answer = client.http.getresponse()
+        assert answer.read(4) == b"0123"
+        # Which of the two a reset looks like depends on the version of Python.
+        with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+            answer.read()
+
+
+def test_a_hold_over_tls_notices_that_the_client_goes(certificates: Certificates) -> None:
+    with (
+        serving(say) as server,
+        FaultProxy(server.url, tls=certificates.server_context()) as proxy,
+    ):
+        planned = proxy.queue(Hold("head", after=5))
+        with Client(proxy, trusting(certificates)) as client:
+            client.http.request("POST", "/mcp", HELLO)
+            planned.wait()
+        assert proxy.wait_for(lambda seen: not seen.open_connections)
+        assert proxy.exchanges[0].ended == "client left"
