@@ -60,11 +60,11 @@ def explain(error: Exception, exchange: Exchange) -> McpError:
     with their secrets.
     """
     chain = list(_chain(error))
-    root = chain[-1]
-    if isinstance(root, McpError):
-        return root
+    for one in chain:
+        if isinstance(one, McpError):
+            return one
     found = _classify(chain, exchange)
-    found.__cause__ = root
+    found.__cause__ = chain[-1]
     return found
 
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syncmcp._threads import Deadline
 
-__all__ = ["Cut", "Exchange", "current", "shut_down"]
+__all__ = ["Cut", "Exchange", "Resolve", "current", "shut_down"]
+
+Resolve: TypeAlias = Callable[[str, int], "list[Any]"]
+"""Finds the addresses of a host and a port, as `socket.getaddrinfo` returns them."""
 
 
 class Cut(Exception):
@@ -32,15 +34,19 @@ class Exchange:
         sent: Whether a byte of the request may have left.
         cut: Whether it was cut.
         watched: Whether another thread will end it when its deadline has passed.
+        resolve: What finds the addresses it may connect to, except to a proxy; `None`: the system.
     """
 
-    __slots__ = ("_before", "_end", "_lock", "_waker", "cut", "deadline", "sent", "watched")
+    __slots__ = (
+        "_before", "_end", "_lock", "_waker", "cut", "deadline", "resolve", "sent", "watched",
+    )  # fmt: skip
 
     def __init__(self, deadline: Deadline) -> None:
         self.deadline = deadline
         self.sent = False
         self.cut = False
         self.watched = False
+        self.resolve: Resolve | None = None
         # Guards the flags and what there is to be ended, so that a cut never hits a connection
         # that has gone back to the pool and carries somebody else's request.
         self._lock = threading.RLock()

@@ -6,13 +6,13 @@ urllib3 gives each address of a host the whole timeout.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import ipaddress
 import os
 import socket
 import threading
 from functools import partial
+from http.client import HTTPResponse, RemoteDisconnected
 from typing import Any
 
 from requests.adapters import HTTPAdapter
@@ -26,9 +26,9 @@ from urllib3.util import Retry, Timeout
 from urllib3.util.connection import allowed_gai_family
 from urllib3.util.wait import wait_for_write
 
-from syncmcp._http_exchange import Exchange, current, shut_down
+from syncmcp._http_exchange import Exchange, Resolve, current, shut_down
 
-__all__ = ["Adapter", "is_socks"]
+__all__ = ["Adapter", "is_socks", "look_up", "resolve"]
 
 # Not every system wakes a thread that waits for a connection when the socket is shut down.
 _CONNECT_SLICE = 0.25
@@ -36,21 +36,29 @@ _CONNECT_SLICE = 0.25
 _IN_PROGRESS = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK})  # the latter on Windows
 
 
-def _resolve(host: str, port: int, exchange: Exchange) -> list[Any]:
-    def ask() -> list[Any]:
-        return list(socket.getaddrinfo(host, port, allowed_gai_family(), socket.SOCK_STREAM))
+def look_up(host: str, port: int) -> list[Any]:
+    """Ask the system for the addresses of a host."""
+    return list(socket.getaddrinfo(host, port, allowed_gai_family(), socket.SOCK_STREAM))
 
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(host)
-        return ask()
+
+def resolve(host: str, port: int, exchange: Exchange, find: Resolve = look_up) -> list[Any]:
+    """Ask `find` for the addresses of a host, within the exchange's deadline.
+
+    Raises:
+        TimeoutError: The deadline passed.
+        Cut: The exchange was cut.
+        Exception: What `find` raises.
+    """
+    if _is_address(host):
+        return find(host, port)
     # Nothing can interrupt getaddrinfo, so another thread is left behind in it.
     found: list[Any] = []
     done = threading.Event()
 
     def run() -> None:
         try:
-            found.append(ask())
-        except (OSError, UnicodeError) as error:
+            found.append(find(host, port))
+        except Exception as error:  # raised again by the thread that waits
             found.append(error)
         done.set()
 
@@ -66,10 +74,21 @@ def _resolve(host: str, port: int, exchange: Exchange) -> list[Any]:
     return addresses
 
 
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _connect(
-    host: str, port: int, exchange: Exchange, options: Any, source: tuple[str, int] | None
-) -> socket.socket:
-    addresses = _resolve(host.strip("[]"), port, exchange)
+    addresses: list[Any],
+    host: str,
+    exchange: Exchange,
+    options: Any,
+    source: tuple[str, int] | None,
+) -> tuple[socket.socket, str]:
     failure: OSError = OSError(f"no address was found for {host}")
     for position, (family, kind, protocol, _, address) in enumerate(addresses):
         left = exchange.deadline.remaining()
@@ -90,7 +109,7 @@ def _connect(
             raise
         else:
             sock.settimeout(exchange.deadline.remaining())
-            return sock
+            return sock, address[0]
     raise failure
 
 
@@ -115,8 +134,40 @@ def _connect_one(
         raise OSError(code, os.strerror(code))
 
 
+class _WholeLines:
+    """The beginning of a response, whose end is no end of its headers."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.close = stream.close
+
+    def readline(self, limit: int) -> bytes:
+        line: bytes = self._stream.readline(limit)
+        if not line:
+            raise RemoteDisconnected("it was closed before the end of the headers")
+        return line
+
+
+class _Response(HTTPResponse):
+    """Does not take headers that break off for all the headers there are."""
+
+    def begin(self) -> None:
+        stream: Any = self.fp
+        self.fp: Any = _WholeLines(stream)
+        try:
+            super().begin()
+        finally:
+            if self.fp is not None:
+                self.fp = stream
+
+
 class _Connection(HTTPConnection):
     """Tells the exchange on its thread what to shut down, and sends head and body as one."""
+
+    response_class: Any = _Response
+
+    peer: str | None = None
+    """The address of the server; `None` for that of a proxy, and before it is known."""
 
     _outbox: list[bytes] | None = None
 
@@ -124,9 +175,12 @@ class _Connection(HTTPConnection):
         exchange = current()
         if exchange is None:
             return super()._new_conn()
+        host, proxied = self._dns_host.strip("[]"), self.proxy is not None
+        find = (None if proxied else exchange.resolve) or look_up
         try:
-            return _connect(
-                self._dns_host, self.port, exchange, self.socket_options, self.source_address
+            addresses = resolve(host, self.port, exchange, find)
+            sock, address = _connect(
+                addresses, host, exchange, self.socket_options, self.source_address
             )
         except socket.gaierror as error:
             raise NameResolutionError(self.host, self, error) from error
@@ -134,6 +188,8 @@ class _Connection(HTTPConnection):
             raise ConnectTimeoutError(self, f"connecting to {self.host} timed out") from error
         except OSError as error:
             raise NewConnectionError(self, str(error)) from error
+        self.peer = None if proxied else address
+        return sock
 
     def request(self, method: str, url: str, *args: Any, **kwargs: Any) -> None:
         if self.sock is None:
@@ -286,6 +342,7 @@ class Adapter(HTTPAdapter):
                 pool = manager.pools.get(key)
                 if pool is not None:
                     pool.close()
+        self._ways.clear()
         super().close()
 
 

@@ -1,0 +1,392 @@
+"""Which URLs of a server are used, and at which addresses. Nothing here is looked up for real."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from syncmcp._http_exchange import Cut, Exchange
+from syncmcp._threads import Deadline
+from syncmcp._url_guard import UnsafeUrl, UrlGuard
+from syncmcp.errors import AuthError
+
+WAIT = 20.0
+
+PUBLIC = "https://mcp.example.com/mcp"
+OWN = "http://127.0.0.1:8000/mcp"
+HOME = "https://mcp.home.example/mcp"
+
+NAMES = {
+    "mcp.example.com": ["93.184.215.14", "2606:2800:21f:cb07::1"],
+    "mcp.home.example": ["192.168.1.20"],
+    "both.example": ["10.1.2.3", "93.184.215.14"],
+    "as.example.com": ["93.184.215.15"],
+    "as.home.example": ["10.0.0.7", "fd00::7"],
+    "localhost": ["127.0.0.1", "::1"],
+}
+
+PRIVATE_ADDRESSES = [
+    "10.0.0.1",
+    "172.16.0.1",
+    "172.31.255.254",
+    "192.168.0.1",
+    "100.64.0.1",  # shared by a provider's customers
+    "fd12:3456::1",
+    "fec0::1",
+    "::ffff:10.0.0.1",
+    "2002:0a00:0001::1",  # 6to4 of 10.0.0.1
+    "64:ff9b::10.0.0.1",
+    "64:ff9b:1::10.0.0.1",
+    "2001:db8::1",
+    "198.18.0.1",
+    "192.0.2.1",
+]
+LOOPBACK_ADDRESSES = ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1", "64:ff9b::127.0.0.1"]
+LINK_ADDRESSES = ["169.254.169.254", "fe80::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"]
+NOBODYS_ADDRESSES = ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "240.0.0.1", "255.255.255.255", "::8"]
+PUBLIC_ADDRESSES = ["93.184.215.14", "2606:2800::1", "64:ff9b::93.184.215.14", "2002:5db8:d70e::1"]
+
+
+@pytest.fixture(autouse=True)
+def no_name_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(host: str, *args: Any) -> Any:
+        raise AssertionError(f"the system was asked for {host}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", ask)
+
+
+def entry(address: str, port: int = 0) -> Any:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return (family, socket.SOCK_STREAM, 6, "", (address, port))
+
+
+class Resolver:
+    """Knows some names, and remembers what it was asked."""
+
+    def __init__(self, **names: list[str]) -> None:
+        self.names = {**NAMES, **{name.replace("_", "."): found for name, found in names.items()}}
+        self.asked: list[str] = []
+
+    def __call__(self, host: str, port: int) -> list[Any]:
+        self.asked.append(host)
+        if host.replace(".", "").isdigit() or ":" in host:
+            return [entry(host, port)]
+        if host not in self.names:
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return [entry(address, port) for address in self.names[host]]
+
+
+def guard(server: str = PUBLIC, *, allow_private: bool = False, **names: list[str]) -> UrlGuard:
+    return UrlGuard(server, allow_private=allow_private, look_up=Resolver(**names))
+
+
+def addresses(judge: UrlGuard, url: str, host: str) -> list[str]:
+    return [found[4][0] for found in judge.pin(url)(host, 443)]
+
+
+def literal(address: str) -> str:
+    return f"https://[{address}]/x" if ":" in address else f"https://{address}/x"
+
+
+def refused(judge: UrlGuard, url: str) -> UnsafeUrl:
+    with pytest.raises(UnsafeUrl) as caught:
+        judge.check(url)
+    return caught.value
+
+
+# --- as it is written
+
+
+@pytest.mark.requirement("SEC-02", "SEC-05", "ASC-02")
+@pytest.mark.parametrize(
+    ("server", "url", "host"),
+    [
+        (PUBLIC, "https://as.example.com/token?x=1", "as.example.com"),
+        (PUBLIC, "HTTPS://AS.example.com:8443/t", "as.example.com"),
+        (PUBLIC, "https://xn--bcher-kva.example/", "xn--bcher-kva.example"),
+        (PUBLIC, "https://bücher.example/", "xn--bcher-kva.example"),
+        (PUBLIC, "https://93.184.215.14/", "93.184.215.14"),
+        (OWN, "http://127.0.0.1:9000/token", "127.0.0.1"),
+        (OWN, "http://localhost:9000/token", "localhost"),
+        (OWN, "http://[::1]:9000/token", "::1"),
+    ],
+)
+def test_a_web_address_may_be_used(server: str, url: str, host: str) -> None:
+    assert guard(server).check(url) == host
+
+
+@pytest.mark.requirement("SEC-03", "SEC-05")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "JavaScript:alert(1)",
+        "java\tscript:alert(1)",
+        "data:text/html,<script>alert(1)</script>",
+        "file:///etc/passwd",
+        "vbscript:msgbox(1)",
+        "ftp://as.example.com/",
+        "ws://as.example.com/",
+        "about:blank",
+        "ms-settings:",
+        "x-apple.systempreferences:",
+        "as.example.com/authorize",
+        "//as.example.com/authorize",
+        "/authorize",
+        "-https://as.example.com",
+        "",
+    ],
+)
+def test_no_other_scheme_is_fetched_or_opened(url: str) -> None:
+    for judge in (guard(PUBLIC), guard(OWN), guard(PUBLIC, allow_private=True)):
+        assert refused(judge, url).reason
+
+
+@pytest.mark.requirement("SEC-05")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user@as.example.com/",
+        "https://user:word@as.example.com/",
+        "https://as.example.com\\@evil.example/",
+        "https://as.example.com\\.evil.example/",
+        "https://as.example.com/\r\nHost: evil.example",
+        "https://as.example.com/\n",
+        "https://as.example.com/\x00",
+        "https://as.example.com/ x",
+        " https://as.example.com/",
+        "https://as.example.com/\u202e",
+        "https://as.example.com/ü",
+        "https://as%2eexample.com/",
+        "https://as.example.com:0/",
+        "https://as.example.com:99999/",
+        "https://as.example.com:8a/",
+        "https:///token",
+        "https://[::1",
+        "https://[fe80::1%25eth0]/",
+        "https://\uff11\uff12\uff17.0.0.1/",
+        "https://127\u30020\u30020\u30021/",
+        f"https://as.example.com/{'x' * 9000}",
+    ],
+)
+def test_a_url_that_can_be_read_in_two_ways_is_refused(url: str) -> None:
+    for judge in (guard(PUBLIC), guard(OWN), guard(PUBLIC, allow_private=True)):
+        assert refused(judge, url).reason
+
+
+@pytest.mark.requirement("SEC-01", "SEC-05")
+@pytest.mark.parametrize(
+    "host",
+    ["2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "127.1", "127.0.1", "017700000001"],
+)
+def test_an_address_in_another_notation_is_refused(host: str) -> None:
+    for judge in (guard(PUBLIC), guard(OWN), guard(PUBLIC, allow_private=True)):
+        assert "unusual notation" in refused(judge, f"https://{host}/").reason
+
+
+@pytest.mark.requirement("SEC-02", "ASC-02")
+@pytest.mark.parametrize(
+    "url", ["http://as.example.com/", "http://93.184.215.14/", "http://10.0.0.1/"]
+)
+@pytest.mark.parametrize("server", [PUBLIC, OWN, HOME])
+def test_plain_http_leads_to_this_computer_only(server: str, url: str) -> None:
+    assert "not encrypted" in refused(guard(server), url).reason
+
+
+@pytest.mark.requirement("SEC-01", "SEC-02")
+@pytest.mark.parametrize(
+    "address", PRIVATE_ADDRESSES + LOOPBACK_ADDRESSES + LINK_ADDRESSES + NOBODYS_ADDRESSES
+)
+def test_a_public_server_may_not_name_an_address_that_is_not(address: str) -> None:
+    assert "it leads to an address" in refused(guard(PUBLIC), literal(address)).reason
+
+
+@pytest.mark.requirement("SEC-01")
+@pytest.mark.parametrize(
+    "url", ["https://localhost/", "http://localhost:80/", "http://LOCALHOST./"]
+)
+def test_a_public_server_may_not_name_this_computer(url: str) -> None:
+    assert "this computer" in refused(guard(PUBLIC), url).reason
+
+
+@pytest.mark.parametrize("address", PUBLIC_ADDRESSES)
+@pytest.mark.parametrize("server", [PUBLIC, OWN, HOME])
+def test_everybody_may_name_a_public_address(server: str, address: str) -> None:
+    guard(server).check(literal(address))
+
+
+@pytest.mark.parametrize("address", PRIVATE_ADDRESSES + LOOPBACK_ADDRESSES)
+@pytest.mark.parametrize("server", [OWN, HOME, "https://localhost/mcp", "https://10.0.0.1/mcp"])
+def test_a_server_at_home_may_name_others_there(server: str, address: str) -> None:
+    guard(server).check(literal(address))
+
+
+@pytest.mark.requirement("SEC-01")
+@pytest.mark.parametrize("address", LINK_ADDRESSES)
+@pytest.mark.parametrize("server", [OWN, HOME])
+def test_cloud_metadata_is_nothing_that_a_server_at_home_may_name(
+    server: str, address: str
+) -> None:
+    assert "local link" in refused(guard(server), literal(address)).reason
+
+
+@pytest.mark.parametrize("address", PRIVATE_ADDRESSES + LOOPBACK_ADDRESSES + LINK_ADDRESSES)
+def test_the_user_can_allow_private_addresses(address: str) -> None:
+    judge = guard(PUBLIC, allow_private=True)
+    judge.check(literal(address))
+    judge.check(literal(address).replace("https:", "http:"))
+
+
+@pytest.mark.requirement("SEC-01")
+@pytest.mark.parametrize("address", NOBODYS_ADDRESSES)
+def test_nobody_can_allow_an_address_that_is_nobodys(address: str) -> None:
+    for judge in (guard(OWN), guard(PUBLIC, allow_private=True)):
+        assert "nobody" in refused(judge, literal(address)).reason
+
+
+def test_the_error_is_one_of_signing_in_and_keeps_its_facts() -> None:
+    error = refused(guard(PUBLIC), "https://10.0.0.1/x?code=canary-58ac21\u202e")
+    assert isinstance(error, AuthError)
+    assert error.delivery == "not_sent"
+    assert "canary-58ac21" not in str(error)
+    assert str(error).isascii()
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.reason, str(again)) == (error.reason, str(error))
+
+
+# --- the addresses behind a name
+
+
+@pytest.mark.requirement("SEC-01", "SEC-02")
+def test_a_name_that_leads_into_a_private_network_is_refused_when_it_is_used() -> None:
+    judge = guard(PUBLIC)
+    find = judge.pin("https://as.home.example/token")
+    with pytest.raises(UnsafeUrl, match="private network"):
+        find("as.home.example", 443)
+
+
+@pytest.mark.requirement("SEC-01")
+def test_only_the_addresses_that_may_be_used_are_handed_out() -> None:
+    judge = guard(PUBLIC, mixed_example=["10.0.0.1", "93.184.215.14", "169.254.169.254"])
+    assert addresses(judge, "https://mixed.example/", "mixed.example") == ["93.184.215.14"]
+
+
+def test_a_server_at_home_may_name_names_there() -> None:
+    found = addresses(guard(HOME), "https://as.home.example/", "as.home.example")
+    assert found == NAMES["as.home.example"]
+
+
+@pytest.mark.requirement("SEC-01")
+def test_a_name_is_looked_up_at_each_use_and_judged_at_each() -> None:
+    resolver = Resolver()
+    judge = UrlGuard(PUBLIC, look_up=resolver)
+    url = "https://as.example.com/"
+    assert addresses(judge, url, "as.example.com") == ["93.184.215.15"]
+    resolver.names["as.example.com"] = ["127.0.0.1"]
+    with pytest.raises(UnsafeUrl, match="this computer"):
+        addresses(judge, url, "as.example.com")
+
+
+def test_the_name_of_this_computer_must_lead_to_it() -> None:
+    judge = guard(OWN, localhost=["93.184.215.14"])
+    with pytest.raises(UnsafeUrl, match="name of this computer"):
+        addresses(judge, "http://localhost/", "localhost")
+
+
+@pytest.mark.requirement("SEC-02", "ASC-02")
+def test_what_the_user_allowed_does_not_make_plain_http_public() -> None:
+    judge = guard(PUBLIC, allow_private=True)
+    assert addresses(judge, "http://as.home.example/", "as.home.example")
+    with pytest.raises(UnsafeUrl, match="not encrypted"):
+        addresses(judge, "http://as.example.com/", "as.example.com")
+
+
+@pytest.mark.requirement("SEC-01")
+def test_an_address_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(UnsafeUrl):
+        addresses(guard(PUBLIC, odd_example=["nonsense"]), "https://odd.example/", "odd.example")
+
+
+def test_a_name_that_nobody_knows_is_no_matter_of_the_guard() -> None:
+    with pytest.raises(socket.gaierror):
+        addresses(guard(PUBLIC), "https://unknown.example/", "unknown.example")
+
+
+# --- whose the server is
+
+
+def response_from(address: str | None) -> Any:
+    return SimpleNamespace(raw=SimpleNamespace(connection=SimpleNamespace(peer=address)))
+
+
+@pytest.mark.requirement("SEC-01")
+def test_a_server_with_one_public_address_is_public() -> None:
+    assert "private" in refused(guard("https://both.example/mcp"), "https://10.0.0.1/").reason
+
+
+@pytest.mark.requirement("SEC-01")
+def test_a_server_that_nobody_knows_is_taken_for_public_until_it_is_known() -> None:
+    resolver = Resolver()
+    judge = UrlGuard("https://mcp.proxied.example/mcp", look_up=resolver)
+    refused(judge, "https://10.0.0.1/")
+    resolver.names["mcp.proxied.example"] = ["10.0.0.2"]
+    judge.check("https://10.0.0.1/")
+
+
+@pytest.mark.requirement("SEC-01")
+def test_a_server_that_was_met_at_a_public_address_stays_public() -> None:
+    judge = guard(HOME)
+    judge.meet(response_from("93.184.215.14"))
+    assert "private" in refused(judge, "https://10.0.0.1/").reason
+
+
+def test_a_server_that_was_met_at_home_is_at_home() -> None:
+    judge = guard("https://only.proxied.example/mcp")
+    judge.meet(response_from("192.168.1.20"))
+    judge.meet(response_from(None))
+    judge.meet(SimpleNamespace(raw=None))  # type: ignore[arg-type]
+    judge.check("https://10.0.0.1/")
+
+
+def test_nothing_is_looked_up_for_a_url_that_is_plainly_public() -> None:
+    resolver = Resolver()
+    judge = UrlGuard(PUBLIC, look_up=resolver)
+    judge.check("https://as.example.com/token")
+    judge.check("https://93.184.215.14/token")
+    assert resolver.asked == []
+    refused(judge, "https://10.0.0.1/")
+    refused(judge, "https://10.0.0.2/")
+    assert resolver.asked == ["mcp.example.com"]
+
+
+def test_a_cut_ends_the_question_whose_the_server_is() -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def slow(host: str, port: int) -> list[Any]:
+        asked.set()
+        answer.wait(WAIT)
+        return [entry("10.0.0.1")]
+
+    judge = UrlGuard("https://slow.example/mcp", look_up=slow)
+    exchange = Exchange(Deadline(WAIT))
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with exchange:
+                judge.check("https://10.0.0.1/")
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert asked.wait(WAIT)
+    exchange.end()
+    thread.join(WAIT)
+    answer.set()
+    assert [type(error) for error in raised] == [Cut]
