@@ -77,9 +77,9 @@ class Notifier:
     def line(self, workers: Workers) -> Callable[[bytes], None]:
         """Something like `post` for frames that must arrive one after another.
 
-        Over HTTP each frame has an exchange of its own, and those overtake each other.
+        Over HTTP each frame has an exchange of its own, and those may overtake each other.
         """
-        if not self._transport.blocking:
+        if self._transport.ordered:
             return self.post
         lane = Lane(workers)
 

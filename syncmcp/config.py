@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from requests.auth import AuthBase
 
 __all__ = ["MAX_FRAME", "Headers", "Http", "Stderr", "Stdio"]
+
+# Options that may hold secrets.
+_MASKED = ("headers", "auth", "session", "cert", "proxies", "session_id", "last_event_id")
 
 MAX_FRAME = 64 * 1024 * 1024
 """The default bound on one frame, event or body, in bytes."""
@@ -102,13 +106,16 @@ class Stdio:
 
 
 class Http:
-    """A server at a URL, spoken to over Streamable HTTP.
+    """A server at a URL, spoken to over Streamable HTTP or, if it is an old one, HTTP+SSE.
 
     Args:
-        url: The MCP endpoint, ``http://`` or ``https://``.
+        url: The MCP endpoint, ``http://`` or ``https://``; for HTTP+SSE that of its event stream.
+        transport: ``"auto"`` finds out, ``"streamable"`` never falls back to HTTP+SSE, ``"sse"``
+            speaks that alone (2024-11-05).
         headers: Sent with every request: a mapping, or a function without arguments that returns
             one; the function runs on the thread that sends.
-        auth: A `requests` authentication object. With none, `~/.netrc` is not consulted.
+        auth: A `requests` authentication object, such as those of `syncmcp.auth`. `~/.netrc` is
+            never consulted.
         session: A `requests.Session` whose settings (headers, auth, proxies, TLS, cookies) are
             taken over. One with adapters of its own is used as it is; cancelling and deadlines
             then end the wait but cannot always end the exchange.
@@ -116,6 +123,17 @@ class Http:
         cert: A client certificate: a path, or the paths of certificate and key.
         proxies: Proxy URLs by scheme; by default the environment's (`HTTPS_PROXY`, `NO_PROXY`).
         max_body: The longest response body or event accepted, in bytes.
+        session_id: The `Client.session_id` of another client, to go on in its session (until
+            2025-11-25). There is no handshake then: no message of the protocol tells what was
+            agreed on. The revision is the client's `mode` if that names one, else the newest with
+            sessions; the server's name and capabilities stay unknown, so that what it lacks is
+            refused by the server and not before; and it may ask what the other client offered to
+            answer. A `ping` finds out whether the server knows the session; if not, a new one is
+            begun with a handshake.
+        last_event_id: The `Client.last_event_id` of that client: the server sends what came after
+            it, if it kept that.
+        keep_session: Leave the session open at the server when the client is closed, for another
+            client to go on with.
 
     Raises:
         UsageError: An option is not what it should be, or a certificate file is not there.
@@ -125,6 +143,7 @@ class Http:
         self,
         url: str,
         *,
+        transport: Literal["auto", "streamable", "sse"] = "auto",
         headers: Headers | None = None,
         auth: AuthBase | tuple[str, str] | None = None,
         session: requests.Session | None = None,
@@ -132,8 +151,13 @@ class Http:
         cert: str | tuple[str, str] | None = None,
         proxies: Mapping[str, str] | None = None,
         max_body: int = MAX_FRAME,
+        session_id: str | None = None,
+        last_event_id: str | None = None,
+        keep_session: bool = False,
     ) -> None:
         _check_url(url)
+        if transport not in ("auto", "streamable", "sse"):
+            raise UsageError(f"transport is 'auto', 'streamable' or 'sse', not {transport!r}")
         if headers is not None and not callable(headers):
             check_headers(headers, "headers")
         if auth is not None and not callable(auth) and not _is_pair(auth):
@@ -145,6 +169,7 @@ class Http:
         if proxies is not None:
             _check_strings("proxies", proxies)
         self.url = url
+        self.transport = transport
         self.headers = headers
         self.auth = auth
         self.session = session
@@ -152,6 +177,13 @@ class Http:
         self.cert = _cert(cert)
         self.proxies = proxies
         self.max_body = _size("max_body", max_body)
+        if transport == "sse" and (session_id or last_event_id) is not None:
+            raise UsageError("session_id and last_event_id belong to Streamable HTTP, not to sse")
+        self.session_id = _session_id(session_id)
+        self.last_event_id = _event_id(last_event_id)
+        if not isinstance(keep_session, bool):
+            raise UsageError(f"keep_session is True or False, not {keep_session!r}")
+        self.keep_session = keep_session
 
     @property
     def label(self) -> str:
@@ -159,14 +191,29 @@ class Http:
         return redact(self.url.partition("#")[0])
 
     def __repr__(self) -> str:
-        given = [
-            name for name in ("headers", "auth", "session", "cert", "proxies") if self._has(name)
-        ]
+        given = [name for name in _MASKED if self._has(name)]
         return f"Http({self.label!r}{''.join(f', {name}={MASK}' for name in given)})"
 
     def _has(self, name: str) -> bool:
         value: Any = getattr(self, name)
         return value is not None
+
+
+def _session_id(value: object) -> str | None:
+    if value is None:
+        return None
+    # It is not quoted: it is a secret.
+    if not isinstance(value, str) or not re.fullmatch(r"[\x21-\x7e]+", value):
+        raise UsageError("session_id must be a str of visible ASCII characters")
+    return value
+
+
+def _event_id(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not re.fullmatch(r"[^\x00-\x1f\x7f]+", value):
+        raise UsageError("last_event_id must be a str without control characters, not empty")
+    return value
 
 
 def _kind(value: object) -> str:

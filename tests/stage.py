@@ -101,6 +101,11 @@ class Wire(NamedTuple):
         if self.transport == "http":
             with serve_http(server) as http, syncmcp.connect(http.url, **options) as client:
                 yield client
+        elif self.transport == "sse":
+            with serve_http(server) as http:
+                old = syncmcp.Http(http.sse_url, transport="sse")
+                with syncmcp.connect(old, **options) as client:
+                    yield client
         elif self.transport == "stdio":
             with relayed(server) as target, syncmcp.connect(target, **options) as client:
                 yield client
@@ -113,7 +118,7 @@ WIRES = [
     Wire(transport, revision)
     for transport in ("memory", "stdio", "http")
     for revision in (STATEFUL, STATELESS)
-]
+] + [Wire("sse", STATEFUL)]
 
 every_wire = pytest.mark.parametrize("wire", WIRES, ids=str)
 stateful_wires = pytest.mark.parametrize(

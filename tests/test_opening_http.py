@@ -98,7 +98,7 @@ def test_a_400_that_only_a_modern_server_writes_is_the_error_itself(code: int) -
 def test_an_outage_says_nothing_about_the_era(status: int, kind: type[HttpError]) -> None:
     with ScriptedPeer(answer(status, b"not now", "text/plain")) as peer:
         with pytest.raises(kind, match="not now") as caught:
-            syncmcp.connect(peer.url)
+            syncmcp.connect(peer.url, retry=None)
         assert caught.value.status == status
         assert type(caught.value) is kind
         assert peer.transcript.methods() == ["server/discover"]

@@ -1,4 +1,4 @@
-"""What a server cannot be asked, and why."""
+"""What a server cannot be asked, and why; and what it cannot ask."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncmcp._protocol.dialect import KNOWN_REQUESTS, Dialect
+from syncmcp._protocol.offer import Offer
 
 
 def gates(dialect: Dialect, capabilities: Mapping[str, Any]) -> dict[str, str]:
@@ -24,3 +25,25 @@ def gates(dialect: Dialect, capabilities: Mapping[str, Any]) -> dict[str, str]:
                 missing[method] = f"the server does not declare the capability {'.'.join(path)}"
                 break
     return missing
+
+
+def undeclared(dialect: Dialect | None, offer: Offer, declared: Offer | None) -> str | None:
+    """What of `offer` a server cannot know of, because its handshake `declared` less."""
+    if dialect is None or not dialect.stateful or declared is None:
+        return None
+    for name, now, then in zip(
+        offer._fields, dialect.within(offer), dialect.within(declared), strict=True
+    ):
+        if now and not then:
+            return name.replace("_", " ")
+    return None
+
+
+def every_capability(dialect: Dialect) -> dict[str, Any]:
+    """What a server would declare that can do everything its revision has."""
+    capabilities: dict[str, Any] = {}
+    for method in KNOWN_REQUESTS:
+        inner = capabilities
+        for key in dialect.needs(method) or ():
+            inner = inner.setdefault(key, {})
+    return capabilities

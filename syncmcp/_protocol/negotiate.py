@@ -21,17 +21,24 @@ from syncmcp._protocol.dialect import (
 )
 from syncmcp._protocol.offer import Offer
 from syncmcp.errors import (
+    AuthError,
     HeaderMismatch,
     HttpError,
     McpError,
+    MethodNotFound,
     MissingCapability,
     ProtocolError,
     ServerError,
+    SessionLost,
     UnsupportedVersion,
     UsageError,
 )
 
 MODES: tuple[str, ...] = ("auto", "legacy", *REVISIONS)
+
+# Statuses with which a server refuses a POST to the address of a stream (2026-07-28
+# basic/transports/streamable-http, "HTTP+SSE transport").
+_REFUSED_POST = frozenset((400, 404, 405))
 
 # Statuses that say something about the moment or the caller, nothing about the server's era.
 _NO_VERDICT = frozenset((401, 403, 408, 425, 429))
@@ -53,6 +60,9 @@ class Ask(NamedTuple):
     probe: bool
     """A probe has a time limit of its own, and its silence is an answer."""
 
+    in_session: bool = False
+    """Whether the handshake lies behind it."""
+
 
 class Tell(NamedTuple):
     """Send this notification in this dialect."""
@@ -65,7 +75,11 @@ class Restart(NamedTuple):
     """Give up this connection and make a fresh one to the same server."""
 
 
-Effect = Ask | Tell | Restart
+class Older(NamedTuple):
+    """Give up this connection for one over the older transport; come back with what failed."""
+
+
+Effect = Ask | Tell | Restart | Older
 
 
 class Silent(NamedTuple):
@@ -79,7 +93,7 @@ class Died(NamedTuple):
 
 
 Outcome = dict[str, Any] | McpError | Silent | Died | None
-"""A result, an error, or one of the two special cases; nothing for `Tell` and `Restart`."""
+"""A result, an error, or one of the two special cases; nothing for what just went well."""
 
 
 class Negotiated(NamedTuple):
@@ -129,7 +143,7 @@ def verdict(outcome: Outcome) -> Verdict:
     if isinstance(outcome, UnsupportedVersion):
         data = outcome.data if isinstance(outcome.data, dict) else {}
         return _read_versions(data.get("supported"), None)
-    if isinstance(outcome, (HeaderMismatch, MissingCapability)):
+    if isinstance(outcome, (AuthError, HeaderMismatch, MissingCapability)):
         return Fail(outcome)
     if isinstance(outcome, HttpError):
         era = outcome.status < 300 or (400 <= outcome.status < 500)
@@ -155,9 +169,9 @@ def _read_versions(offered: object, result: dict[str, Any] | None) -> Verdict:
 
 
 def negotiate(
-    mode: str, hello: Hello, known: str | None = None
+    mode: str, hello: Hello, known: str | None = None, *, older: bool = False
 ) -> Generator[Effect, Outcome, Negotiated]:
-    """Agree on a revision with a server.
+    """Agree on a revision with a server, over the transport it was made for.
 
     Args:
         mode: ``"auto"`` probes and falls back; ``"legacy"`` goes straight to `initialize`; a
@@ -165,11 +179,61 @@ def negotiate(
         hello: How we present ourselves.
         known: The revision this server spoke before; it spares the probe, and if the assumption
             fails the whole way is gone.
+        older: Whether there is an older transport to fall back to.
 
     Raises:
         UsageError: There is no such mode.
         McpError: Nothing could be agreed on; whatever went wrong last.
     """
+    try:
+        return (yield from _negotiate(mode, hello, known))
+    except (HttpError, ServerError) as error:
+        if not (older and _is_of_an_older_server(error)):
+            raise
+        failure = yield Older()
+        if isinstance(failure, AuthError):
+            raise failure from error
+        if isinstance(failure, McpError):
+            why = failure.message
+            if isinstance(failure, HttpError) and failure.status >= 300:
+                why = f"HTTP {failure.status}"
+            text = f"{error.message}; nor is it an older server (GET for HTTP+SSE: {why})"
+            raise type(error)(text, **error.__dict__) from failure
+    return (yield from _negotiate("legacy" if mode == "auto" else mode, hello, None))
+
+
+def rejoin(mode: str, hello: Hello) -> Generator[Effect, Outcome, Dialect | None]:
+    """Go on with a session that another client has begun; return its dialect.
+
+    Returns `None` if there is no such session (any more). Nothing in the protocol tells what was
+    agreed on: the revision is that of `mode`, else the newest that has sessions.
+
+    Raises:
+        McpError: It cannot be found out.
+    """
+    if mode in STATELESS:
+        return None
+    dialect = dialect_for(mode if mode in STATEFUL else STATEFUL[0], hello.client_info)
+    outcome = yield Ask(dialect, "ping", None, probe=False, in_session=True)
+    if isinstance(outcome, dict):
+        return dialect
+    if not isinstance(outcome, SessionLost) and isinstance(verdict(outcome), Fail):
+        raise _as_error(outcome)
+    return None
+
+
+def _is_of_an_older_server(error: HttpError | ServerError) -> bool:
+    """Whether a server could have refused `initialize` so because it wants it elsewhere."""
+    if error.method != "initialize" or error.status not in _REFUSED_POST:
+        return False
+    return not isinstance(
+        error, (AuthError, UnsupportedVersion, HeaderMismatch, MissingCapability, MethodNotFound)
+    )
+
+
+def _negotiate(
+    mode: str, hello: Hello, known: str | None
+) -> Generator[Effect, Outcome, Negotiated]:
     if mode not in MODES:
         raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
     if mode == "legacy":

@@ -16,6 +16,7 @@ class Entry(Protocol):
     """What a table entry needs to know of itself."""
 
     id: int
+    method: str
 
 
 C = TypeVar("C", bound=Entry)
@@ -70,10 +71,11 @@ class Peer(Generic[C, Q]):
         return None if key is None else self._calls.get(key)
 
     def only(self) -> C | None:
-        """Our open request, if there is exactly one."""
-        if len(self._calls) == 1:
-            return next(iter(self._calls.values()))
-        return None
+        """Our open request, if there is exactly one. A ping is none: nothing else belongs to it."""
+        if len(self._calls) > 2:
+            return None
+        calls = [call for call in self._calls.values() if call.method != "ping"]
+        return calls[0] if len(calls) == 1 else None
 
     def take(self, id: object) -> C | None:
         """Remove and return the request of ours with this id; `None` if somebody was faster."""

@@ -37,6 +37,8 @@ class EventStream:
     Attributes:
         last_id: The id to resume from: that of the last complete event that had one, which an
             empty `id` takes back; `None` when there is none.
+        endpoint: The data of the first event `endpoint`, with which the stream of a server of
+            2024-11-05 begins; `None` before it.
         empty: Whether not a single byte has come, on any of the connections.
         retry: The seconds that the server wants a client to wait before it reconnects, or `None`.
     """
@@ -49,6 +51,7 @@ class EventStream:
             option: What that limit is called where the user sets it.
         """
         self.last_id: str | None = None
+        self.endpoint: bytes | None = None
         self.retry: float | None = None
         self.empty = True
         self._limit = limit
@@ -139,6 +142,8 @@ class EventStream:
         self.last_id = self._id.decode("utf-8", "replace") or None
         lines, event = self._data, self._event
         self._data, self._data_size, self._event = [], 0, b""
+        if event == b"endpoint" and self.endpoint is None:
+            self.endpoint = b"\n".join(lines)
         # Data that is all line ends is no JSON: an event whose only use is its id.
         if not any(lines):
             return b""

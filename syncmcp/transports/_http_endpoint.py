@@ -89,7 +89,9 @@ class Endpoint:
             if key not in _RESERVED and not key.startswith("mcp-"):
                 headers[name] = value
         check_headers(extra, "headers")
-        headers.update(extra)
+        for name, value in extra.items():
+            if name.lower() not in _RESERVED:
+                headers[name] = value
         if adopted:
             headers.update(self.adopted)
         if self.session_id is not None:
@@ -103,14 +105,23 @@ class Endpoint:
         method: str,
         headers: CaseInsensitiveDict[Any],
         body: bytes | None = None,
+        *,
+        url: str | None = None,
     ) -> requests.Response:
         """Send a request, also to where the server redirects it, up to the response's headers.
+
+        Args:
+            exchange: What runs on this thread.
+            method: The HTTP method.
+            headers: What `headers` returned, and more.
+            body: The request's body.
+            url: Another address at the same origin.
 
         Raises:
             HttpError: It is redirected elsewhere, or again and again.
             Exception: Whatever befalls a connection; see `explain`.
         """
-        url = self._http.url
+        url = url or self._http.url
         for _ in range(_MAX_REDIRECTS + 1):
             response = self._http.send(exchange, method, url, headers, body)
             try:
@@ -123,6 +134,11 @@ class Endpoint:
             finish(exchange, response)
             url = target
         raise HttpError(f"the server redirected more than {_MAX_REDIRECTS} times")
+
+    @property
+    def url(self) -> str:
+        """The address that requests go to."""
+        return self._http.url
 
     def open_events(
         self, exchange: Exchange, events: EventStream

@@ -16,6 +16,8 @@ from syncmcp.transports._reconnecting import Attempts
 from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from syncmcp.transports.base import Receiver
 
 __all__ = ["Listener"]
@@ -26,24 +28,36 @@ _log = logging.getLogger("syncmcp.http")
 class Listener:
     """Keeps the stream open, on a thread of its own."""
 
-    def __init__(self, endpoint: Endpoint, receiver: Receiver, label: str, max_body: int) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        receiver: Receiver,
+        label: str,
+        events: EventStream,
+        session_lost: Callable[[], object],
+    ) -> None:
         self._endpoint = endpoint
         self._receiver = receiver
         self._label = label
-        self._max_body = max_body
+        self._events = events
+        self._session_lost = session_lost
+        self._listened = False
+        # Seconds that the server wants no other attempt.
+        self._not_before = 0.0
 
     def run(self, exchange: Exchange) -> None:
         """Receive what the server sends outside of requests, until `close`."""
-        events = EventStream(self._max_body)
+        events = self._events
         attempts = Attempts()
         try:
             with exchange:
                 while self.once(exchange, events, attempts):
                     pause = attempts.next_pause(events.retry)
                     if pause is None:
-                        _log.debug("%s: gave up listening", self._label)
+                        level = logging.WARNING if self._listened else logging.DEBUG
+                        _log.log(level, "%s: gave up listening", self._label)
                         return
-                    exchange.sleep(pause)
+                    exchange.sleep(max(pause, self._not_before))
         except Cut:
             return
         except Exception as error:
@@ -52,13 +66,19 @@ class Listener:
     def once(self, exchange: Exchange, events: EventStream, attempts: Attempts) -> bool:
         """Open the stream and read it to its end. Returns whether to open it again."""
         events.restart()
+        self._not_before = 0.0
         try:
             response, _ = self._endpoint.open_events(exchange, events)
             try:
                 status = response.status_code
                 if status != 200 or reply.content_type(response) != EVENTS:
                     _log.debug("%s: no stream to listen to (HTTP %d)", self._label, status)
+                    # From the start, some servers say 404 where they should say 405.
+                    if status == 404 and self._listened and self._endpoint.session_id is not None:
+                        self._session_lost()
+                    self._not_before = reply.retry_after(response) or 0.0
                     return status == 429 or status >= 500
+                self._listened = True
                 for piece in body_of(exchange, response):
                     attempts.progress()
                     for data in events.feed(piece):

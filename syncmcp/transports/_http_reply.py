@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -16,7 +18,16 @@ if TYPE_CHECKING:
 
     import requests
 
-__all__ = ["content_type", "is_message", "redirect", "refusal", "session_id", "wrong_type"]
+__all__ = [
+    "content_type",
+    "is_message",
+    "posting_address",
+    "redirect",
+    "refusal",
+    "retry_after",
+    "session_id",
+    "wrong_type",
+]
 
 _EXCERPT = 200
 
@@ -25,10 +36,15 @@ _SEARCHED = 4096
 
 _TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
 
+_SESSION = re.compile(r"\bsession\b", re.IGNORECASE)
+
 _PATH_HINT = "; is the path right? (often it is /mcp)"
 
 # Request headers whose values are no secrets.
 _PUBLIC = frozenset(("accept", "accept-encoding", "content-length", "content-type", "user-agent"))
+
+# Ten digits of seconds are 300 years: beyond any deadline, and cheap to convert.
+_RETRY_DIGITS = 10
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -75,7 +91,7 @@ def refusal(
         body: The response's body, or its beginning.
     """
     status = response.status_code
-    if status == 404 and "Mcp-Session-Id" in sent:
+    if "Mcp-Session-Id" in sent and (status == 404 or (status == 400 and _no_session(body))):
         return SessionLost("the server no longer knows this session")
     excerpt = _excerpt(body, sent)
     if status == 401:
@@ -100,8 +116,43 @@ def refusal(
         text,
         status=status,
         body=excerpt,
+        retry_after=retry_after(response),
         delivery="unknown" if status >= 500 else "refused",
     )
+
+
+def _no_session(body: bytes) -> bool:
+    """Whether a 400 that answers no request means what 404 should: servers in use say it so."""
+    try:
+        message = from_json(body)
+    except ValueError:
+        message = body[:_SEARCHED].decode("utf-8", "replace")
+    if isinstance(message, dict):
+        error = message.get("error")
+        if message.get("id") is not None or not isinstance(error, dict):
+            return False
+        message = error.get("message")
+    return isinstance(message, str) and _SESSION.search(message) is not None
+
+
+def retry_after(response: requests.Response) -> float | None:
+    """How long to wait before another attempt, in seconds, if the server says (RFC 9110 10.2.3)."""
+    value: str = response.headers.get("Retry-After", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value[:_RETRY_DIGITS])
+    when = _date(value)
+    if when is None:
+        return None
+    # By the server's own clock where it tells it: ours may be minutes off.
+    now = _date(response.headers.get("Date", ""))
+    return max(0.0, when - (time.time() if now is None else now))
+
+
+def _date(value: str) -> float | None:
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def wrong_type(response: requests.Response, sent: Mapping[str, Any], body: bytes) -> HttpError:
@@ -148,6 +199,43 @@ def redirect(response: requests.Response, method: str, url: str) -> str | None:
         " (only the same origin and only with 307 or 308)",
         status=status,
     )
+
+
+def posting_address(url: str, named: bytes) -> str:
+    """Where messages are posted, as the server's event `endpoint` names it (2024-11-05).
+
+    The specification leaves the origin open. Only the stream's own is accepted: any other would
+    get our secrets.
+
+    Args:
+        url: The address of the stream.
+        named: The event's data: an address, mostly relative.
+
+    Raises:
+        ProtocolError: It is no address, has a user in it, or leads to another origin.
+    """
+    if not re.fullmatch(rb"[\x21-\x7e]+", named):
+        raise ProtocolError("the server's event `endpoint` holds no address")
+    text = named.decode("ascii")
+    try:
+        target = urljoin(url, text)
+        if "@" in urlsplit(text).netloc:
+            raise ProtocolError("the server wants messages posted to an address with a user in it")
+        here, there = _origin(url), _origin(target)
+    except ValueError:
+        raise ProtocolError("the server's event `endpoint` holds no address") from None
+    if here != there:
+        raise ProtocolError(
+            f"the server at {_shown(here)} wants messages posted to {_shown(there)},"
+            " which is another origin"
+        )
+    return target.partition("#")[0]
+
+
+def _shown(origin: tuple[str, str | None, int | None]) -> str:
+    scheme, host, port = origin
+    where = f"[{host}]" if host and ":" in host else host or ""
+    return f"{scheme}://{where}{f':{port}' if port else ''}"
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

@@ -8,7 +8,7 @@ new transport.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from syncmcp._redaction import redact
 from syncmcp.errors import ConnectionLost
@@ -31,10 +31,11 @@ class Outgoing:
         id: The id of a request, else `None`.
         headers: What the dialect and the call want as HTTP headers; ignored elsewhere.
         deadline: When the call gives up; a transport ends by itself no later than this.
+        status: The HTTP status that a refusal came with, set before its body is received; else 0.
         state: The transport's own note about this frame; nobody else touches it.
     """
 
-    __slots__ = ("body", "deadline", "headers", "id", "method", "state")
+    __slots__ = ("body", "deadline", "headers", "id", "method", "state", "status")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Outgoing:
         self.id = id
         self.headers = headers
         self.deadline = deadline
+        self.status = 0
         self.state: Any = None
 
 
@@ -70,8 +72,11 @@ class Receiver(Protocol):
         """
         ...
 
-    def alive(self, out: Outgoing) -> None:
-        """Something came on the stream of `out` (a comment, say): it is not idle."""
+    def alive(self, out: Outgoing | None) -> None:
+        """Something came on the stream of `out` (a comment, say): it is not idle.
+
+        `None` stands for a stream that all requests share.
+        """
         ...
 
     def failed(self, out: Outgoing, error: McpError) -> None:
@@ -90,11 +95,14 @@ class Transport(Protocol):
     """What errors and thread names call the server: its command or URL, secrets removed."""
 
     blocking: bool
-    """Whether `send` of a request returns only after the exchange is over.
+    """Whether `send` of a request blocks, mostly until the exchange is over.
 
     `True` for HTTP, where an exchange needs a thread and had best use the caller's; `False` where
-    `send` only writes and a reader thread brings the answer.
+    `send` only writes. Where there is a reader thread, that brings the answer.
     """
+
+    ordered: bool
+    """Whether the server gets what was posted in that order."""
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
         """Get ready to send.
@@ -141,6 +149,21 @@ class Transport(Protocol):
 
     def close(self, deadline: Deadline) -> None:
         """End it and free everything by `deadline`; harmless when closed before."""
+        ...
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """A transport whose sessions have ids."""
+
+    @property
+    def session_id(self) -> str | None:
+        """The session, if there is one."""
+        ...
+
+    @property
+    def last_event_id(self) -> str | None:
+        """The newest event on the stream that belongs to no request."""
         ...
 
 

@@ -7,30 +7,26 @@ A request's whole exchange runs on the thread that sends it. Spec: basic/transpo
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._http import body_of, finish
 from syncmcp._http_errors import explain
 from syncmcp._http_exchange import Cut, Exchange
-from syncmcp._redaction import redact
-from syncmcp._threads import Deadline, TimerEntry, timer
-from syncmcp._workers import Workers
+from syncmcp._threads import Deadline, timer
 from syncmcp.errors import (
     AuthError,
-    ClosedError,
     ConnectionLost,
     HttpError,
     McpError,
     ProtocolError,
     SessionLost,
-    UsageError,
 )
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._events import EventStream
-from syncmcp.transports._http_endpoint import EVENTS, JSON, Endpoint
+from syncmcp.transports._http_endpoint import EVENTS, JSON
 from syncmcp.transports._http_listening import Listener
+from syncmcp.transports._http_sending import HttpSender
 from syncmcp.transports._reconnecting import Attempts
 
 if TYPE_CHECKING:
@@ -39,7 +35,6 @@ if TYPE_CHECKING:
     import requests
 
     from syncmcp.config import Http
-    from syncmcp.errors import Delivery
     from syncmcp.transports.base import Outgoing, Receiver
 
 __all__ = ["HttpTransport"]
@@ -49,41 +44,32 @@ _log = logging.getLogger("syncmcp.http")
 # Ending a session is a courtesy: it may delay `close` by this many seconds.
 _DELETE_SECONDS = 0.5
 
-# A request's exchange that outlives its deadline by so many seconds is ended here. Before that its
-# caller withdraws it, which also tells the server.
-_OVERDUE = 0.25
-
-_POSTING_THREADS = 4
 _STREAMS = 4
 
+# They begin something of their own.
+_WITHOUT_SESSION = frozenset(("initialize", "server/discover"))
 
-class HttpTransport:
+# Statuses that say when, not what.
+_NOT_NOW = (429, 503)
+
+
+class HttpTransport(HttpSender):
     """The connection to one server over Streamable HTTP."""
 
-    blocking = True
-
-    def __init__(self, config: Http, max_in_flight: int = 256) -> None:
+    def __init__(self, config: Http, max_in_flight: int = 256, *, rejoin: bool = True) -> None:
         """Prepare it; nothing is opened yet.
 
         Args:
             config: The URL and the user's settings.
             max_in_flight: How many requests may run at once; that many connections are kept.
+            rejoin: Whether to begin in the session that `config` names.
         """
-        self.label = config.label
-        self._config = config
-        self._max_in_flight = max_in_flight
-        self._endpoint: Endpoint
-        self._receiver: Receiver
-        # Guards the fields below. Held for a few assignments, never during I/O.
-        self._lock = threading.RLock()
-        self._running: set[Exchange] = set()
-        # The one appointment with the timer for all requests, and when it is.
-        self._appointment: TimerEntry | None = None
-        self._next_look = math.inf
+        super().__init__(config, max_in_flight + _STREAMS)
+        self._rejoin = rejoin
         self._listening: Exchange | None = None
-        self._closed = False
+        self._events: EventStream | None = None
         self._stateful = False
-        self._posting = Workers(f"syncmcp-post[{self.label}]", _POSTING_THREADS)
+        self._session_lost = False
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
         """Get ready to send; no server is contacted.
@@ -92,12 +78,20 @@ class HttpTransport:
             UsageError: The URL or a setting cannot be used.
         """
         del deadline  # nothing here waits
-        timer.start()
-        self._receiver = receiver
-        try:
-            self._endpoint = Endpoint(self._config, self._max_in_flight + _STREAMS)
-        except ValueError as error:
-            raise UsageError(f"{self.label} cannot be used: {redact(str(error))}") from None
+        self._prepare(receiver)
+        if self._rejoin:
+            self._endpoint.session_id = self._config.session_id
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that the server opened, or that another client was in before."""
+        return self._endpoint.session_id
+
+    @property
+    def last_event_id(self) -> str | None:
+        """The newest event on the stream that belongs to no request, if they have ids."""
+        events = self._events
+        return None if events is None else events.last_id
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
         """Send `headers` with everything from now on; in the stateful era start to listen."""
@@ -107,13 +101,21 @@ class HttpTransport:
             if not stateful:
                 self._endpoint.session_id = None
             before, self._listening = self._listening, None
+            if before is not None:
+                self._running.discard(before)
+            events = self._events = EventStream(self._config.max_body)
+            if self._rejoin and self._endpoint.session_id == self._config.session_id:
+                events.last_id = self._config.last_event_id
             if stateful and not self._closed:
                 self._listening = Exchange(Deadline(None))
+                self._running.add(self._listening)
             listening = self._listening
         if before is not None:
             before.end()
         if listening is not None:
-            listener = Listener(self._endpoint, self._receiver, self.label, self._config.max_body)
+            listener = Listener(
+                self._endpoint, self._receiver, self.label, events, self._end_session
+            )
             threading.Thread(
                 target=listener.run,
                 args=(listening,),
@@ -121,144 +123,25 @@ class HttpTransport:
                 daemon=True,
             ).start()
 
-    def send(self, out: Outgoing) -> None:
-        """Run the exchange of `out` on this thread, to its end.
-
-        A request's failure is told to `Receiver.failed`.
-
-        Raises:
-            McpError: A notification or response was not accepted: a `TransportError`, a
-                `RequestTimeout` when the deadline passed, a `ClosedError`, or a `UsageError`
-                for headers that cannot be sent.
-        """
-        try:
-            self._run(out)
-        except McpError as error:
-            error.server = self.label
-            error.method = out.method
-            if out.id is None:
-                raise
-            self._receiver.failed(out, error)
-
-    def post(self, out: Outgoing) -> None:
-        """Send `out` from a thread of the pool; a failure is logged."""
-
-        def job() -> None:
-            try:
-                self.send(out)
-            except McpError as error:
-                _log.debug("%s was not accepted: %s", out.method or "a response", error)
-
-        try:
-            self._posting.submit(job)
-        except RuntimeError as error:  # no thread can be started while the interpreter ends
-            _log.debug("%s was not sent: %s", out.method or "a response", error)
-
-    def withdraw(self, out: Outgoing) -> Delivery:
-        """End the exchange of `out` at once, in whatever phase it is; see `Transport.withdraw`."""
-        with self._lock:
-            exchange: Exchange | None = out.state
-            if exchange is None:  # `send` has not begun, and will find this
-                exchange = out.state = Exchange(out.deadline)
-            self._running.discard(exchange)
-        return "unknown" if exchange.end() else "not_sent"
-
-    def describe(self) -> str:
-        """See `Transport`. What an HTTP server says, it says in its answers."""
-        return ""
-
     def close(self, deadline: Deadline) -> None:
         """End every exchange and the session, close the connections.
 
         A server that does not answer delays this by half a second.
         """
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            if self._appointment is not None:
-                self._appointment.cancel()
-            running = list(self._running)
-            if self._listening is not None:
-                running.append(self._listening)
-        for exchange in running:
-            exchange.end()
-        self._posting.close()
+        if not self._end_exchanges():
+            return
         if not hasattr(self, "_endpoint"):
             return
-        if self._stateful and self._endpoint.session_id is not None:
+        open_session = self._stateful and self._endpoint.session_id is not None
+        if open_session and not (self._session_lost or self._config.keep_session):
             self._delete_session(deadline)
         self._endpoint.close()
 
     # One exchange
 
-    def _run(self, out: Outgoing) -> None:
-        exchange = Exchange(out.deadline)
-        with self._lock:
-            if out.state is not None:
-                return  # withdrawn before it began
-            if self._closed:
-                raise ClosedError("the client is closed")
-            out.state = exchange
-            self._running.add(exchange)
-            if out.id is not None:
-                self._watch(exchange)
-        try:
-            with exchange:
-                self._exchange(out, exchange)
-        except Exception as error:
-            if not exchange.cut:
-                if isinstance(error, McpError):
-                    raise
-                found = explain(error, exchange)
-                raise found from found.__cause__
-            if exchange in self._running:  # else it was withdrawn, and nobody wants to know
-                if not self._closed:
-                    raise explain(TimeoutError("it was ended by the clock"), exchange) from None
-                raise ClosedError(
-                    "the client was closed", delivery="unknown" if exchange.sent else "not_sent"
-                ) from None
-        finally:
-            with self._lock:
-                self._running.discard(exchange)
-
-    def _watch(self, exchange: Exchange) -> None:
-        """Have `exchange` end with its deadline; called with the lock held.
-
-        The socket's own timeout would take two waits for each of its operations, and beside a
-        thread that computes each wait is a turn lost.
-        """
-        exchange.watched = True
-        at = exchange.deadline.at
-        if at is not None:
-            self._look_at(at + _OVERDUE)
-
-    def _look_at(self, when: float) -> None:
-        if when < self._next_look and not self._closed:
-            if self._appointment is not None:
-                self._appointment.cancel()
-            self._next_look = when
-            self._appointment = timer.at(when, self._look)
-
-    def _look(self) -> None:
-        """On the timer thread: end what should have ended."""
-        with self._lock:
-            self._next_look = math.inf
-            watched = [exchange for exchange in self._running if exchange.watched]
-            late = [exchange for exchange in watched if exchange.deadline.expired]
-            ends = [
-                at
-                for exchange in watched
-                if exchange not in late and (at := exchange.deadline.at) is not None
-            ]
-            if ends:
-                self._look_at(min(ends) + _OVERDUE)
-        for exchange in late:
-            exchange.end()
-
     def _exchange(self, out: Outgoing, exchange: Exchange) -> None:
         initialize = out.method == "initialize"
-        if initialize:
+        if out.method in _WITHOUT_SESSION:
             self._endpoint.session_id = None
         headers = self._endpoint.headers(out.headers, adopted=not initialize)
         headers["Content-Type"] = JSON
@@ -269,7 +152,7 @@ class HttpTransport:
             if out.id is None:
                 if not 200 <= status < 300:
                     body = self._endpoint.error_body(exchange, response)
-                    raise reply.refusal(response, headers, body)
+                    raise self._refusal(response, headers, body)
             elif status == 200:
                 if initialize:
                     self._endpoint.session_id = reply.session_id(response)
@@ -308,13 +191,36 @@ class HttpTransport:
         headers: Mapping[str, Any],
     ) -> None:
         body = self._endpoint.error_body(exchange, response)
-        error = reply.refusal(response, headers, body)
-        # Servers put "no session" and "not authorized" into JSON-RPC errors, too; what such a
-        # status means is not up to the error's code.
-        if isinstance(error, (AuthError, SessionLost)) or not reply.is_message(body):
+        error = self._refusal(response, headers, body)
+        # Servers put "no session", "not authorized" and "not now" into JSON-RPC errors, too; what
+        # such a status means is not up to the error's code.
+        plain = isinstance(error, (AuthError, SessionLost)) or response.status_code in _NOT_NOW
+        if plain or not reply.is_message(body):
             raise error
+        out.status = response.status_code
         if not self._receiver.receive(body, out):
             raise error
+
+    def _refusal(
+        self, response: requests.Response, headers: Mapping[str, Any], body: bytes
+    ) -> HttpError | SessionLost:
+        """The error for a status that is no success; a session that is lost ends with it."""
+        error = reply.refusal(response, headers, body)
+        if isinstance(error, SessionLost):
+            self._end_session()
+        return error
+
+    def _end_session(self) -> None:
+        """The server no longer knows it: nothing new is sent in it, and nobody listens."""
+        with self._lock:
+            if not self._stateful:  # the session of another client, which we wanted to go on with
+                self._endpoint.session_id = None
+                return
+            self._session_lost = True
+            listening = self._listening
+        if listening is not None:
+            listening.end()
+        self._receiver.lost(SessionLost("the server no longer knows this session"))
 
     # Event streams
 
@@ -334,7 +240,7 @@ class HttpTransport:
             pause = attempts.next_pause(events.retry)
             if pause is None:
                 break
-            exchange.sleep(pause)
+            exchange.sleep(max(pause, getattr(lost, "retry_after", None) or 0.0))
             try:
                 if self._resume(out, exchange, events, attempts):
                     return
@@ -350,9 +256,9 @@ class HttpTransport:
             if response.status_code == 200 and reply.content_type(response) == EVENTS:
                 self._receiver.alive(out)
                 return self._follow(out, exchange, response, events, attempts)
-            error = reply.refusal(response, headers, self._endpoint.error_body(exchange, response))
+            error = self._refusal(response, headers, self._endpoint.error_body(exchange, response))
             error.delivery = "unknown"  # of the request whose stream this is
-            if response.status_code < 500:
+            if response.status_code < 500 and response.status_code not in _NOT_NOW:
                 attempts.stop()
             raise error
         finally:

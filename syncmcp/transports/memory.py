@@ -55,6 +55,7 @@ class MemoryTransport:
     """Talks to an `InProcessServer`. Each direction has a thread, as a pipe would."""
 
     blocking = False
+    ordered = True
 
     def __init__(self, server: InProcessServer) -> None:
         self._server = server

@@ -82,6 +82,7 @@ class StdioTransport:
     """
 
     blocking = False
+    ordered = True
 
     def __init__(self, config: Stdio) -> None:
         self.label = config.label

@@ -78,13 +78,13 @@ def _skip_the_probe(original: Function) -> Function:
 
 
 def _do_not_wait_for_the_handshake(original: Function) -> Function:
-    def link(self: Any, deadline: Any) -> Any:
-        while self._busy:
+    def link(self: Any, *args: Any) -> Any:
+        while self._attempt is not None:
             opening = self._opening
             if opening is not None and opening._dialect is not None:
                 return opening
             time.sleep(0.001)
-        return original(self, deadline)
+        return original(self, *args)
 
     return link
 

@@ -351,6 +351,7 @@ class Leg:
     """A request on its way."""
 
     id = 0
+    method = "tools/call"
 
 
 @pytest.mark.requirement("MRTR-05")

@@ -41,6 +41,7 @@ from syncmcp.errors import (
     ProtocolError,
     ResourceNotFound,
     ServerError,
+    TokenRefused,
     TransportError,
     UnsupportedVersion,
     UsageError,
@@ -299,6 +300,8 @@ def test_an_error_that_only_a_stateless_server_knows_is_raised_without_falling_b
             for status in (301, 307, 408, 425, 429, 500, 501, 502, 503, 504)
         ),
         pytest.param(AuthError("who are you?", status=401), id="401"),
+        pytest.param(AuthError("from another issuer"), id="a login that failed"),
+        pytest.param(TokenRefused("no such code", status=400), id="a refused code"),
         pytest.param(AuthError("not you", status=403), id="403"),
         pytest.param(ConnectFailed("refused"), id="refused"),
         pytest.param(ConnectionLost("reset"), id="reset"),

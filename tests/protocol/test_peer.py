@@ -17,6 +17,9 @@ class Waiter:
 
     id = 0
 
+    def __init__(self, method: str = "tools/call") -> None:
+        self.method = method
+
 
 def peer(first_id: int = 1, max_in_flight: int = 8) -> Peer[Waiter, str]:
     return Peer(first_id, max_in_flight)
@@ -109,6 +112,11 @@ def test_the_only_open_request_is_found_while_it_is_the_only_one() -> None:
     assert table.only() is None
     table.take(first.id)
     assert table.only() is second
+    ping = Waiter("ping")
+    table.register(ping)
+    assert table.only() is second  # nothing but its answer belongs to a ping
+    table.take(second.id)
+    assert table.only() is None
 
 
 def test_what_is_too_much_stands_in_line_and_goes_in_the_order_it_came() -> None:

@@ -60,7 +60,7 @@ class Notes:
             self._changed.notify_all()
         return False
 
-    def alive(self, out: Outgoing) -> None:
+    def alive(self, out: Outgoing | None) -> None:
         raise AssertionError("stdio has no streams")
 
     def failed(self, out: Outgoing, error: McpError) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from syncmcp._threads import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import McpError
+from syncmcp.transports._http_sending import HttpSender
 from syncmcp.transports.base import Outgoing
 from syncmcp.transports.http import HttpTransport
 
@@ -220,7 +221,7 @@ class FakeReceiver:
 
     frames: list[tuple[bytes, Outgoing | None]] = field(default_factory=list)
     failures: list[tuple[Outgoing, McpError]] = field(default_factory=list)
-    signs: list[Outgoing] = field(default_factory=list)
+    signs: list[Outgoing | None] = field(default_factory=list)
     ends: list[McpError] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
@@ -230,7 +231,7 @@ class FakeReceiver:
             self.changed.notify_all()
         return settles(frame, out)
 
-    def alive(self, out: Outgoing) -> None:
+    def alive(self, out: Outgoing | None) -> None:
         with self.changed:
             self.signs.append(out)
             self.changed.notify_all()
@@ -304,7 +305,7 @@ def opened(config: Http | str, **options: Any) -> Iterator[tuple[HttpTransport, 
 class Running:
     """Runs `send` on a thread of its own and keeps what it raised."""
 
-    def __init__(self, transport: HttpTransport, out: Outgoing) -> None:
+    def __init__(self, transport: HttpSender, out: Outgoing) -> None:
         self.error: BaseException | None = None
 
         def run() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,6 +26,7 @@ from .http_peer import (
     request,
     serving,
 )
+from .phases import full_backlog
 
 SOON = 2.0
 """Ten times and more of what ending may take, in seconds."""
@@ -211,29 +210,6 @@ def test_a_request_whose_deadline_has_passed_is_never_sent() -> None:
         assert isinstance(receiver.error, RequestTimeout)
         assert receiver.error.delivery == "not_sent"
     assert not server.requests
-
-
-@contextmanager
-def full_backlog() -> Iterator[int]:
-    """The port of a socket that listens, accepts nothing and has no room for another connection."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        port: int = listener.getsockname()[1]
-        fillers = []
-        try:
-            while True:
-                filler = socket.socket()
-                fillers.append(filler)
-                filler.settimeout(0.2)
-                try:
-                    filler.connect(("127.0.0.1", port))
-                except TimeoutError:
-                    break
-            yield port
-        finally:
-            for filler in fillers:
-                filler.close()
 
 
 class Connecting:

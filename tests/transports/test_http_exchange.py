@@ -287,18 +287,25 @@ def test_headers_of_the_user_are_sent_but_never_replace_those_of_the_protocol() 
     with serving(answer) as server, opened(Http(server.url, headers=theirs)) as (transport, _):
         transport.send(request("initialize"))
         transport.send(request(headers={"Mcp-Name": "add", "MCP-Protocol-Version": "2025-11-25"}))
-    for one in server.requests:
+        # Those of one call, too.
+        transport.send(request(headers={"X-Mine": "2", "transfer-encoding": "chunked"}))
+    *all_but_one, last = server.requests
+    assert last.headers["x-mine"] == "2"
+    assert last.headers["content-length"] == str(len(last.body))
+    for one in all_but_one:
         assert one.headers["x-mine"] == "1"
+    for one in server.requests:
         assert one.headers["content-type"] == "application/json"
         assert one.headers["accept"] == "application/json, text/event-stream"
         assert "transfer-encoding" not in one.headers
-    first, second = server.requests
+    first, second, _ = server.requests
     assert not any(name.startswith("mcp-") for name in first.headers)
     assert second.headers["mcp-session-id"] == SECRET
     assert second.headers["mcp-name"] == "add"
     assert second.headers["mcp-protocol-version"] == "2025-11-25"
 
 
+@pytest.mark.pitfall("24")
 def test_a_headers_function_is_asked_for_each_request() -> None:
     tokens = iter(["one", "two"])
     config_headers = lambda: {"Authorization": f"Bearer {next(tokens)}"}  # noqa: E731

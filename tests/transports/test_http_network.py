@@ -194,6 +194,7 @@ def test_head_and_body_leave_together() -> None:
 # TLS
 
 
+@pytest.mark.pitfall("25")
 def test_verify_names_the_authority(certificates: Certificates) -> None:
     with serving(answer, certificates.server_context()) as server:
         with opened(Http(server.url, verify=certificates.authority)) as (transport, receiver):
@@ -212,6 +213,7 @@ def test_the_authority_may_come_from_the_environment(
         assert not send_one(server.url).failures
 
 
+@pytest.mark.pitfall("25")
 def test_a_client_certificate_is_shown(certificates: Certificates) -> None:
     with serving(answer, certificates.server_context(wants_client=True)) as server:
         config = Http(server.url, verify=certificates.authority, cert=certificates.client)
@@ -291,6 +293,7 @@ class Proxy(RawServer):
             return
 
 
+@pytest.mark.pitfall("25")
 def test_plain_requests_go_through_the_proxy_with_its_credentials() -> None:
     proxy = Proxy()
     try:
@@ -338,6 +341,7 @@ def test_tls_is_tunnelled_through_the_proxy_and_can_be_withdrawn(
     assert [one.method for one in proxy.requests] == ["CONNECT"]
 
 
+@pytest.mark.pitfall("25")
 def test_the_environment_names_the_proxy_and_its_exceptions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -395,6 +399,7 @@ def test_a_redirect_within_the_origin_that_keeps_the_method_is_followed(status: 
         (307, "http://127.0.0.1:notaport/"),
     ],
 )
+@pytest.mark.pitfall("24")
 def test_any_other_redirect_is_an_error_that_names_its_target(status: int, location: str) -> None:
     def script(one: Request) -> None:
         where = location.replace("{port}", str(one.connection.sock.getsockname()[1]))
@@ -424,7 +429,7 @@ def test_redirects_that_go_on_for_ever_are_given_up() -> None:
 # Credentials
 
 
-@pytest.mark.pitfall("H4")
+@pytest.mark.pitfall("H4", "24")
 def test_netrc_neither_replaces_nor_adds_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

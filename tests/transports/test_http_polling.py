@@ -1,0 +1,237 @@
+"""Streams as servers and proxies cut them: polling, idle limits, comments, endless events."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Http, LimitExceeded
+from syncmcp._http_exchange import Exchange
+from syncmcp.testing import Server, ToolContext, serve_http
+from tests.session_server import session_server
+from tests.stage import PATIENCE
+from tests.transports.http_peer import Request, logged, opened, request, serving
+from tests.transports.test_http_streams import Listening, answer, start, stateful
+
+STREAMABLE = ("2025-03-26", "2025-06-18", "2025-11-25")
+
+DATA_LINES = 1_000_000
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses before streams are taken up again, none of which is made."""
+    made: list[float] = []
+
+    def sleep(self: Exchange, seconds: float) -> None:
+        made.append(seconds)
+        self.wait(threading.Event(), 0.001)
+
+    monkeypatch.setattr(Exchange, "sleep", sleep)
+    return made
+
+
+@pytest.mark.requirement("HTL-07", "HTL-08", "HTL-09", "HTL-15")
+def test_a_server_that_lets_its_clients_poll_runs_the_tool_once(pauses: list[float]) -> None:
+    runs: list[str] = []
+    server = Server("polling")
+
+    @server.tool()
+    def long(context: ToolContext) -> str:
+        runs.append("run")
+        context.close_stream(retry_ms=90)
+        return "done"
+
+    with (
+        serve_http(server, response="sse", retry_ms=30) as http,
+        syncmcp.connect(http.url, mode="2025-11-25") as client,
+    ):
+        assert client.call_tool("long").text == "done"
+        assert client.call_tool.future("long").result(PATIENCE).text == "done"
+    assert runs == ["run", "run"]
+    assert pauses == [0.09, 0.09]
+
+
+@pytest.mark.requirement("HTL-07", "HTL-09")
+@pytest.mark.pitfall("22")
+@pytest.mark.parametrize("revision", STREAMABLE)
+def test_a_stream_that_a_proxy_cuts_again_and_again_brings_its_answer(
+    revision: Any, pauses: list[float]
+) -> None:
+    cuts = 5
+
+    def script(one: Request) -> bool:
+        resumed = int(one.headers.get("last-event-id", "-1")) + 1
+        if b'"tools/call"' not in one.body and not resumed:
+            return False
+        connection = one.connection
+        connection.start_events()
+        connection.chunk(b"retry: 2000\n\n: still there\n\n")
+        if resumed == cuts:
+            message = {"jsonrpc": "2.0", "id": ids[0], "result": {"content": []}}
+            connection.event(message)
+        else:
+            if not resumed:
+                ids.append(one.id)
+            connection.chunk(b"id: %d\n\n" % resumed)
+        connection.close()
+        return True
+
+    ids: list[Any] = []
+    with session_server() as server:
+        server.revision, server.before = revision, script
+        with syncmcp.connect(server.url, mode=revision) as client:
+            assert client.call_tool("slow").content == []
+        assert server.count("tools/call") == 1
+    assert len(pauses) == cuts
+    assert all(pause >= 2 for pause in pauses)
+
+
+@pytest.mark.requirement("HTL-15")
+@pytest.mark.pitfall("22")
+def test_a_listening_stream_of_comments_that_is_cut_again_and_again_is_kept(
+    pauses: list[float],
+) -> None:
+    times = 12
+
+    def cut_off(one: Request) -> None:
+        one.connection.start_events()
+        one.connection.chunk(b": nothing new\n\n")
+        one.connection.close()
+
+    def stay(one: Request) -> None:
+        one.connection.start_events()
+        staying.set()
+        assert one.connection.wait_for_end()
+
+    staying = threading.Event()
+    side = Listening(*[cut_off] * times, stay)
+    with serving(side) as server, opened(server.url) as (transport, receiver):
+        start(transport)
+        assert staying.wait(PATIENCE)
+        transport.send(request())
+        assert not receiver.failures
+        assert not receiver.ends
+    assert all(1 <= pause <= 1.25 for pause in pauses)  # it was alive: no pause grows
+
+
+@pytest.mark.pitfall("22")
+def test_a_listening_stream_that_is_refused_for_now_is_asked_for_when_the_server_wants(
+    pauses: list[float],
+) -> None:
+    def not_now(one: Request) -> None:
+        one.connection.respond(503, headers={"Retry-After": "17"})
+
+    def stay(one: Request) -> None:
+        one.connection.start_events()
+        there.set()
+        assert one.connection.wait_for_end()
+
+    there = threading.Event()
+    with serving(Listening(not_now, stay)) as server, opened(server.url) as (transport, _):
+        start(transport)
+        assert there.wait(PATIENCE)
+    assert pauses == [17]
+
+
+def test_a_resumption_that_is_refused_for_now_is_tried_when_the_server_wants(
+    pauses: list[float],
+) -> None:
+    asked: list[Any] = []
+
+    def call(one: Request) -> None:
+        asked.append(one.id)
+        one.connection.start_events()
+        one.connection.chunk(b"retry: 10\nid: 1\n\n")
+        one.connection.close()
+
+    def resume(one: Request) -> None:
+        asked.append("resumed")
+        if len(asked) == 2:
+            one.connection.respond(429, headers={"Retry-After": "23"})
+        else:
+            one.connection.start_events()
+            one.connection.event(answer(asked[0]))
+
+    with serving(stateful(call, resume)) as server, opened(server.url) as (transport, receiver):
+        start(transport)
+        transport.send(request())
+        assert not receiver.failures
+    assert pauses == [0.05, 23]
+
+
+def test_listening_that_worked_and_is_given_up_is_worth_a_warning(pauses: list[float]) -> None:
+    def once(one: Request) -> None:
+        one.connection.start_events()
+        one.connection.close()
+
+    def away(one: Request) -> None:
+        one.connection.respond(500)
+
+    side = Listening(once, away, away, away)
+    with (
+        logged("gave up listening") as gave_up,
+        serving(side) as server,
+        opened(server.url) as (transport, _),
+    ):
+        start(transport)
+        assert gave_up.wait()
+        assert gave_up.level_seen == 30
+
+
+def _many_lines(one: Request) -> None:
+    """An answer in an event whose data has a million lines, most of them empty."""
+    one.connection.start_events()
+    lines = b"data:\n" * 1000
+    for _ in range(DATA_LINES // 1000):
+        one.connection.chunk(lines)
+    message = b'{"jsonrpc": "2.0", "id": %d, "result": {"content": []}}' % one.id
+    one.connection.chunk(b"data: " + message + b"\n\n")
+    one.connection.end_events()
+
+
+@pytest.mark.pitfall("4", "H3")
+@pytest.mark.parametrize("fits", [True, False])
+def test_an_event_of_a_million_lines_is_read_or_refused(fits: bool) -> None:
+    def many(one: Request) -> bool:
+        if b'"tools/call"' in one.body:
+            _many_lines(one)
+            return True
+        return False
+
+    with session_server() as server:
+        server.before = many
+        options: dict[str, Any] = {} if fits else {"max_body": DATA_LINES // 2}
+        with syncmcp.connect(Http(server.url, **options), mode="2025-11-25") as client:
+
+            def call() -> Any:
+                return client.call_tool("many", timeout=60)
+
+            if fits:
+                assert call().content == []
+            else:
+                with pytest.raises(LimitExceeded, match="max_body"):
+                    call()
+            assert client.list_tools().tools == []
+
+
+def test_an_endless_event_ends_with_the_deadline() -> None:
+    ended = threading.Event()
+
+    def endless(one: Request) -> bool:
+        if b'"tools/call"' not in one.body:
+            return False
+        one.connection.start_events()
+        while not ended.is_set() and one.connection.sock.fileno() >= 0:
+            one.connection.chunk(b"data:\n")
+        return True
+
+    with session_server() as server:
+        server.before = endless
+        with syncmcp.connect(server.url, mode="2025-11-25") as client:
+            with pytest.raises(syncmcp.RequestTimeout):
+                client.call_tool("many", timeout=0.3)
+            ended.set()
