@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from syncmcp import errors
 from syncmcp._options import CallOptions
 from syncmcp._pagination import ALL_PAGES
+from syncmcp._retry import Retry
 from syncmcp.cancellation import CancelToken
 from syncmcp.client import Client, Mode, Target, connect
 from syncmcp.config import Headers, Http, Stderr, Stdio
@@ -27,6 +28,7 @@ from syncmcp.errors import (
     ConnectFailed,
     ConnectionLost,
     Denied,
+    DiscoveryFailed,
     ForkedError,
     HeaderMismatch,
     HttpError,
@@ -36,6 +38,7 @@ from syncmcp.errors import (
     InvalidQuestion,
     InvalidRequest,
     LimitExceeded,
+    LoginRequired,
     McpError,
     MethodNotFound,
     MissingCapability,
@@ -44,11 +47,13 @@ from syncmcp.errors import (
     ParseError,
     ProtocolError,
     Refused,
+    RegistrationFailed,
     RequestCancelled,
     RequestTimeout,
     ResourceNotFound,
     ServerError,
     SessionLost,
+    TokenRefused,
     ToolError,
     TooManyRounds,
     TransportError,
@@ -100,6 +105,7 @@ __all__ = [
     "ConnectionLost",
     "Denied",
     "DenyAll",
+    "DiscoveryFailed",
     "Elicitation",
     "ElicitationUI",
     "ForkedError",
@@ -118,6 +124,7 @@ __all__ = [
     "InvalidRequest",
     "LimitExceeded",
     "LogHandler",
+    "LoginRequired",
     "McpError",
     "MethodNotFound",
     "MissingCapability",
@@ -131,11 +138,13 @@ __all__ = [
     "ProtocolError",
     "RateLimit",
     "Refused",
+    "RegistrationFailed",
     "RequestCancelled",
     "RequestFuture",
     "RequestHandler",
     "RequestTimeout",
     "ResourceNotFound",
+    "Retry",
     "Roots",
     "RootsHandler",
     "Rule",
@@ -147,6 +156,7 @@ __all__ = [
     "Stderr",
     "Stdio",
     "Target",
+    "TokenRefused",
     "TooManyRounds",
     "ToolError",
     "ToolLoop",

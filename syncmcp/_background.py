@@ -11,10 +11,11 @@ from syncmcp._connection import Connection
 from syncmcp._input import InputAnswers
 from syncmcp._options import Options
 from syncmcp._protocol.steps import Ask, Reply, Send, Steps
-from syncmcp._runner import Host, may_repeat, run
+from syncmcp._repeating import Repetition, is_over
+from syncmcp._runner import Host, run
 from syncmcp._threads import Deadline, timer
 from syncmcp.cancellation import CancelToken
-from syncmcp.errors import ConnectionLost, McpError, NotSupported, RequestCancelled, RequestTimeout
+from syncmcp.errors import McpError, NotSupported, RequestCancelled, RequestTimeout
 from syncmcp.futures import RequestFuture
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class _Exchange(Generic[R]):
                 self._deadline,
                 future._report,
                 self._first,
+                future._sent,
             )
         except BaseException as error:
             future._settle(None, error)
@@ -169,7 +171,7 @@ class _Run(Generic[R]):
         self._connection: Connection | None = None
         self._call: Call | None = None
         self._answers: InputAnswers | None = None
-        self._repeated = False
+        self._repetition: Repetition | None = None
 
     def start(self, send: Send, connection: Connection) -> None:
         self._future._withdraw = self._withdraw
@@ -222,13 +224,27 @@ class _Run(Generic[R]):
 
     def _resume(self, call: Call) -> None:
         error = call.outcome if isinstance(call.outcome, McpError) else None
-        unsent = isinstance(error, ConnectionLost) and error.delivery == "not_sent"
-        if error is not None and unsent and not self._repeated:
-            # Perhaps a server has to be started, which takes a while.
-            self._repeated = True
+        if error is None:
+            self._repetition = None
+        elif self._again(error):
+            # A server has to be started, which takes a while.
             self._host._pools.workers.run(partial(self._settling, self._repeat, call))
-        else:
-            self._reply(call, error)
+            return
+        self._reply(call, error)
+
+    def _again(self, error: McpError) -> bool:
+        """Whether the request is sent again. There is no pause: starting a server has its own."""
+        assert self._send is not None
+        if self._repetition is None:
+            self._repetition = Repetition(
+                self._send,
+                self._options,
+                self._deadline,
+                self._host._repeatable,
+                self._host._label,
+                self._future._sent,
+            )
+        return self._repetition.pause(error, self._connection) is not None
 
     def _reply(self, call: Call, error: McpError | None) -> None:
         assert self._connection is not None
@@ -286,16 +302,19 @@ class _Run(Generic[R]):
             self._advance(outcome, None)
 
     def _repeat(self, call: Call) -> None:
-        """On a pool thread: send the request again if it never left and the server has died."""
-        error = call.outcome
+        """On a pool thread: send the request again if the server has died."""
         assert self._send is not None
         assert self._connection is not None
-        if not may_repeat(error, self._connection):
-            self._reply(call, error)
+        assert self._repetition is not None
+        if not is_over(self._connection):
+            self._repetition.end(call.outcome)
+            self._reply(call, call.outcome)
             return
+        self._repetition.count(call.outcome, 0.0)
         try:
             connection = self._host._link(self._deadline)
         except McpError as failure:
+            self._repetition.end(failure)
             self._reply(call, failure)
         else:
             self._request(self._send, connection)

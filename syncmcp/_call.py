@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._retry import HARMLESS
 from syncmcp._threads import Deadline, monotonic
 from syncmcp.errors import (
     ConnectionLost,
     McpError,
     OutcomeUnknown,
+    RequestCancelled,
     RequestTimeout,
-    SessionLost,
     fresh,
 )
 
@@ -23,25 +24,6 @@ if TYPE_CHECKING:
     from syncmcp._questions import Owned
     from syncmcp.errors import Delivery as HowFar
     from syncmcp.transports.base import Outgoing
-
-# A request that only asks. Repeating any other one might do its work twice.
-_HARMLESS = frozenset(
-    (
-        "completion/complete",
-        "initialize",
-        "logging/setLevel",
-        "ping",
-        "prompts/get",
-        "prompts/list",
-        "resources/list",
-        "resources/read",
-        "resources/subscribe",
-        "resources/templates/list",
-        "resources/unsubscribe",
-        "server/discover",
-        "tools/list",
-    )
-)
 
 
 class Call:
@@ -123,6 +105,31 @@ class Call:
             return RequestTimeout(f"nothing came for {idle:g} s", kind="idle", seconds=idle)
         return None
 
+    def check_in_time(self, server: str) -> None:
+        """Check, before anything is sent, that somebody still waits for it.
+
+        Raises:
+            RequestCancelled: It was withdrawn.
+            RequestTimeout: Its deadline has passed.
+        """
+        cancel = self.options.cancel
+        if cancel is not None and cancel.cancelled:
+            raise RequestCancelled(
+                "cancelled",
+                reason=cancel.reason,
+                server=server,
+                method=self.method,
+                delivery="not_sent",
+            )
+        if self.deadline.expired:
+            raise RequestTimeout(
+                "no time is left to send it",
+                seconds=self.deadline.seconds,
+                server=server,
+                method=self.method,
+                delivery="not_sent",
+            )
+
     def result(self) -> Any:
         """The raw result, or the error raised; the call has ended."""
         outcome = self.outcome
@@ -133,14 +140,15 @@ class Call:
 
 def told(error: McpError, method: str, delivery: HowFar) -> McpError:
     """The connection's end as one call is told of it."""
-    if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
+    if isinstance(error, ConnectionLost):
         return lost(error, method, delivery)
     return fresh(error, method=method, delivery=delivery)
 
 
 def lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost:
+    """A lost connection, or a lost session, as one call is told of it."""
     error = fresh(error, method=method, delivery=delivery)
-    if delivery == "unknown" and method not in _HARMLESS:
+    if delivery == "unknown" and method not in HARMLESS:
         unknown = OutcomeUnknown(*error.args, **error.__dict__)
         unknown.__cause__ = error.__cause__
         return unknown

@@ -22,7 +22,7 @@ from syncmcp._options import Options
 from syncmcp._outgoing import Notifier
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.dialect import Dialect
-from syncmcp._protocol.gates import gates
+from syncmcp._protocol.gates import gates, undeclared
 from syncmcp._protocol.offer import Offer
 from syncmcp._protocol.peer import Peer
 from syncmcp._questions import Questions
@@ -75,7 +75,7 @@ class Connection:
         self._dead: McpError | None = None
         self._draining = False
         self._ended = threading.Event()
-        self._emptied: threading.Event | None = None
+        self._emptied: Callable[[], object] | None = None
         self._dialect: Dialect | None = None
         self._declared: Offer | None = None
         self._unsupported: Mapping[str, str] = {}
@@ -122,18 +122,13 @@ class Connection:
         Raises:
             UsageError: It was told what it may ask when the connection was opened, and less.
         """
-        dialect = self._dialect
-        if dialect is None or not dialect.stateful or self._declared is None:
-            return
-        for name, now, then in zip(
-            offer._fields, dialect.within(offer), dialect.within(self._declared), strict=True
-        ):
-            if now and not then:
-                raise UsageError(
-                    f"the handshake did not offer {name.replace('_', ' ')}: "
-                    "give the handler to the client before it is opened",
-                    server=self.label,
-                )
+        missing = undeclared(self._dialect, offer, self._declared)
+        if missing is not None:
+            raise UsageError(
+                f"the handshake did not offer {missing}: "
+                "give the handler to the client before it is opened",
+                server=self.label,
+            )
 
     @property
     def of_this_process(self) -> bool:
@@ -169,10 +164,30 @@ class Connection:
         """Take no new calls, and wait, at most until `deadline`, for those in flight to end."""
         with self._lock:
             self._draining = True
-            if not len(self._peer):
-                return
-            self._emptied = threading.Event()
-        self._emptied.wait(deadline.remaining())
+        emptied = threading.Event()
+        self.when_empty(emptied.set)
+        emptied.wait(deadline.remaining())
+
+    def when_empty(self, action: Callable[[], object]) -> None:
+        """Do `action`, which does not block, as soon as no call is in flight; perhaps now.
+
+        On a connection that takes no new calls; `action` may be done more than once.
+        """
+        with self._lock:
+            self._emptied = action
+            empty = not len(self._peer)
+        if empty:
+            action()
+
+    def _retire(self, error: SessionLost) -> None:
+        """Take no new calls, for the session is gone; those in flight go on to their own ends."""
+        with self._lock:
+            first = self._dead is None
+            if first:
+                self._dead = error
+        client = self.desk.client()
+        if first and client is not None:
+            client._session_lost()
 
     def close(self, deadline: Deadline) -> None:
         """End it: every call in flight fails at once, then the transport closes."""
@@ -188,18 +203,14 @@ class Connection:
                 # A clock may find the call taken before it is settled below.
                 call.outcome = told(error, call.method, "unknown")
             self._clock.stop()
-            if self._emptied is not None:
-                self._emptied.set()
+            emptied, self._emptied = self._emptied, None
+        if emptied is not None:
+            emptied()
         self._ended.set()
         self.desk.close(error)
         for call in calls:
-            self._settle(call, self._epitaph(call, error))
-
-    def _epitaph(self, call: Call, error: McpError) -> McpError:
-        """What a call in flight is told of the connection's end; an error object of its own."""
-        return told(
-            error, call.method, self.transport.withdraw(call.out) if call.out else "not_sent"
-        )
+            delivery = self.transport.withdraw(call.out) if call.out else "not_sent"
+            self._settle(call, told(error, call.method, delivery))
 
     # -- our requests ----------------------------------------------------------------------
 
@@ -255,22 +266,7 @@ class Connection:
         if dialect is None:
             dialect = self.check(method)
         options = call.options
-        if options.cancel is not None and options.cancel.cancelled:
-            raise RequestCancelled(
-                "cancelled",
-                reason=options.cancel.reason,
-                server=self.label,
-                method=method,
-                delivery="not_sent",
-            )
-        if call.deadline.expired:
-            raise RequestTimeout(
-                "no time is left to send it",
-                seconds=call.deadline.seconds,
-                server=self.label,
-                method=method,
-                delivery="not_sent",
-            )
+        call.check_in_time(self.label)
         if offer is None:
             offer = self.desk.table.for_call(options.handlers)._offer
             if options.handlers is not None:
@@ -432,6 +428,8 @@ class Connection:
             outcome = ServerError.from_wire(
                 message.code, redact(message.message), message.data, server=self.label
             )
+            if out is not None:
+                outcome.status = out.status
         call = self._take(id, outcome)
         if call is None:
             _log.debug("[%s] an answer to nothing that is open, id %r", self.label, message.id)
@@ -498,12 +496,13 @@ class Connection:
             message.reason,
         )
 
-    def alive(self, out: Outgoing) -> None:
+    def alive(self, out: Outgoing | None) -> None:
         """See `Receiver`."""
         with self._lock:
-            call = self._peer.get(out.id)
-        if call is not None:
-            call.seen = monotonic()
+            calls = self._peer.open_calls() if out is None else [self._peer.get(out.id)]
+        for call in calls:
+            if call is not None and call.turn:  # one that waits in line was not sent
+                call.seen = monotonic()
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Receiver`."""
@@ -519,17 +518,18 @@ class Connection:
         if call is not None:
             error.server = self.label
             error.method = call.method
-            if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
+            if isinstance(error, ConnectionLost):
                 error = lost(error, call.method, error.delivery)
             self._settle(call, error)
-        if isinstance(error, SessionLost):
-            self.lost(error)
         return following
 
     def lost(self, error: McpError) -> None:
         """See `Receiver`."""
         error.server = self.label
-        self._die(error)
+        if isinstance(error, SessionLost):
+            self._retire(error)
+        else:
+            self._die(error)
 
     # -- settling ----------------------------------------------------------------------------
 
@@ -548,8 +548,9 @@ class Connection:
             # Stored under the lock: whoever finds the call gone finds its outcome here.
             call.outcome = outcome
             following = self._next_in_line()
-            if self._emptied is not None and not len(self._peer):
-                self._emptied.set()
+            emptied = None if len(self._peer) else self._emptied
+        if emptied is not None:
+            emptied()
         return call, following
 
     def _next_in_line(self) -> Outgoing | None:

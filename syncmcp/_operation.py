@@ -16,6 +16,7 @@ from syncmcp._background import submit
 from syncmcp._options import OPTION_NAMES, CallOptions, Options
 from syncmcp._protocol.steps import Steps
 from syncmcp._runner import Host, run
+from syncmcp._standing import Standing
 from syncmcp._threads import Deadline
 from syncmcp.errors import UsageError
 from syncmcp.futures import RequestFuture
@@ -37,10 +38,10 @@ class OperationHost(Host, Protocol):
     _page_limit: int
     """How many pages of a list are fetched at most."""
 
-    _label: str
-    """What errors call the server."""
+    _standing: Standing
+    """What the server is asked for in each new session."""
 
-    def _remember_log_level(self, level: str) -> None:
+    def _remember_log_level(self, level: str | None) -> None:
         """Ask for this level in each request from now on, where that is how it is asked for."""
         ...
 

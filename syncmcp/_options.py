@@ -41,6 +41,7 @@ class CallOptions(TypedDict, total=False):
             the rest. Until 2025-11-25 a handshake says what can be asked at all: there it must be
             something that the client has handlers for, and the server must ask in a way that
             shows which call it belongs to.
+        idempotent: The request may be sent again though it may have been done; see `Retry`.
     """
 
     timeout: float | None
@@ -51,6 +52,7 @@ class CallOptions(TypedDict, total=False):
     meta: Mapping[str, Any] | None
     headers: Mapping[str, str] | None
     handlers: Handlers | None
+    idempotent: bool
 
 
 OPTION_NAMES: frozenset[str] = frozenset(CallOptions.__annotations__)
@@ -66,6 +68,7 @@ class Options:
         "context",
         "handlers",
         "headers",
+        "idempotent",
         "idle_timeout",
         "log_level",
         "meta",
@@ -84,6 +87,7 @@ class Options:
         meta: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         handlers: Handlers | None = None,
+        idempotent: bool = False,
     ) -> None:
         self.timeout = timeout
         self.idle_timeout = idle_timeout
@@ -93,6 +97,7 @@ class Options:
         self.meta = meta
         self.headers = headers
         self.handlers = handlers
+        self.idempotent = idempotent
         # A handler's call does not stand in line: those in front may wait for the handler.
         self.nested = in_handler()
         # Callbacks of the call see the context variables of the caller.
@@ -133,6 +138,8 @@ class Options:
         options.headers = given.get("headers")
         if options.headers is not None:
             _expect(options.headers, (Mapping,), "headers")
+        options.idempotent = given.get("idempotent", False)
+        _expect(options.idempotent, (bool,), "idempotent")
         return options
 
     def with_cancel(self, token: CancelToken) -> Options:
@@ -156,6 +163,18 @@ def seconds(value: float | None, name: str) -> float | None:
         raise UsageError(f"{name} cannot be {value!r}")
     # What the platform cannot wait for (about 292 years) is no limit.
     return None if value >= threading.TIMEOUT_MAX else float(value)
+
+
+def some_seconds(value: float, name: str) -> float:
+    """Check a length of time that must be one.
+
+    Raises:
+        UsageError: It is zero, negative or endless, or no number at all.
+    """
+    checked = seconds(value, name)
+    if not checked:
+        raise UsageError(f"{name} is a number of seconds above 0, not {value!r}")
+    return checked
 
 
 def whole_number(value: Any, name: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from syncmcp import types
 from syncmcp._operation import BoundOperation, OperationHost
 from syncmcp._options import CallOptions, whole_number
 from syncmcp._protocol.exchange import exchange
@@ -40,7 +41,7 @@ def pages(
     """One page, or all of them in one result."""
     if not isinstance(cursor, AllPages):
         raw = yield from exchange(method, None if cursor is None else {"cursor": cursor})
-        return validate(model, raw, method)
+        return _learned(validate(model, raw, method), host)
     guard = PageGuard(method, host._page_limit if max_pages is None else max_pages)
     raw = yield from exchange(method)
     whole = page = validate(model, raw, method)
@@ -50,7 +51,13 @@ def pages(
         page = validate(model, raw, method)
         getattr(whole, items).extend(getattr(page, items))
     whole.next_cursor = None
-    return whole
+    return _learned(whole, host)
+
+
+def _learned(result: L, host: OperationHost) -> L:
+    if isinstance(result, types.ListToolsResult):
+        host._repeatable.learn(result.tools)
+    return result
 
 
 class PageGuard:

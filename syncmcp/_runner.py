@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from syncmcp._connection import Connection
 from syncmcp._input import InputAnswers
 from syncmcp._options import Options
 from syncmcp._pools import Pools
 from syncmcp._protocol.steps import Ask, Effect, Reply, Send, Steps
+from syncmcp._repeating import Repeatable, Repetition, is_over
 from syncmcp._threads import Deadline, acquire
 from syncmcp._workers import lending
 from syncmcp.cancellation import CancelToken
-from syncmcp.errors import ConnectionLost, McpError, RequestCancelled
-
-if TYPE_CHECKING:
-    pass
+from syncmcp.errors import McpError, RequestCancelled
 
 R = TypeVar("R")
 
@@ -25,8 +23,11 @@ R = TypeVar("R")
 class Host(Protocol):
     """What a runner needs of a client."""
 
-    def _link(self, deadline: Deadline) -> Connection:
-        """The live connection, made anew if the server has died and may be started again."""
+    def _link(self, deadline: Deadline, cancel: CancelToken | None = None) -> Connection:
+        """The live connection, made anew if the server has died and may be started again.
+
+        `cancel` ends waiting for another thread that makes one.
+        """
         ...
 
     def _live(self) -> Connection | None:
@@ -37,10 +38,20 @@ class Host(Protocol):
         """
         ...
 
+    def _sit_out(self, seconds: float, options: Options, deadline: Deadline) -> None:
+        """Wait so long; less if the call is cancelled, its deadline comes, or the client closes."""
+        ...
+
     @property
     def _pools(self) -> Pools:
         """The threads of the client."""
         ...
+
+    _repeatable: Repeatable
+    """What the client sends again."""
+
+    _label: str
+    """What errors call the server."""
 
 
 def run(
@@ -50,6 +61,7 @@ def run(
     deadline: Deadline,
     feed: Callable[[float, float | None, str | None], object] | None = None,
     effect: Effect | None = None,
+    counted: Callable[[int], object] | None = None,
 ) -> R:
     """Drive `steps` on this thread until they return.
 
@@ -60,14 +72,15 @@ def run(
         deadline: When the whole of it must be over.
         feed: Told of progress, on the thread that reads.
         effect: What the steps yielded first, if they were begun already.
+        counted: Told how often a request was sent, if it is sent again.
 
     Raises:
         McpError: What the steps raise.
     """
     if options.nested:
         with lending():
-            return _drive(steps, host, options, deadline, feed, effect)
-    return _drive(steps, host, options, deadline, feed, effect)
+            return _drive(steps, host, options, deadline, feed, effect, counted)
+    return _drive(steps, host, options, deadline, feed, effect, counted)
 
 
 def _drive(
@@ -77,6 +90,7 @@ def _drive(
     deadline: Deadline,
     feed: Callable[[float, float | None, str | None], object] | None,
     effect: Effect | None,
+    counted: Callable[[int], object] | None,
 ) -> R:
     try:
         if effect is None:
@@ -85,11 +99,11 @@ def _drive(
             value: Any = None
             try:
                 if isinstance(effect, Send):
-                    value = _request(effect, host, options, deadline, feed)
+                    value = _request(effect, host, options, deadline, feed, counted)
                 elif isinstance(effect, Ask):
                     value = _ask(effect, host, options, deadline)
                 else:
-                    _pause(effect.seconds, options, deadline)
+                    host._sit_out(effect.seconds, options, deadline)
             except McpError as error:
                 # The steps may give it another name, or go on.
                 effect = steps.throw(error)
@@ -106,22 +120,57 @@ def _request(
     options: Options,
     deadline: Deadline,
     feed: Callable[[float, float | None, str | None], object] | None,
+    counted: Callable[[int], object] | None,
 ) -> Reply:
     method, params, offer = send
-    connection = host._link(deadline)
-    try:
-        result = connection.request(method, params, options, deadline, offer=offer, feed=feed)
-    except ConnectionLost as error:
-        if not may_repeat(error, connection):
-            raise
-        connection = host._link(deadline)
-        result = connection.request(method, params, options, deadline, offer=offer, feed=feed)
-    return Reply(result, connection.dialect)
+    repetition: Repetition | None = None
+    while True:
+        connection: Connection | None = None
+        try:
+            connection = host._link(deadline, options.cancel)
+            result = connection.request(method, params, options, deadline, offer=offer, feed=feed)
+            return Reply(result, connection.dialect)
+        except McpError as error:
+            if repetition is None:
+                repetition = Repetition(
+                    send, options, deadline, host._repeatable, host._label, counted
+                )
+            pause = repetition.pause(error, connection)
+            if pause is None:
+                raise
+            if connection is not None and not is_over(connection):
+                repetition.end(error)
+                raise
+            repetition.count(error, pause)
+        host._sit_out(pause, options, deadline)
+
+
+def open_link(host: Host, deadline: Deadline) -> None:
+    """Have a connection opened, in more than one attempt if that is worth it.
+
+    Raises:
+        McpError: None came about.
+    """
+    options = Options(None, None)
+    repetition: Repetition | None = None
+    while True:
+        try:
+            host._link(deadline)
+            return
+        except McpError as error:
+            if repetition is None:
+                opening = Send("initialize", None)
+                repetition = Repetition(opening, options, deadline, host._repeatable, host._label)
+            pause = repetition.pause(error, None)
+            if pause is None:
+                raise
+            repetition.count(error, pause)
+        host._sit_out(pause, options, deadline)
 
 
 def _ask(ask: Ask, host: Host, options: Options, deadline: Deadline) -> Any:
     """Block until everything is answered. The clock of the call stands still meanwhile."""
-    connection = host._link(deadline)
+    connection = host._link(deadline, options.cancel)
     # A lock that is released once is the cheapest thing a thread can wait for.
     answered = threading.Lock()
     answered.acquire()
@@ -139,28 +188,3 @@ def _ask(ask: Ask, host: Host, options: Options, deadline: Deadline) -> Any:
     finally:
         deadline.release()
     return answers.result()
-
-
-def _pause(seconds: float, options: Options, deadline: Deadline) -> None:
-    """Wait; whoever sends the next request finds out whether there is still time for it."""
-    left = deadline.remaining()
-    seconds = seconds if left is None else min(seconds, left)
-    token = options.cancel or CancelToken()
-    token.wait(seconds)
-
-
-def may_repeat(error: McpError, connection: Connection) -> bool:
-    """The server was dead before anything had left: that is what a fresh one is for.
-
-    Blocks for a moment, if need be: a broken pipe is noticed before the death it comes from.
-    """
-    return (
-        isinstance(error, ConnectionLost)
-        and error.delivery == "not_sent"
-        and not connection.transport.blocking
-        and connection.wait_dead(_DYING_SECONDS)
-    )
-
-
-# A server whose stdin is broken is as good as dead; the news of it comes within this time.
-_DYING_SECONDS = 0.2

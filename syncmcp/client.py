@@ -16,21 +16,30 @@ from syncmcp._backoff import Backoff
 from syncmcp._connection import Connection
 from syncmcp._handler_table import HandlerTable
 from syncmcp._opening import open_connection
-from syncmcp._options import CallOptions, Options, seconds, text, whole_number
+from syncmcp._options import CallOptions, Options, seconds, some_seconds, text, whole_number
 from syncmcp._pools import Pools
 from syncmcp._protocol.dialect import Mode
 from syncmcp._protocol.exchange import MAX_ROUNDS
 from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
 from syncmcp._registration import Registration, as_roots
+from syncmcp._repeating import Repeatable
 from syncmcp._request import Request
 from syncmcp._resume import Resume
+from syncmcp._retry import Retry
+from syncmcp._runner import open_link
+from syncmcp._session import Attempt, Sessions
+from syncmcp._standing import Standing
+from syncmcp._target import first_way, label_of, transport_to
 from syncmcp._threads import Deadline
 from syncmcp.config import Http, Stdio
 from syncmcp.connected import ConnectedServer
 from syncmcp.errors import (
     ClosedError,
     ForkedError,
-    RequestTimeout,
+    ProtocolError,
+    ServerError,
+    SessionLost,
+    TransportError,
     UsageError,
     fresh,
 )
@@ -45,20 +54,24 @@ from syncmcp.operations import Operations
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from syncmcp._watching import Watch
     from syncmcp.approval import Approval, Policy
+    from syncmcp.cancellation import CancelToken
     from syncmcp.handlers import AnyElicitation, RootsHandler
     from syncmcp.roots import RootLike, Roots
-    from syncmcp.transports.base import Transport
     from syncmcp.transports.memory import InProcessServer
     from syncmcp.types import Implementation
 
 __all__ = ["Client", "Mode", "Target", "connect"]
 
+# What a client does unless it is told otherwise.
+_CAREFUL = Retry()
+
 Target: TypeAlias = Union[str, Stdio, Http, "InProcessServer"]
 """A URL, a command to run, or a server in this process."""
 
 
-class Client(Operations, Registration):
+class Client(Operations, Registration, Sessions):
     """A client of one server.
 
     Opens on `with` or `open()`, and may be opened again after `close()`. Any thread may call it,
@@ -100,6 +113,9 @@ class Client(Operations, Registration):
         max_questions: How many questions may wait for a handler (until 2025-11-25); more are
             refused.
         max_rounds: How often a server may ask before a call has a result (2026-07-28).
+        retry: What is sent again after a failure, how often and when; `None` for nothing.
+        ping_interval: Ping the server this often, in seconds, and end the connection when two
+            pings in a row have no answer within that time (until 2025-11-25).
 
     Raises:
         UsageError: An option makes no sense.
@@ -132,6 +148,8 @@ class Client(Operations, Registration):
         max_handlers: int = 8,
         max_questions: int = 64,
         max_rounds: int = MAX_ROUNDS,
+        retry: Retry | None = _CAREFUL,
+        ping_interval: float | None = None,
     ) -> None:
         if mode not in MODES:
             raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
@@ -164,26 +182,39 @@ class Client(Operations, Registration):
             text(name, "name")
         self._name = name
         # Once: secrets are searched for in it.
-        self._label = name if name is not None else _label_of(self._target)
+        self._label = name if name is not None else label_of(self._target)
         if not isinstance(trusted, bool):
             raise UsageError(f"trusted is True or False, not {trusted!r}")
         self._trusted = trusted
+        if retry is not None and not isinstance(retry, Retry):
+            raise UsageError(f"retry is a Retry or None, not {retry!r}")
+        self._repeatable = Repeatable(
+            retry, trusted=trusted, reopens=isinstance(self._target, Http)
+        )
+        if ping_interval is not None:
+            ping_interval = some_seconds(ping_interval, "ping_interval")
+        self._ping_interval = ping_interval
+        self._standing = Standing()
         self._generation = _threads.generation
         # Guards everything below it; held for changes only, never while something opens or closes.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._wanted = lazy
         self._opening: Connection | None = None
-        self._busy = False
+        self._attempt = None
         self._connection: Connection | None = None
+        # Those whose session is gone, as long as calls are in flight there.
+        self._retired: list[Connection] = []
+        self._watch: Watch | None = None
         self._negotiated: Negotiated | None = None
         self._pools_now: Pools | None = None
         self._finalizer: weakref.finalize[..., Client] | None = None
-        # The revision that the server spoke last, and the id after the last one used.
+        # The revision that the server spoke last and the transport that led there, and the id after
+        # the last one used.
         self._known: str | None = None
+        self._way = first_way(self._target, mode)
         self._next_id = 1
         self._restarts = Backoff()
-        self._log_level: str | None = None
         self._roots: Roots | None = None
         if roots is not None:
             self._register_roots(as_roots(roots))
@@ -202,7 +233,7 @@ class Client(Operations, Registration):
         self._check_process()
         with self._lock:
             self._wanted = True
-        self._link(Deadline(self._open_timeout))
+        open_link(self, Deadline(self._open_timeout))
         return self
 
     def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
@@ -222,7 +253,10 @@ class Client(Operations, Registration):
         deadline = Deadline(limit)
         with self._lock:
             self._wanted = False
-            connections = [self._opening, self._connection]
+            connections = [self._opening, self._connection, *self._retired]
+            self._retired.clear()
+            watch, self._watch = self._watch, None
+            self._standing.unsubscribe_all()
             # An opening that goes on all the same finds that it is nobody's any more.
             self._opening = self._connection = self._negotiated = None
             pools = self._pools_now
@@ -230,6 +264,8 @@ class Client(Operations, Registration):
             self._changed.notify_all()
         if finalizer is not None:
             finalizer.detach()
+        if watch is not None:
+            watch.stop()
         for connection in connections:
             if connection is None:
                 continue
@@ -277,6 +313,8 @@ class Client(Operations, Registration):
             "max_handlers": self._max_handlers,
             "max_questions": self._max_questions,
             "max_rounds": self._round_limit,
+            "retry": self._repeatable.policy,
+            "ping_interval": self._ping_interval,
         }
 
     # -- what the server is --------------------------------------------------------------------
@@ -319,8 +357,11 @@ class Client(Operations, Registration):
         resolved = self._resolve(options)
         text(method, "method")
         deadline = Deadline(resolved.timeout)
-        connection = self._link(deadline)
-        connection.notify(method, None if params is None else dict(params), deadline)
+        sent = None if params is None else dict(params)
+        try:
+            self._link(deadline).notify(method, sent, deadline)
+        except SessionLost:  # refused: so it goes to the new session
+            self._link(deadline).notify(method, sent, deadline)
 
     def report_progress(
         self,
@@ -351,8 +392,8 @@ class Client(Operations, Registration):
             return Options(self._timeout, self._idle_timeout)
         return Options.checked(given, Options(self._timeout, self._idle_timeout))
 
-    def _remember_log_level(self, level: str) -> None:
-        self._log_level = level
+    def _remember_log_level(self, level: str | None) -> None:
+        self._standing.log_level = level
         if self._connection is not None:
             self._connection.log_level = level
 
@@ -378,37 +419,36 @@ class Client(Operations, Registration):
             raise self._not_open()
         return None
 
-    def _link(self, deadline: Deadline) -> Connection:
+    def _link(self, deadline: Deadline, cancel: CancelToken | None = None) -> Connection:
         connection = self._connection
         if connection is not None and connection.dead is None:
             return connection
         self._check_process()
-        mine = False
+        mine: Attempt | None = None
+        forget = None if cancel is None else cancel._subscribe(self._wake)
         try:  # around all of it: Ctrl-C may come at any moment
             with self._lock:
-                while self._wanted and self._busy:
-                    if not self._changed.wait(deadline.remaining()):
-                        raise RequestTimeout(
-                            "the connection was not open in time",
-                            kind="open",
-                            seconds=deadline.seconds,
-                            server=self._label,
-                            delivery="not_sent",
-                        )
+                self._wait_for_others(deadline, cancel)
                 if not self._wanted:
                     raise self._not_open()
                 dead = self._connection
                 if dead is not None and dead.dead is None:
                     return dead
-                self._busy = mine = True
+                mine = self._attempt = Attempt()
             if dead is not None:
                 self._bury(dead, deadline)
             return self._open(deadline.sooner(self._open_timeout))
+        except (TransportError, ProtocolError, ServerError) as error:
+            if mine is not None:  # another thread would fare no better
+                mine.failure = fresh(error)
+            raise
         finally:
-            if mine:
+            if forget is not None:
+                forget()
+            if mine is not None:
                 with self._lock:
                     useless, self._opening = self._opening, None
-                    self._busy = False
+                    self._attempt = None
                     self._changed.notify_all()
                 if useless is not None:
                     useless.close(deadline.sooner(self._close_timeout))
@@ -417,8 +457,14 @@ class Client(Operations, Registration):
         """Clear away a connection that died, and wait a little before the next one."""
         if isinstance(self._target, Stdio) and self._target.restart == "never":
             raise fresh(dead.dead or self._not_open(), delivery="not_sent")
-        self._next_id = dead.next_id
-        dead.close(deadline.sooner(self._close_timeout))
+        self._next_id = max(self._next_id, dead.next_id)
+        self._repeatable.forget()
+        if isinstance(dead.dead, SessionLost):
+            self._retire(dead)
+        else:
+            dead.close(deadline.sooner(self._close_timeout))
+        if isinstance(self._target, Http):
+            return  # nothing has to be started; pauses are up to `retry`
         pause = deadline.sooner(self._restarts.next())
         with self._lock:
             while self._wanted and not pause.expired:
@@ -427,10 +473,16 @@ class Client(Operations, Registration):
     def _open(self, deadline: Deadline) -> Connection:
         """Open a connection. One thread at a time."""
         _exit.prepare()
-        connection, negotiated = open_connection(
-            self._connect, self._mode, self._hello(), self._known, deadline, self._probe_timeout
+        connection, negotiated, way = open_connection(
+            self._connect,
+            self._way,
+            self._mode,
+            self._hello(),
+            self._known,
+            deadline,
+            self._probe_timeout,
         )
-        connection.log_level = self._log_level
+        self._standing.restore(connection, deadline)
         # Before there is a connection to see: then calls go out and questions come in.
         connection.desk.server = self._connected(negotiated)
         with self._lock:
@@ -440,6 +492,10 @@ class Client(Operations, Registration):
                 self._connection = connection
                 self._negotiated = negotiated
                 self._known = negotiated.dialect.revision
+                self._way = way
+                if self._watch is not None:
+                    self._watch.stop()
+                self._watch = self._watcher(connection)
                 if self._finalizer is not None:
                     self._finalizer.detach()
                 self._finalizer = weakref.finalize(
@@ -453,8 +509,13 @@ class Client(Operations, Registration):
         connection.ready()
         return connection
 
-    def _connect(self) -> Connection:
-        transport = self._transport()
+    def _connect(self, older: bool) -> Connection:
+        transport = transport_to(
+            self._target,
+            older=older,
+            rejoin=self._known is None,
+            max_in_flight=self._max_in_flight,
+        )
         transport.label = self._label
         pools = self._pools
         desk = Desk(
@@ -479,20 +540,6 @@ class Client(Operations, Registration):
         _exit.register(connection)
         return connection
 
-    def _transport(self) -> Transport:
-        target = self._target
-        if isinstance(target, Stdio):
-            from syncmcp.transports.stdio import StdioTransport
-
-            return StdioTransport(target)
-        if isinstance(target, Http):
-            from syncmcp.transports.http import HttpTransport
-
-            return HttpTransport(target, max_in_flight=self._max_in_flight)
-        from syncmcp.transports.memory import MemoryTransport
-
-        return MemoryTransport(target)
-
     def _hello(self) -> Hello:
         offer = self._handlers.answering._offer
         if self._client_info is not None:
@@ -510,10 +557,6 @@ class Client(Operations, Registration):
 
     def _not_open(self) -> ClosedError:
         return ClosedError("the client is not open", server=self._label)
-
-
-def _label_of(target: Stdio | Http | InProcessServer) -> str:
-    return target.label if isinstance(target, (Stdio, Http)) else target.name
 
 
 P = ParamSpec("P")

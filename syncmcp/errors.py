@@ -13,7 +13,11 @@
     │   │   ├── OutcomeUnknown               ... and repeating the request might do its work twice
     │   │   └── SessionLost                  ... because the server forgot the session
     │   └── HttpError                        an HTTP status that answers no request
-    │       └── AuthError                    401 or 403
+    │       └── AuthError                    401 or 403, or no token can be had
+    │           ├── LoginRequired            ... without a person, and there is none to ask
+    │           ├── DiscoveryFailed          ... as nobody says where, or it cannot be trusted
+    │           ├── RegistrationFailed       ... as the authorization server knows no such client
+    │           └── TokenRefused             ... as the authorization server, or its user, said no
     ├── LimitExceeded                        a bound of ours was passed by the peer
     ├── RequestTimeout (TimeoutError)        a deadline of ours passed
     ├── RequestCancelled (CancelledError)    the caller withdrew the request
@@ -52,6 +56,7 @@ __all__ = [
     "ConnectionLost",
     "Delivery",
     "Denied",
+    "DiscoveryFailed",
     "ForkedError",
     "HeaderMismatch",
     "HttpError",
@@ -61,6 +66,7 @@ __all__ = [
     "InvalidQuestion",
     "InvalidRequest",
     "LimitExceeded",
+    "LoginRequired",
     "McpError",
     "MethodNotFound",
     "MissingCapability",
@@ -69,11 +75,13 @@ __all__ = [
     "ParseError",
     "ProtocolError",
     "Refused",
+    "RegistrationFailed",
     "RequestCancelled",
     "RequestTimeout",
     "ResourceNotFound",
     "ServerError",
     "SessionLost",
+    "TokenRefused",
     "TooManyRounds",
     "ToolError",
     "TransportError",
@@ -107,10 +115,12 @@ class McpError(Exception):
     Attributes:
         server: The command or URL concerned, with secrets removed, or `None`.
         method: The JSON-RPC method concerned, or `None`.
+        attempts: How often the request was sent, or was to be sent; see `Retry`.
     """
 
     server: str | None = None
     method: str | None = None
+    attempts: int = 1
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         super().__init__(message)
@@ -127,6 +137,8 @@ class McpError(Exception):
         )
         text = f"{where}: {self.message}" if where else self.message
         details = self._details()
+        if self.attempts > 1:
+            details.append(f"{self.attempts} attempts")
         return f"{text} ({'; '.join(details)})" if details else text
 
     def _subject(self) -> str:
@@ -238,10 +250,12 @@ class HttpError(TransportError):
     Attributes:
         status: The HTTP status code.
         body: The beginning of the response body, secrets removed.
+        retry_after: How long the server wants no other attempt, in seconds, if it said so.
     """
 
     status: int = 0
     body: str = ""
+    retry_after: float | None = None
     delivery: Delivery = "refused"
 
     def _details(self) -> list[str]:
@@ -252,7 +266,32 @@ class HttpError(TransportError):
 
 
 class AuthError(HttpError):
-    """The server wants other credentials (401), or none of ours will do (403)."""
+    """The server wants other credentials (401), none of ours will do (403), or none can be had.
+
+    Attributes:
+        error: The code that an OAuth answer gave for it (RFC 6749 §5.2), or `None`.
+    """
+
+    error: str | None = None
+
+    def _details(self) -> list[str]:
+        return [self.error, *super()._details()] if self.error else super()._details()
+
+
+class LoginRequired(AuthError):
+    """Somebody has to sign in, and nobody can be asked; the message says what to do."""
+
+
+class DiscoveryFailed(AuthError):
+    """Where to sign in cannot be found out, or what was found must not be used."""
+
+
+class RegistrationFailed(AuthError):
+    """The authorization server has no client id for this program."""
+
+
+class TokenRefused(AuthError):
+    """The authorization server, or the person asked there, gave no token; `error` says why."""
 
 
 class LimitExceeded(McpError):
@@ -327,10 +366,12 @@ class ServerError(McpError):
     Attributes:
         code: The JSON-RPC error code.
         data: Whatever the server attached, or `None`.
+        status: The HTTP status that the error came with, where that was an error's; else 0.
     """
 
     code: int = 0
     data: Any = None
+    status: int = 0
     codes: ClassVar[dict[int, type[ServerError]]] = {}
 
     def __init_subclass__(cls, *, code: int | None = None) -> None:

@@ -54,6 +54,12 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._method: str | None = None
         self._lane: Lane | None = None
         self._feed: _Feed | None = None
+        self._attempts = 1
+
+    @property
+    def attempts(self) -> int:
+        """How often a request of the call has been sent, or was to be sent; see `Retry`."""
+        return self._attempts
 
     def cancel(self) -> bool:
         """Withdraw the request; the server is told, once.
@@ -165,6 +171,9 @@ class RequestFuture(concurrent.futures.Future[R]):
             lane.start()
         if feed is not None:
             feed.close()
+
+    def _sent(self, attempts: int) -> None:
+        self._attempts = attempts
 
     def _report(self, progress: float, total: float | None, message: str | None) -> None:
         self._open_feed().put(Progress(progress, total, message))

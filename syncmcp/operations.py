@@ -16,7 +16,7 @@ from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
 from syncmcp._results import validate
 from syncmcp._resume import outcome
-from syncmcp.errors import NotSupported, ResourceNotFound, ServerError, UsageError
+from syncmcp.errors import McpError, NotSupported, ResourceNotFound, ServerError, UsageError
 from syncmcp.pending import BY_HAND, Answerable, InputRequired, as_offer
 
 if TYPE_CHECKING:
@@ -193,14 +193,22 @@ class Operations(OperationHost, Protocol):
         """Ask to be told when a resource changes (until 2025-11-25).
 
         The server then sends ``notifications/resources/updated``; see `Client.on_notification`.
+        It is asked again by itself in each new session, until the client is closed.
         """
         text(uri, "uri")
-        yield from exchange("resources/subscribe", {"uri": uri})
+        new = self._standing.subscribe(uri)
+        try:
+            yield from exchange("resources/subscribe", {"uri": uri})
+        except McpError:
+            if new:
+                self._standing.unsubscribe(uri)
+            raise
 
     @operation
     def unsubscribe_resource(self, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
         """Take `subscribe_resource` back (until 2025-11-25)."""
         text(uri, "uri")
+        self._standing.unsubscribe(uri)
         yield from exchange("resources/unsubscribe", {"uri": uri})
 
     # -- prompts -------------------------------------------------------------------------------
@@ -344,16 +352,21 @@ class Operations(OperationHost, Protocol):
     def set_log_level(self, level: LoggingLevel, **options: Unpack[CallOptions]) -> Steps[None]:
         """Ask the server to log at this level and above (spec: "Logging").
 
-        Until 2025-11-25 it is a request of its own. In 2026-07-28 every request carries the level
-        from now on; nothing is sent at once.
+        Until 2025-11-25 it is a request of its own, sent again by itself in each new session. In
+        2026-07-28 every request carries the level from now on; nothing is sent at once.
         """
+        earlier = self._standing.log_level
         self._remember_log_level(check_log_level(level))
         try:
             yield from exchange("logging/setLevel", {"level": level})
         except NotSupported:
             connection = self._live()
             if connection is None or connection.dialect.stateful:
+                self._remember_log_level(earlier)
                 raise
+        except ServerError:
+            self._remember_log_level(earlier)
+            raise
 
 
 def _named(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:

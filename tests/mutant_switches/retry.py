@@ -1,0 +1,113 @@
+"""Mutants of what happens after a failure: new sessions, repetitions, pings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from syncmcp.errors import SessionLost
+from tests.mutant import Mutant
+from tests.mutant_switches.change import always
+
+if TYPE_CHECKING:
+    from tests.mutant_switches.change import Function
+
+REPETITION = "syncmcp._repeating:Repetition"
+
+
+def _give_up_with_the_session(original: Function) -> Function:
+    def decide(self: Any, error: Any, connection: Any) -> Any:
+        return None if isinstance(error, SessionLost) else original(self, error, connection)
+
+    return decide
+
+
+def _open_for_each_call(original: Function) -> Function:
+    def link(self: Any, deadline: Any, cancel: Any = None) -> Any:
+        connection = self._connection
+        if connection is not None and connection.dead is not None:
+            self._bury(connection, deadline)
+            return self._open(deadline.sooner(self._open_timeout))
+        return original(self, deadline, cancel)
+
+    return link
+
+
+def _end_every_call(original: Function) -> Function:
+    def retire(self: Any, error: Any) -> None:
+        original(self, error)
+        if len(self._peer) > 1:
+            self._die(error)
+
+    return retire
+
+
+def _believe_everybody(original: Function) -> Function:
+    def init(self: Any, policy: Any, *, trusted: bool, reopens: bool) -> None:
+        original(self, policy, trusted=True, reopens=reopens)
+
+    return init
+
+
+MUTANTS = (
+    Mutant(
+        "session-gone-for-good",
+        "a call that is refused with its session fails",
+        f"{REPETITION}._decide",
+        _give_up_with_the_session,
+        ("HTL-11", "15"),
+    ),
+    Mutant(
+        "a-session-for-each",
+        "each thread that is refused begins a session of its own",
+        "syncmcp.client:Client._link",
+        _open_for_each_call,
+        ("15",),
+    ),
+    Mutant(
+        "all-end-with-the-session",
+        "a lost session ends every call in flight",
+        "syncmcp._connection:Connection._retire",
+        _end_every_call,
+        ("15",),
+    ),
+    Mutant(
+        "standing-forgotten",
+        "a new session knows neither log level nor subscriptions",
+        "syncmcp._standing:Standing.restore",
+        always(None),
+        ("15",),
+    ),
+    Mutant(
+        "repeated-blindly",
+        "whatever has failed is sent again",
+        "syncmcp._retry:may_repeat",
+        always(True),
+        ("16",),
+    ),
+    Mutant(
+        "annotations-make-harmless",
+        "what a server says of its tools is believed",
+        "syncmcp._repeating:Repeatable.__init__",
+        _believe_everybody,
+        ("16",),
+    ),
+    Mutant(
+        "one-miss-is-enough",
+        "a connection ends with the first ping that has no answer",
+        "syncmcp._watching:_MISSES",
+        lambda original: 1,
+        ("RPC-25",),
+    ),
+    Mutant(
+        "watched-unasked",
+        "every connection is watched",
+        "syncmcp._session:Sessions._watcher",
+        lambda original: lambda self, connection: _watch(self, connection, original),
+        ("RPC-25",),
+    ),
+)
+
+
+def _watch(client: Any, connection: Any, original: Function) -> Any:
+    client._ping_interval = client._ping_interval or 60.0
+    return original(client, connection)
