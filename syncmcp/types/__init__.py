@@ -10,6 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from syncmcp.types.auth import (
+        AuthModel,
+        AuthorizationServerMetadata,
+        ProtectedResourceMetadata,
+    )
     from syncmcp.types.base import (
         Annotations,
         BaseMetadata,
@@ -145,6 +150,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Annotations",
     "AudioContent",
+    "AuthModel",
+    "AuthorizationServerMetadata",
     "BaseMetadata",
     "BlobResourceContents",
     "BooleanSchema",
@@ -200,6 +207,7 @@ __all__ = [
     "PromptMessage",
     "PromptReference",
     "PromptsCapability",
+    "ProtectedResourceMetadata",
     "ReadResourceResult",
     "RelatedTaskMetadata",
     "RequestId",
@@ -253,6 +261,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "auth": ("AuthModel", "AuthorizationServerMetadata", "ProtectedResourceMetadata"),
     "base": (
         "Annotations",
         "BaseMetadata",

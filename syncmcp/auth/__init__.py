@@ -1,0 +1,86 @@
+"""Signing in to servers over HTTP: OAuth 2.1 and plain tokens, as `requests` authentication.
+
+::
+
+    from syncmcp.auth import FileStore, OAuth
+
+    login = OAuth(store=FileStore("~/.config/example/tokens.json"))
+    with syncmcp.connect(syncmcp.Http("https://example.com/mcp", auth=login)) as client:
+        ...
+
+(basic/authorization of the specification)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from syncmcp.auth.assertion import PrivateKeyJwt
+    from syncmcp.auth.bearer import Bearer
+    from syncmcp.auth.client_credentials import ClientCredentials
+    from syncmcp.auth.enterprise import EnterpriseManaged
+    from syncmcp.auth.file_store import FileStore
+    from syncmcp.auth.keyring_store import KeyringStore
+    from syncmcp.auth.loopback import LoopbackReceiver
+    from syncmcp.auth.oauth import OAuth
+    from syncmcp.auth.receiver import PasteReceiver, Receiver, Waiting
+    from syncmcp.auth.signing import SigningKey
+    from syncmcp.auth.steps import Redirect
+    from syncmcp.auth.store import MemoryStore, TokenStore
+    from syncmcp.auth.token import Token
+    from syncmcp.auth.workload import WorkloadIdentity
+
+__all__ = [
+    "Bearer",
+    "ClientCredentials",
+    "EnterpriseManaged",
+    "FileStore",
+    "KeyringStore",
+    "LoopbackReceiver",
+    "MemoryStore",
+    "OAuth",
+    "PasteReceiver",
+    "PrivateKeyJwt",
+    "Receiver",
+    "Redirect",
+    "SigningKey",
+    "Token",
+    "TokenStore",
+    "Waiting",
+    "WorkloadIdentity",
+]
+
+# Loaded when they are asked for: most programs need one of them, or none.
+_LAZY = {
+    "Bearer": "syncmcp.auth.bearer",
+    "ClientCredentials": "syncmcp.auth.client_credentials",
+    "EnterpriseManaged": "syncmcp.auth.enterprise",
+    "FileStore": "syncmcp.auth.file_store",
+    "KeyringStore": "syncmcp.auth.keyring_store",
+    "LoopbackReceiver": "syncmcp.auth.loopback",
+    "MemoryStore": "syncmcp.auth.store",
+    "OAuth": "syncmcp.auth.oauth",
+    "PasteReceiver": "syncmcp.auth.receiver",
+    "PrivateKeyJwt": "syncmcp.auth.assertion",
+    "Receiver": "syncmcp.auth.receiver",
+    "Redirect": "syncmcp.auth.steps",
+    "SigningKey": "syncmcp.auth.signing",
+    "Token": "syncmcp.auth.token",
+    "TokenStore": "syncmcp.auth.store",
+    "Waiting": "syncmcp.auth.receiver",
+    "WorkloadIdentity": "syncmcp.auth.workload",
+}
+
+
+if not TYPE_CHECKING:  # to a type checker, every name would seem to exist
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'syncmcp.auth' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LAZY})

@@ -1,0 +1,244 @@
+"""Signing in with a person: the authorization code flow, as `requests` authentication."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from syncmcp._http_exchange import current
+from syncmcp._threads import Deadline
+from syncmcp.auth import flow
+from syncmcp.auth.discovery import Place, discover, require_pkce
+from syncmcp.auth.login import Login
+from syncmcp.auth.registration import (
+    Identity,
+    check_redirect_uri,
+    client_metadata,
+    identify,
+    register,
+    usable,
+)
+from syncmcp.auth.scope import missing, select
+from syncmcp.auth.step_up import pointless
+from syncmcp.auth.token import Registration
+from syncmcp.auth.token_auth import TokenAuth
+from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, TokenRefused, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import requests
+
+    from syncmcp.auth.client_auth import ClientAssertion
+    from syncmcp.auth.keeper import Held
+    from syncmcp.auth.need import Need
+    from syncmcp.auth.receiver import Receiver, Waiting
+    from syncmcp.auth.signing import SigningKey
+    from syncmcp.auth.single_flight import Flight
+    from syncmcp.auth.store import TokenStore
+
+__all__ = ["OAuth"]
+
+
+class OAuth(TokenAuth):
+    """Signs a person in when a server wants that, and keeps them signed in.
+
+    ::
+
+        client = syncmcp.connect(syncmcp.Http("https://example.com/mcp", auth=OAuth()))
+
+    With the defaults the first request that needs it opens the browser; give a `receiver` for
+    another way, or `None` for none. The time that a person takes counts for no call. One object is
+    for one server; any number of threads, and with a shared `store` of processes, sign in once.
+
+    Args:
+        url: The MCP server; by default that of the first request.
+        client_id: A client id that the authorization server has given out.
+        client_secret: The secret that belongs to it.
+        client_metadata_url: Where the document of `client_metadata` is published; it serves as
+            client id at servers that support that.
+        client_name: What people read on the page where they agree.
+        redirect_uri: Where the browser comes back to, if it must be a certain address of this
+            machine, as with a client id that was registered with it.
+        receiver: What sends a person to the page and takes what they bring back; it runs on the
+            thread of the call that needs the login. ``"browser"`` opens the browser.
+        scopes: What to ask for instead of what the server's metadata list.
+        store: Where tokens and registrations are kept; by default in memory.
+        issuer: The one authorization server that is acceptable. Give it with a `client_id`.
+        login_timeout: Seconds that a person has.
+        session: Where proxies and certificates for the authorization server come from.
+        allow_private: Whether a public server may name private addresses.
+        dpop: Whether tokens are bound to a key, so that whoever steals one cannot use it (RFC 9449;
+            extra ``oauth``). The key is made here and kept in the store, unless it is given.
+        assertion: Signs for a client that proves itself by a key: a `PrivateKeyJwt`.
+
+    Raises:
+        UsageError: An argument is not what it should be.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        client_id: str | None = None,
+        client_secret: str | None = None,
+        client_metadata_url: str | None = None,
+        client_name: str = "syncmcp",
+        redirect_uri: str | None = None,
+        receiver: Receiver | Literal["browser"] | None = "browser",
+        scopes: Iterable[str] | None = None,
+        store: TokenStore | None = None,
+        issuer: str | None = None,
+        login_timeout: float = 300.0,
+        session: requests.Session | None = None,
+        allow_private: bool = False,
+        dpop: bool | SigningKey = False,
+        assertion: ClientAssertion | None = None,
+    ) -> None:
+        self._identity = Identity(
+            client_id, client_secret, client_metadata_url, client_name, assertion is not None
+        )
+        self._identity.check()
+        self._receiver = _receiver(receiver, redirect_uri)
+        self._login_timeout = login_timeout
+        super().__init__(
+            url,
+            store=store,
+            issuer=issuer,
+            scopes=scopes,
+            session=session,
+            allow_private=allow_private,
+            dpop=dpop,
+            assertion=assertion,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._identity.client_secret is not None:
+            raise TypeError("credentials are not pickled: make the object again where it is needed")
+        return super().__getstate__()
+
+    @property
+    def _client(self) -> str:
+        return self._identity.client_id or self._identity.metadata_url or ""
+
+    def client_metadata(self, redirect_uris: Sequence[str]) -> dict[str, Any]:
+        """The document to publish as JSON at `client_metadata_url`.
+
+        (basic/authorization/client-registration#implementation-requirements)
+
+        Args:
+            redirect_uris: Where the browser may come back to.
+
+        Raises:
+            UsageError: There is no `client_metadata_url`, or a redirect URI cannot be one.
+        """
+        url = self._identity.metadata_url
+        if url is None or not redirect_uris:
+            raise UsageError("a client metadata document needs its URL and redirect URIs")
+        for uri in redirect_uris:
+            check_redirect_uri(uri)
+        method = "private_key_jwt" if self._identity.key else "none"
+        return {"client_id": url, **client_metadata(self._identity.name, redirect_uris, method)}
+
+    def _obtain(self, need: Need, flight: Flight[Held]) -> Login:
+        if self._receiver is None:
+            raise LoginRequired(
+                "somebody has to sign in, and receiver=None says that nobody can: call login() on"
+                " an OAuth with a receiver and the same store, where a person is"
+            )
+        site = self._bound()
+        driver = site.driver
+        earlier = None if need.refused is None else need.refused.server.issuer
+        place = driver.run(
+            discover(site.url, need.demand.resource_metadata, issuer=self._issuer, known=earlier)
+        )
+        require_pkce(place)
+        issuer = place.server.issuer
+        if earlier not in (None, issuer) and self._identity.client_id is not None:
+            raise AuthError(
+                f"the server now takes tokens of {issuer[:200]!r}; the client id that was given"
+                f" belongs to {earlier!r}"
+            )
+        before = need.earlier if earlier == issuer else None
+        scope = select(place, challenged=need.demand.scope, configured=self._scopes, earlier=before)
+        if need.more and not missing(scope, before):
+            raise pointless(
+                "the server wants more scope without naming any that was not asked for already"
+            )
+        known = self._known_client(issuer)
+        with self._receiver.start(() if known is None else known.redirect_uris) as waiting:
+            check_redirect_uri(waiting.redirect_uri)
+            registration = self._registered(place, known, waiting.redirect_uri, scope)
+            attempt = flow.Attempt(place, registration, waiting.redirect_uri, scope)
+            try:
+                callback = self._send_person(attempt, waiting, flight)
+            except RequestTimeout:
+                # Maybe they saw an error page, as the server does not know the client any more.
+                self._disowned(registration)
+                raise
+        steps = flow.redeem(attempt, callback, time.time(), self._assertion)
+        try:
+            token = driver.run(steps)
+        except TokenRefused as error:
+            if error.error == "invalid_client":
+                self._disowned(registration)
+            raise
+        return Login(token, registration, place.server)
+
+    def _disowned(self, registration: Registration) -> None:
+        if self._known_client(registration.issuer) == registration:
+            self._store.save(_client_key(registration.issuer), None)
+
+    def _send_person(
+        self, attempt: flow.Attempt, waiting: Waiting, flight: Flight[Held]
+    ) -> dict[str, str]:
+        redirect = attempt.redirect
+        self._bound().driver.guard.check(redirect.url)
+        exchange = current()
+        with flight.person(None if exchange is None else exchange.deadline):
+            return dict(waiting.receive(redirect, Deadline(self._login_timeout)))
+
+    def _known_client(self, issuer: str) -> Registration | None:
+        value = self._store.load(_client_key(issuer))
+        try:
+            return None if value is None else Registration.from_json(value)
+        except TypeError:  # it is damaged; the one to come replaces it
+            return None
+
+    def _registered(
+        self, place: Place, known: Registration | None, redirect_uri: str, scope: str | None
+    ) -> Registration:
+        """The client at an authorization server, registered there if it has to be.
+
+        What one server gave out is filed under its issuer, and goes to no other.
+        (basic/authorization/client-registration#authorization-server-binding)
+        """
+        issuer = place.server.issuer
+        given = identify(place, self._identity)
+        if given is not None:
+            return given
+        if known is not None and usable(known, issuer, redirect_uri, time.time()):
+            return known
+        registration = self._bound().driver.run(
+            register(place, self._identity, redirect_uri, scope)
+        )
+        self._store.save(_client_key(issuer), registration.to_json())
+        return registration
+
+
+def _receiver(
+    given: Receiver | Literal["browser"] | None, redirect_uri: str | None
+) -> Receiver | None:
+    if given == "browser":
+        from syncmcp.auth.loopback import LoopbackReceiver
+
+        return LoopbackReceiver() if redirect_uri is None else LoopbackReceiver.at(redirect_uri)
+    if isinstance(given, str):
+        raise UsageError(f"receiver is 'browser', a receiver or None, not {given!r}")
+    if redirect_uri is not None:
+        raise UsageError("the receiver knows its redirect URI: give one of the two")
+    return given
+
+
+def _client_key(issuer: str) -> str:
+    return f"client {issuer}"

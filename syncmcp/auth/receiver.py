@@ -1,0 +1,259 @@
+"""How a person gets to the authorization server, and what they come back with (RFC 8252 §7.3)."""
+
+from __future__ import annotations
+
+import hmac
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import parse_qsl
+
+from syncmcp._redaction import redact
+from syncmcp.auth._turns import wait
+from syncmcp.errors import AuthError, LoginRequired, RequestTimeout
+
+if TYPE_CHECKING:
+    from syncmcp._threads import Deadline
+    from syncmcp.auth.steps import Redirect
+
+__all__ = [
+    "Asking",
+    "PasteReceiver",
+    "Receiver",
+    "Waiting",
+    "answer_in",
+    "check_web",
+    "invitation",
+    "print_to_stderr",
+    "too_late",
+]
+
+# What opens a browser may read these as something else.
+_STRANGE: Final = frozenset(' \\<>"`^{|}')
+
+_MOST_PARAMETERS: Final = 32
+_LONGEST_ANSWER: Final = 16 * 1024
+
+_PROMPT: Final = "Paste the address (or Enter to see the instructions again): "
+_NO_ANSWER: Final = "That is not the answer to this login."
+
+
+class Waiting(Protocol):
+    """A receiver at work on one login: a context manager, whose end lets go of everything."""
+
+    @property
+    def redirect_uri(self) -> str:
+        """Where the answer has to go."""
+        ...
+
+    def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
+        """Send a person to `redirect.url`; return the parameters that they come back with.
+
+        Among them is the right `state`, and a `code` or an `error`; nothing else was checked.
+
+        Raises:
+            LoginRequired: No person can be reached.
+            RequestTimeout: The deadline passed.
+            Cut: The exchange on this thread was cut.
+        """
+        ...
+
+    def __enter__(self) -> Waiting: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Receiver(Protocol):
+    """Sends people to authorization servers and takes what they bring back."""
+
+    def start(self, registered: Sequence[str] = ()) -> Waiting:
+        """Begin a login, whose redirect URI is known from here on.
+
+        Args:
+            registered: The redirect URIs that the client is registered with, one of which is used
+                again if that is possible: some servers want the same port each time.
+
+        Raises:
+            LoginRequired: Nothing can be received.
+        """
+        ...
+
+
+class PasteReceiver:
+    """Shows the address to a person, who pastes the one that the browser ends up at.
+
+    For computers without a browser. Nobody listens at the redirect URI: the browser says that it
+    cannot be reached, but has the answer in its address bar.
+
+    Args:
+        show: Shows a text to the person.
+        ask: Shows a prompt, returns the line that the person enters. It runs on a daemon thread of
+            its own, ``syncmcp-redirect[paste]``, which nobody waits for when the login is over.
+        redirect_uri: What the client is, or will be, registered with.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[str], object] = print,
+        ask: Callable[[str], str] = input,
+        *,
+        redirect_uri: str = "http://127.0.0.1:51763/callback",
+    ) -> None:
+        self._show = show
+        self._ask = ask
+        self._redirect_uri = redirect_uri
+
+    def start(self, registered: Sequence[str] = ()) -> Waiting:
+        """Begin a login. The redirect URI is always the same."""
+        return _Pasting(self._show, self._ask, self._redirect_uri)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(redirect_uri={self._redirect_uri!r})"
+
+
+class _Pasting:
+    def __init__(
+        self, show: Callable[[str], object], ask: Callable[[str], str], redirect_uri: str
+    ) -> None:
+        self._show = show
+        self._ask = ask
+        self.redirect_uri = redirect_uri
+        self._asking: Asking | None = None
+
+    def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
+        """Ask until the answer is one."""
+        check_web(redirect.url)
+        ended = threading.Event()
+        asking = self._asking = Asking(self._show, self._ask, redirect, ended.set)
+        asking.start()
+        if not wait(ended, deadline.remaining()):
+            raise too_late(deadline)
+        if asking.answer is None:
+            raise LoginRequired(
+                "nobody pasted the answer of the authorization server: "
+                f"{asking.failure or 'there is nobody to ask'}",
+                delivery="not_sent",
+            )
+        return asking.answer
+
+    def __enter__(self) -> _Pasting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._asking is not None:
+            self._asking.stop()
+
+
+class Asking:
+    """Asks a person for an answer, on a thread of its own: nothing can interrupt that.
+
+    Attributes:
+        answer: The parameters, once they were entered.
+        failure: Why there will be none, in words.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[str], object],
+        ask: Callable[[str], str],
+        redirect: Redirect,
+        ended: Callable[[], object],
+    ) -> None:
+        self._show = show
+        self._ask = ask
+        self._redirect = redirect
+        self._ended = ended
+        self._stopped = False
+        self.answer: Mapping[str, str] | None = None
+        self.failure: str | None = None
+
+    def start(self) -> None:
+        """Begin to ask; `ended` is called on the thread when it is over."""
+        threading.Thread(target=self._run, name="syncmcp-redirect[paste]", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask no more. A question that is being asked stays; its answer is dropped."""
+        self._stopped = True
+
+    def _run(self) -> None:
+        try:
+            self.answer = self._loop()
+        except (EOFError, KeyboardInterrupt):
+            self.failure = "there was no input"
+        except Exception as error:  # the program's own functions
+            self.failure = redact(f"{type(error).__name__}: {error}", [self._redirect.state])
+        finally:
+            self._ended()
+
+    def _loop(self) -> Mapping[str, str] | None:
+        self._show(invitation(self._redirect, paste=True))
+        while not self._stopped:
+            text = self._ask(_PROMPT).strip()
+            if self._stopped:
+                break
+            answer = answer_in(text, self._redirect.state)
+            if answer is not None:
+                return answer
+            self._show(_NO_ANSWER if text else invitation(self._redirect, paste=True))
+        return None
+
+
+def answer_in(text: str, state: str) -> Mapping[str, str] | None:
+    """Read the parameters of a callback.
+
+    Args:
+        text: A URL, or only its query.
+        state: What the answer has to carry. It is compared in constant time.
+
+    Returns:
+        The parameters; `None` if it is no answer, or not that to this login.
+    """
+    if len(text) > _LONGEST_ANSWER:
+        return None
+    query = text.partition("#")[0].rpartition("?")[2]
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
+    except ValueError:
+        return None
+    parameters = dict(pairs)
+    if len(parameters) != len(pairs) or not ("code" in parameters or "error" in parameters):
+        return None
+    given = parameters.get("state", "").encode(errors="replace")
+    if not hmac.compare_digest(given, state.encode()):
+        return None
+    return parameters
+
+
+def invitation(redirect: Redirect, *, paste: bool) -> str:
+    """What a person is told who has to open a browser."""
+    text = f"To sign in, open this address in a browser:\n\n{redirect.url}\n"
+    if paste:
+        text += (
+            "\nThe browser ends up at a page that begins with\n"
+            f"{redirect.redirect_uri} and may not load. Copy its address from the address bar.\n"
+        )
+    return text
+
+
+def check_web(url: str) -> None:
+    """Check what is about to be handed to a browser.
+
+    Raises:
+        AuthError: It is no web address, or has characters that no URL has.
+    """
+    web = url.lower().startswith(("https://", "http://"))
+    if not web or not url.isprintable() or not _STRANGE.isdisjoint(url):
+        raise AuthError(
+            "the authorization request is no address that a browser may open", delivery="not_sent"
+        )
+
+
+def too_late(deadline: Deadline) -> RequestTimeout:
+    """What a login ends with that nobody completes."""
+    return RequestTimeout("nobody signed in in time", seconds=deadline.seconds, delivery="not_sent")
+
+
+def print_to_stderr(text: str) -> None:
+    """Show a text where it mixes with no output of the program."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - it is for a person

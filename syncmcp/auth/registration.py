@@ -1,0 +1,249 @@
+"""Who the client is at an authorization server (basic/authorization/client-registration); no I/O.
+
+A client id that the user has comes first, then the address of a metadata document, then dynamic
+registration (RFC 7591); with none of them, an error asks the user for a client id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from syncmcp._redaction import redact
+from syncmcp.auth.answer import members, readable
+from syncmcp.auth.discovery import Place
+from syncmcp.auth.scope import union
+from syncmcp.auth.steps import Fetch, Fetched, FetchSteps
+from syncmcp.auth.token import Registration
+from syncmcp.errors import RegistrationFailed, UsageError
+from syncmcp.types.auth import AuthorizationServerMetadata
+
+__all__ = [
+    "Identity",
+    "check_redirect_uri",
+    "client_metadata",
+    "identify",
+    "is_loopback",
+    "register",
+    "usable",
+]
+
+_USABLE_METHODS = ("none", "client_secret_basic", "client_secret_post")
+
+_WHAT_TO_DO = "register this program there by hand and pass client_id= (and client_secret=)"
+
+
+@dataclass(frozen=True, repr=False)
+class Identity:
+    """What the user says about who the client is.
+
+    Attributes:
+        client_id: A client id that an authorization server has given out.
+        client_secret: The secret that belongs to it.
+        metadata_url: The address of a client metadata document, which is a client id by itself.
+        name: What authorization servers show to people.
+        key: Whether the client proves itself by a signed assertion.
+    """
+
+    client_id: str | None = None
+    client_secret: str | None = None
+    metadata_url: str | None = None
+    name: str = "syncmcp"
+    key: bool = False
+
+    def check(self) -> None:
+        """Make sure that it can be one.
+
+        Raises:
+            UsageError: It cannot.
+        """
+        if self.client_secret is not None and self.client_id is None:
+            raise UsageError("client_secret needs the client_id that it belongs to")
+        if self.client_secret is not None and self.key:
+            raise UsageError("a client proves itself by a secret or by an assertion, not by both")
+        if self.metadata_url is not None:
+            _check_metadata_url(self.metadata_url)
+
+
+def _check_metadata_url(url: str) -> None:
+    """Check it (basic/authorization/client-registration#implementation-requirements)."""
+    parts = urlsplit(url)
+    dots = {".", ".."}.intersection(parts.path.split("/"))
+    if (
+        parts.scheme != "https"
+        or not parts.hostname
+        or parts.path in ("", "/")
+        or dots
+        or parts.fragment
+        or parts.username is not None
+    ):
+        raise UsageError(
+            "client_metadata_url must be an https:// URL with a path, without user, fragment and"
+            f" dot segments, not {redact(url)!r}"
+        )
+
+
+def identify(place: Place, identity: Identity) -> Registration | None:
+    """The client as the user names it at this authorization server.
+
+    Returns:
+        `None` if it has to be registered.
+    """
+    issuer = place.server.issuer
+    if identity.client_id is not None:
+        return Registration(identity.client_id, identity.client_secret, None, issuer)
+    if identity.metadata_url is not None and place.server.client_id_metadata_document_supported:
+        method = "private_key_jwt" if identity.key else "none"
+        return Registration(identity.metadata_url, None, method, issuer)
+    return None
+
+
+def usable(registration: Registration, issuer: str, redirect_uri: str, now: float) -> bool:
+    """Whether an earlier registration serves a login at `issuer` that returns to `redirect_uri`."""
+    return (
+        registration.issuer == issuer
+        and redirect_uri in registration.redirect_uris
+        and (registration.expires_at is None or now < registration.expires_at)
+    )
+
+
+def register(
+    place: Place, identity: Identity, redirect_uri: str, scope: str | None
+) -> FetchSteps[Registration]:
+    """Register the client with an authorization server (RFC 7591 §3).
+
+    Raises:
+        RegistrationFailed: It has no registration, refuses the client, or makes of it what cannot
+            be used.
+    """
+    server = place.server
+    if not server.registration_endpoint:
+        raise RegistrationFailed(
+            f"the authorization server {server.issuer[:200]!r} does not know this program and"
+            f" offers no registration: {_WHAT_TO_DO}"
+        )
+    # A step-up asks for more later, and some servers allow no more than was registered.
+    wanted = union(scope, place.scopes)
+    method = _method_to_ask_for(server)
+    metadata = client_metadata(identity.name, [redirect_uri], method)
+    fetched = yield _post(server.registration_endpoint, metadata, wanted)
+    if fetched.status == 400 and wanted is not None and _error(fetched)[0] != _BAD_REDIRECT:
+        # Others refuse scopes that they do not know themselves.
+        fetched = yield _post(server.registration_endpoint, metadata, None)
+    return _registered(fetched, server, redirect_uri, method)
+
+
+def client_metadata(name: str, redirect_uris: Sequence[str], method: str) -> dict[str, Any]:
+    """What a client says about itself when it registers (RFC 7591 §2)."""
+    return {
+        "client_name": name,
+        "redirect_uris": list(redirect_uris),
+        # (basic/authorization/client-registration#application-type-and-redirect-uri-constraints)
+        "application_type": "native" if all(map(is_loopback, redirect_uris)) else "web",
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+    }
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a redirect comes back to this machine (RFC 8252 §7.3)."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def check_redirect_uri(url: str) -> None:
+    """Make sure that a redirect goes to this machine or is encrypted.
+
+    (basic/authorization/security-considerations#communication-security)
+
+    Raises:
+        UsageError: It would not be.
+    """
+    try:
+        parts = urlsplit(url)
+        fits = is_loopback(url) or (parts.scheme == "https" and bool(parts.hostname))
+    except ValueError:
+        fits = False
+        parts = None
+    if not fits or parts is None or parts.fragment:
+        raise UsageError(
+            "a redirect URI must be http:// on localhost, 127.0.0.1 or [::1], or https://,"
+            f" without a fragment, not {redact(url)!r}"
+        )
+
+
+_BAD_REDIRECT = "invalid_redirect_uri"
+
+
+def _post(url: str, metadata: Mapping[str, Any], scope: str | None) -> Fetch:
+    body = {**metadata, **({} if scope is None else {"scope": scope})}
+    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    return Fetch("POST", url, headers, json.dumps(body).encode())
+
+
+def _method_to_ask_for(server: AuthorizationServerMetadata) -> str:
+    """A program on somebody's machine keeps no secret, so it asks for none where it can.
+
+    Else it takes what the server names first: those on the official Python SDK let only clients
+    that post their secret revoke tokens, whatever else they list.
+    """
+    listed = server.token_endpoint_auth_methods_supported
+    if listed is None or "none" in listed:
+        return "none"
+    return next((one for one in listed if one in _USABLE_METHODS), "none")
+
+
+def _error(fetched: Fetched) -> tuple[str | None, str]:
+    """Code and description of an error answer (RFC 7591 §3.2.2)."""
+    value = members(fetched)
+    code = readable(value.get("error"), "")[:80] or None
+    return code, readable(value.get("error_description"), "no reason given")
+
+
+def _registered(
+    fetched: Fetched, server: AuthorizationServerMetadata, redirect_uri: str, asked: str
+) -> Registration:
+    """The client that an answer to a registration describes."""
+    who = f"the authorization server {server.issuer[:200]!r}"
+    if fetched.status not in (200, 201):
+        code, words = _error(fetched)
+        if code == _BAD_REDIRECT:
+            raise RegistrationFailed(
+                f"{who} does not accept the redirect address {redirect_uri!r}: {words}."
+                f" Pass a redirect_uri= that it accepts, or {_WHAT_TO_DO}",
+                status=fetched.status,
+                error=code,
+            )
+        raise RegistrationFailed(
+            f"{who} did not register this program: {words}; {_WHAT_TO_DO}",
+            status=fetched.status,
+            error=code,
+        )
+    answer = members(fetched)
+    client_id, secret = answer.get("client_id"), answer.get("client_secret")
+    if not isinstance(client_id, str) or not client_id:
+        raise RegistrationFailed(f"{who} registered this program without giving it a client id")
+    secret = secret if isinstance(secret, str) and secret else None
+    method = answer.get("token_endpoint_auth_method", asked if secret is None else None)
+    if method is None:
+        # RFC 7591 §2: Basic unless said otherwise; but the metadata may rule that out.
+        listed = server.token_endpoint_auth_methods_supported
+        method = "client_secret_post" if listed == ["client_secret_post"] else "client_secret_basic"
+    if method not in _USABLE_METHODS or (method != "none" and secret is None):
+        raise RegistrationFailed(
+            f"{who} registered this program with {str(method)[:40]!r} as its way to prove itself"
+            f"{' but without a secret' if secret is None else ''}, which is no use to it"
+        )
+    uris = answer.get("redirect_uris")
+    kept = tuple(one for one in uris if isinstance(one, str)) if isinstance(uris, list) else ()
+    if kept and redirect_uri not in kept:
+        raise RegistrationFailed(f"{who} registered other redirect addresses than {redirect_uri!r}")
+    expires = answer.get("client_secret_expires_at")
+    if secret is None or not isinstance(expires, (int, float)) or expires <= 0:
+        expires = None
+    # Whatever `issuer` the answer may name: it is this one's client.
+    return Registration(client_id, secret, method, server.issuer, kept or (redirect_uri,), expires)

@@ -1,0 +1,43 @@
+"""Steps driven by hand: what they fetch, and what they are told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from syncmcp.auth.steps import Fetch, Fetched, FetchSteps
+
+T = TypeVar("T")
+
+
+def told(value: Any, status: int = 200, **headers: str) -> Fetched:
+    """An answer with a JSON body."""
+    return Fetched(status, headers, json.dumps(value).encode())
+
+
+NOTHING = told({"error": "not_found"}, 404)
+
+
+class Walk:
+    """A driver that answers from a table, and notes what was asked."""
+
+    def __init__(self, pages: Mapping[str, Fetched | list[Fetched]] | None = None) -> None:
+        self.pages = dict(pages or {})
+        self.asked: list[Fetch] = []
+
+    @property
+    def urls(self) -> list[str]:
+        return [fetch.url for fetch in self.asked]
+
+    def run(self, steps: FetchSteps[T]) -> T:
+        """Run steps; what the table does not have is a 404."""
+        try:
+            fetch = next(steps)
+            while True:
+                self.asked.append(fetch)
+                page = self.pages.get(fetch.url, NOTHING)
+                fetch = steps.send(page.pop(0) if isinstance(page, list) else page)
+        except StopIteration as end:
+            result: T = end.value
+            return result

@@ -1,0 +1,302 @@
+"""Where to sign in: which documents are asked for, in which order, and which are believed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncmcp.auth.discovery import (
+    Place,
+    canonical_resource,
+    covers,
+    discover,
+    find_resource,
+    find_server,
+    require_pkce,
+)
+from syncmcp.auth.steps import Fetched
+from syncmcp.errors import DiscoveryFailed
+from syncmcp.types.auth import AuthorizationServerMetadata
+from tests.auth.stepping import NOTHING, Walk, told
+
+SERVER = "https://mcp.example/mcp"
+PATH_FORM = "https://mcp.example/.well-known/oauth-protected-resource/mcp"
+ROOT_FORM = "https://mcp.example/.well-known/oauth-protected-resource"
+ISSUER = "https://as.example"
+OAUTH_FORM = "https://as.example/.well-known/oauth-authorization-server"
+OPENID_FORM = "https://as.example/.well-known/openid-configuration"
+HTML = Fetched(200, {}, b"<html>welcome</html>")
+
+
+def resource(**more: Any) -> Fetched:
+    return told({"resource": SERVER, "authorization_servers": [ISSUER], **more})
+
+
+def server(issuer: str = ISSUER, **more: Any) -> Fetched:
+    return told({"issuer": issuer, "token_endpoint": f"{issuer}/token", **more})
+
+
+@pytest.mark.requirement("AUD-03")
+def test_the_address_in_the_challenge_comes_first() -> None:
+    walk = Walk({"https://mcp.example/custom": resource()})
+    walk.run(find_resource(SERVER, "https://mcp.example/custom"))
+    assert walk.urls == ["https://mcp.example/custom"]
+
+
+@pytest.mark.requirement("AUD-03")
+def test_without_a_hint_the_well_known_of_the_path_comes_before_that_of_the_root() -> None:
+    walk = Walk({ROOT_FORM: resource()})
+    found = walk.run(find_resource(SERVER))
+    assert found is not None
+    assert walk.urls == [PATH_FORM, ROOT_FORM]
+
+
+@pytest.mark.requirement("AUD-03")
+def test_a_hint_that_leads_nowhere_does_not_end_the_search() -> None:
+    walk = Walk({PATH_FORM: resource()})
+    walk.run(find_resource(SERVER, "https://mcp.example/gone"))
+    assert walk.urls == ["https://mcp.example/gone", PATH_FORM]
+
+
+@pytest.mark.requirement("AUD-03")
+@pytest.mark.parametrize("url", ["https://mcp.example", "https://mcp.example/"])
+def test_a_server_at_the_root_has_one_well_known_address(url: str) -> None:
+    walk = Walk()
+    assert walk.run(find_resource(url)) is None
+    assert walk.urls == [ROOT_FORM]
+
+
+@pytest.mark.requirement("AUD-01")
+@pytest.mark.parametrize(
+    "absent", [NOTHING, told({}, 302), told({}, 401), HTML, told(["a"]), told({"a": 1})]
+)
+def test_what_is_no_document_counts_as_absent(absent: Fetched) -> None:
+    walk = Walk({PATH_FORM: absent, ROOT_FORM: resource()})
+    assert walk.run(find_resource(SERVER)) is not None
+    assert walk.urls == [PATH_FORM, ROOT_FORM]
+
+
+@pytest.mark.requirement("AUD-01")
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+def test_metadata_that_cannot_be_had_now_do_not_count_as_absent(status: int) -> None:
+    walk = Walk({PATH_FORM: told({}, status)})
+    with pytest.raises(DiscoveryFailed) as caught:
+        walk.run(discover(SERVER))
+    assert caught.value.status == status
+    assert walk.urls == [PATH_FORM]
+
+
+@pytest.mark.requirement("AUD-01")
+def test_malformed_metadata_are_an_error_that_quotes_nothing() -> None:
+    walk = Walk({PATH_FORM: told({"resource": ["canary"], "authorization_servers": []})})
+    with pytest.raises(DiscoveryFailed, match="malformed") as caught:
+        walk.run(discover(SERVER))
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.requirement("AUD-12", "FLW-05")
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        "https://mcp.example/mcp",
+        "https://mcp.example/mcp/",
+        "https://mcp.example",
+        "https://mcp.example/",
+        "HTTPS://MCP.example:443/mcp",
+    ],
+)
+def test_the_resource_is_taken_letter_by_letter_when_it_covers_the_server(identifier: str) -> None:
+    walk = Walk({PATH_FORM: resource(resource=identifier), OAUTH_FORM: server()})
+    assert walk.run(discover(SERVER)).resource == identifier
+
+
+@pytest.mark.requirement("AUD-12")
+@pytest.mark.parametrize(
+    "identifier",
+    [
+        "https://evil.example/mcp",
+        "http://mcp.example/mcp",
+        "https://mcp.example:8443/mcp",
+        "https://mcp.example/mc",
+        "https://mcp.example/mcp/below",
+        "https://mcp.example/mcp?tenant=1",
+        "https://mcp.example/mcp#part",
+        "https://user@mcp.example/mcp",
+        "https://mcp.example:port/mcp",
+        "mcp.example/mcp",
+        "",
+    ],
+)
+def test_metadata_about_another_resource_are_refused(identifier: str) -> None:
+    walk = Walk({PATH_FORM: resource(resource=identifier), OAUTH_FORM: server()})
+    with pytest.raises(DiscoveryFailed, match="about another"):
+        walk.run(discover(SERVER))
+    assert walk.urls == [PATH_FORM]
+
+
+def test_a_resource_with_a_query_covers_just_that() -> None:
+    assert covers("https://h/mcp?tenant=1", "https://h/mcp?tenant=1")
+    assert not covers("https://h/mcp?tenant=1", "https://h/mcp?tenant=2")
+
+
+@pytest.mark.requirement("AUD-04", "AUD-06")
+def test_an_issuer_without_a_path_has_two_addresses() -> None:
+    walk = Walk({OPENID_FORM: server()})
+    assert walk.run(find_server(ISSUER)) is not None
+    assert walk.urls == [OAUTH_FORM, OPENID_FORM]
+
+
+@pytest.mark.requirement("AUD-04", "AUD-05")
+def test_an_issuer_with_a_path_has_three_addresses() -> None:
+    issuer = f"{ISSUER}/tenant1"
+    walk = Walk({f"{issuer}/.well-known/openid-configuration": server(issuer)})
+    assert walk.run(find_server(issuer)) is not None
+    assert walk.urls == [
+        f"{OAUTH_FORM}/tenant1",
+        f"{OPENID_FORM}/tenant1",
+        f"{issuer}/.well-known/openid-configuration",
+    ]
+
+
+@pytest.mark.requirement("AUD-06")
+def test_a_slash_at_the_end_of_an_issuer_is_no_path_and_still_part_of_its_name() -> None:
+    walk = Walk({OAUTH_FORM: server(f"{ISSUER}/")})
+    found = walk.run(find_server(f"{ISSUER}/"))
+    assert found is not None
+    assert found.issuer == f"{ISSUER}/"
+    assert walk.urls == [OAUTH_FORM]
+
+
+@pytest.mark.requirement("AUD-07")
+@pytest.mark.parametrize(
+    "other", [f"{ISSUER}/", "https://AS.example", "https://as.example:443", "x"]
+)
+def test_metadata_of_another_issuer_are_not_used_nor_is_another_address_tried(other: str) -> None:
+    walk = Walk({PATH_FORM: resource(), OAUTH_FORM: server(other), OPENID_FORM: server()})
+    with pytest.raises(DiscoveryFailed, match="another issuer"):
+        walk.run(discover(SERVER))
+    assert walk.urls == [PATH_FORM, OAUTH_FORM]
+
+
+@pytest.mark.requirement("AUD-07")
+def test_metadata_without_an_issuer_are_not_used() -> None:
+    walk = Walk({OAUTH_FORM: told({"token_endpoint": f"{ISSUER}/token"})})
+    with pytest.raises(DiscoveryFailed, match="malformed"):
+        walk.run(find_server(ISSUER))
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "",
+        "as.example",
+        "https://",
+        "https://as.example?x",
+        "https://as.example#x",
+        "https://[as",
+        "https://as.example:0",
+    ],
+)
+def test_what_is_no_issuer_is_not_asked(issuer: str) -> None:
+    walk = Walk({PATH_FORM: resource(authorization_servers=[issuer])})
+    with pytest.raises(DiscoveryFailed, match="not the identifier"):
+        walk.run(discover(SERVER))
+    assert walk.urls == [PATH_FORM]
+
+
+def test_an_authorization_server_without_metadata_cannot_be_used() -> None:
+    with pytest.raises(DiscoveryFailed, match="has no metadata"):
+        Walk({PATH_FORM: resource()}).run(discover(SERVER))
+
+
+@pytest.mark.parametrize("servers", [None, [], "https://as.example"])
+def test_a_resource_that_names_no_authorization_server_is_an_error(servers: Any) -> None:
+    walk = Walk({PATH_FORM: resource(authorization_servers=servers)})
+    with pytest.raises(DiscoveryFailed, match="no authorization server"):
+        walk.run(discover(SERVER))
+
+
+def test_of_several_authorization_servers_the_one_of_the_last_login_is_taken() -> None:
+    other = "https://other.example"
+    pages = {
+        PATH_FORM: resource(authorization_servers=[ISSUER, other]),
+        OAUTH_FORM: server(),
+        f"{other}/.well-known/oauth-authorization-server": server(other),
+    }
+    assert Walk(pages).run(discover(SERVER)).server.issuer == ISSUER
+    assert Walk(pages).run(discover(SERVER, known=other)).server.issuer == other
+    assert Walk(pages).run(discover(SERVER, known="https://gone.example")).server.issuer == ISSUER
+
+
+@pytest.mark.requirement("REG-08")
+def test_a_server_that_names_others_than_the_configured_issuer_is_refused() -> None:
+    walk = Walk({PATH_FORM: resource(), OAUTH_FORM: server()})
+    assert walk.run(discover(SERVER, issuer=ISSUER)).server.issuer == ISSUER
+    with pytest.raises(DiscoveryFailed, match="not of the issuer that was configured"):
+        walk.run(discover(SERVER, issuer="https://mine.example"))
+
+
+@pytest.mark.requirement("AUD-08", "AUD-09")
+def test_an_old_server_is_its_own_authorization_server() -> None:
+    origin = "https://mcp.example"
+    walk = Walk({f"{origin}/.well-known/oauth-authorization-server": server(origin)})
+    place = walk.run(discover(SERVER))
+    assert place.server.token_endpoint == f"{origin}/token"
+    assert place.published
+    assert walk.urls == [PATH_FORM, ROOT_FORM, f"{origin}/.well-known/oauth-authorization-server"]
+    assert {fetch.headers["MCP-Protocol-Version"] for fetch in walk.asked} == {"2025-11-25"}
+
+
+@pytest.mark.requirement("AUD-08")
+def test_an_old_server_without_any_metadata_has_the_three_customary_addresses() -> None:
+    place = Walk().run(discover("https://mcp.example:8443/mcp"))
+    origin = "https://mcp.example:8443"
+    assert place.server.authorization_endpoint == f"{origin}/authorize"
+    assert place.server.token_endpoint == f"{origin}/token"
+    assert place.server.registration_endpoint == f"{origin}/register"
+    assert place.resource == "https://mcp.example:8443/mcp"
+    assert not place.published
+    require_pkce(place)
+
+
+def test_for_an_old_server_the_configured_issuer_is_asked_and_no_other() -> None:
+    walk = Walk({OAUTH_FORM: server()})
+    assert walk.run(discover(SERVER, issuer=ISSUER)).server.issuer == ISSUER
+    with pytest.raises(DiscoveryFailed, match="has no metadata"):
+        Walk().run(discover(SERVER, issuer=ISSUER))
+
+
+@pytest.mark.requirement("FLW-03")
+@pytest.mark.parametrize("methods", [None, [], ["plain"], "S256"])
+def test_a_server_that_does_not_offer_pkce_is_refused(methods: Any) -> None:
+    metadata = AuthorizationServerMetadata.from_wire(
+        {"issuer": ISSUER, "code_challenge_methods_supported": methods}
+    )
+    with pytest.raises(DiscoveryFailed, match="PKCE"):
+        require_pkce(Place(SERVER, None, metadata))
+
+
+@pytest.mark.requirement("FLW-05")
+@pytest.mark.parametrize(
+    ("url", "canonical"),
+    [
+        ("https://h/mcp", "https://h/mcp"),
+        ("HTTPS://H.Example:443/Mcp", "https://h.example/Mcp"),
+        ("http://h:8080/", "http://h:8080"),
+        ("https://h", "https://h"),
+        ("https://u:p@h/mcp/?key=secret#part", "https://h/mcp/"),
+        ("http://[::1]:8000/mcp", "http://[::1]:8000/mcp"),
+    ],
+)
+def test_the_canonical_address_of_a_server(url: str, canonical: str) -> None:
+    assert canonical_resource(url) == canonical
+
+
+def test_members_that_nobody_knows_are_kept_and_malformed_hints_are_dropped() -> None:
+    found = AuthorizationServerMetadata.from_wire(
+        {"issuer": ISSUER, "x_new": 1, "scopes_supported": "a b", "revocation_endpoint": 7}
+    )
+    assert found.scopes_supported is None
+    assert found.revocation_endpoint is None
+    assert found.to_wire()["x_new"] == 1

@@ -1,0 +1,430 @@
+"""Tokens that are bound to a key: proofs, their nonces, and the key."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from joserfc import jws
+from joserfc.jwk import import_key
+
+import syncmcp
+from syncmcp.auth import (
+    ClientCredentials,
+    FileStore,
+    MemoryStore,
+    OAuth,
+    PrivateKeyJwt,
+    SigningKey,
+    WorkloadIdentity,
+)
+from syncmcp.errors import AuthError, UsageError
+from tests.auth.authorization_server import Answer, Person, ResourceServer, Seen, call, world
+from tests.auth.token_desk import TokenDesk
+
+ALGORITHMS = ["ES256", "ES384", "RS256", "EdDSA", "Ed25519"]
+
+
+def long_headers(algorithm: str) -> jws.JWSRegistry:
+    registry = jws.JWSRegistry(algorithms=[algorithm])
+    registry.max_header_length = 2000  # as an RSA key is in it
+    return registry
+
+
+class Kept(MemoryStore):
+    """A store that shows what was saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saved: dict[str, Any] = {}
+
+    def save(self, key: str, value: Mapping[str, Any] | None) -> None:
+        self.saved[key] = value
+        super().save(key, value)
+
+
+class Judge:
+    """Checks proofs as RFC 9449 §4.3 wants it, at both servers.
+
+    Attributes:
+        as_nonce: What proofs at the authorization server have to carry, if anything.
+        rs_nonce: What they have to carry at the resource server.
+        thumbprints: The keys that signed.
+        ids: The `jti` of every proof.
+        bound: The key of each token.
+        issue: Hands out tokens.
+        verdicts: What was wrong with the requests that were refused.
+    """
+
+    def __init__(self, resource: ResourceServer) -> None:
+        self.resource = resource
+        self.server = resource.authorization_server
+        self.as_nonce: str | None = None
+        self.rs_nonce: str | None = None
+        self.next_nonce: str | None = None
+        self.thumbprints: list[str] = []
+        self.ids: list[str] = []
+        self.bound: dict[str, str] = {}
+        self.algorithms: list[str] = []
+        self.verdicts: list[str] = []
+        self.issue = self.server.routes["POST", "/token"]
+        self.server.routes["POST", "/token"] = self.token
+        for method in ("GET", "POST", "DELETE"):
+            self.resource.routes[method, resource.path] = self.mcp
+
+    def token(self, seen: Seen) -> Answer:
+        proof = self.proof(seen, f"{self.server.origin}/token")
+        if proof is None:
+            return Answer(400, {"error": "invalid_dpop_proof"})
+        if proof.get("nonce") != self.as_nonce:
+            headers = {"DPoP-Nonce": self.as_nonce or ""}
+            return Answer(400, {"error": "use_dpop_nonce"}, headers)
+        answer = self.issue(seen)
+        if answer.status == 200:
+            answer.body["token_type"] = "DPoP"
+            self.bound[answer.body["access_token"]] = self.thumbprints[-1]
+        return answer
+
+    def mcp(self, seen: Seen) -> Answer:
+        scheme, _, token = seen.headers.get("authorization", "").partition(" ")
+        with self.server.lock:
+            known = token in self.server.valid
+        if not known:
+            place = f"{self.resource.origin}/.well-known/oauth-protected-resource/mcp"
+            return self._refused(f'resource_metadata="{place}"')
+        proof = self.proof(seen, self.resource.url)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(token.encode()).digest())
+        if (
+            scheme != "DPoP"
+            or proof is None
+            or proof.get("ath") != digest.rstrip(b"=").decode()
+            or self.bound[token] != self.thumbprints[-1]
+        ):
+            return self._refused('error="invalid_dpop_proof"')
+        if proof.get("nonce") != self.rs_nonce:
+            headers = {"DPoP-Nonce": self.rs_nonce or ""}
+            return self._refused('error="use_dpop_nonce"', headers)
+        headers = {}
+        if self.next_nonce is not None:
+            self.rs_nonce = headers["DPoP-Nonce"] = self.next_nonce
+        return Answer(200, {"token": token}, headers)
+
+    def proof(self, seen: Seen, url: str) -> dict[str, Any] | None:
+        """The claims of a proof, if it is one for this request."""
+        text = seen.headers.get("dpop")
+        if text is None:
+            return None
+        header = json.loads(base64.urlsafe_b64decode(text.split(".")[0] + "=="))
+        key = import_key(header["jwk"])
+        jws.deserialize_compact(text, key, registry=long_headers(header["alg"]))
+        claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(text.split(".")[1] + "==="))
+        assert header["typ"] == "dpop+jwt"
+        assert not key.is_private
+        assert claims["jti"] not in self.ids
+        assert (claims["htm"], claims["htu"]) == (seen.method, url)
+        assert abs(claims["iat"] - time.time()) < 60
+        self.ids.append(claims["jti"])
+        self.thumbprints.append(key.thumbprint())
+        self.algorithms.append(header["alg"])
+        return claims
+
+    def _refused(self, what: str, headers: dict[str, str] | None = None) -> Answer:
+        self.verdicts.append(what)
+        return Answer(401, None, {**(headers or {}), "WWW-Authenticate": f"DPoP {what}"})
+
+
+@pytest.fixture
+def resource() -> Iterator[ResourceServer]:
+    with world() as resource:
+        yield resource
+
+
+@pytest.fixture
+def judge(resource: ResourceServer) -> Judge:
+    return Judge(resource)
+
+
+@pytest.mark.requirement("AXT-08", "AXT-09")
+def test_each_request_has_a_proof_of_its_own_and_the_token_is_never_a_bearers(
+    resource: ResourceServer, judge: Judge
+) -> None:
+    auth = OAuth(receiver=Person(), dpop=True)
+    assert [call(resource, auth).status_code for _ in range(3)] == [200] * 3
+    for method in ("GET", "DELETE"):
+        with requests.request(method, f"{resource.url}?a=b#c", auth=auth, timeout=10) as response:
+            assert response.status_code == 200
+    assert len(set(judge.thumbprints)) == 1
+    assert len(judge.ids) == 6
+    sent = [one.headers.get("authorization", "DPoP ") for one in resource.calls]
+    assert all(one.startswith("DPoP ") for one in sent)
+    assert auth.token is not None
+    assert auth.token.token_type == "DPoP"
+
+
+@pytest.mark.requirement("AXT-09")
+def test_a_refresh_has_a_proof_by_the_same_key(resource: ResourceServer, judge: Judge) -> None:
+    auth = OAuth(receiver=Person(), dpop=True)
+    call(resource, auth)
+    judge.server.expire()
+    assert call(resource, auth).status_code == 200
+    kinds = [one.form["grant_type"] for one in judge.server.token_requests]
+    assert kinds == ["authorization_code", "refresh_token"]
+    assert len(set(judge.thumbprints)) == 1
+
+
+@pytest.mark.requirement("AXT-09")
+def test_a_nonce_is_used_where_it_is_demanded_and_nobody_signs_in_for_it(
+    resource: ResourceServer, judge: Judge
+) -> None:
+    judge.as_nonce, judge.rs_nonce = "for-the-one", "for-the-other"
+    person = Person()
+    auth = OAuth(receiver=person, dpop=True)
+    assert call(resource, auth).status_code == 200
+    assert len(judge.server.token_requests) == 2
+    assert len(person.redirects) == 1
+    assert judge.verdicts[1:] == ['error="use_dpop_nonce"']
+    # Both are remembered.
+    judge.server.expire()
+    assert call(resource, auth).status_code == 200
+    assert len(judge.server.token_requests) == 3
+    assert judge.verdicts.count('error="use_dpop_nonce"') == 1
+
+
+@pytest.mark.requirement("AXT-09")
+def test_a_nonce_that_comes_with_a_good_answer_is_the_next_one(
+    resource: ResourceServer, judge: Judge
+) -> None:
+    auth = OAuth(receiver=Person(), dpop=True)
+    for number in range(4):
+        judge.next_nonce = f"nonce-{number}"
+        assert call(resource, auth).status_code == 200
+    assert not any("nonce" in one for one in judge.verdicts)
+
+
+@pytest.mark.requirement("AXT-09")
+def test_a_nonce_that_is_never_right_is_tried_once(resource: ResourceServer, judge: Judge) -> None:
+    person = Person()
+    auth = OAuth(receiver=person, dpop=True)
+    call(resource, auth)
+    before = len(resource.calls)
+    numbers = iter(range(100))
+
+    def never(seen: Seen) -> Answer:
+        headers = {"DPoP-Nonce": f"nonce-{next(numbers)}"}
+        return Answer(401, None, {**headers, "WWW-Authenticate": 'DPoP error="use_dpop_nonce"'})
+
+    resource.routes["POST", "/mcp"] = never
+    assert call(resource, auth).status_code == 401
+    assert len(resource.calls) == before + 2
+    assert len(person.redirects) == 1
+    assert len(judge.server.token_requests) == 1
+
+
+def test_a_token_endpoint_whose_nonce_is_never_right_is_asked_twice(
+    resource: ResourceServer, judge: Judge
+) -> None:
+    numbers = iter(range(100))
+    judge.server.routes["POST", "/token"] = lambda _: Answer(
+        400, {"error": "use_dpop_nonce"}, {"DPoP-Nonce": f"nonce-{next(numbers)}"}
+    )
+    with pytest.raises(AuthError) as caught:
+        call(resource, OAuth(receiver=Person(), dpop=True))
+    assert caught.value.error == "use_dpop_nonce"
+    assert len(judge.server.token_requests) == 2
+
+
+def test_a_proof_that_is_refused_leads_to_no_login(resource: ResourceServer, judge: Judge) -> None:
+    person = Person()
+    auth = OAuth(receiver=person, dpop=True)
+    call(resource, auth)
+    resource.routes["POST", "/mcp"] = lambda _: Answer(
+        401, None, {"WWW-Authenticate": 'DPoP error="invalid_dpop_proof"'}
+    )
+    assert call(resource, auth).status_code == 401
+    assert len(person.redirects) == len(judge.server.token_requests) == 1
+
+
+def test_a_client_of_ours_proves_each_of_its_requests(
+    resource: ResourceServer, judge: Judge
+) -> None:
+    judge.rs_nonce = "a-nonce"
+    auth = OAuth(receiver=Person(), dpop=True)
+    http = syncmcp.Http(resource.url, auth=auth)
+    with pytest.raises(syncmcp.McpError), syncmcp.connect(http):
+        pass  # the answers are no protocol
+    assert sum("authorization" in one.headers for one in resource.calls) >= 2
+    assert len(judge.ids) == len(set(judge.ids)) >= 3
+
+
+@pytest.mark.requirement("AXT-08")
+@pytest.mark.filterwarnings("ignore:EdDSA is deprecated")  # by what verifies here
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_key_is_made_for_what_the_server_takes(
+    resource: ResourceServer, judge: Judge, algorithm: str
+) -> None:
+    judge.server.metadata["dpop_signing_alg_values_supported"] = ["HS256", "none", algorithm]
+    auth = OAuth(receiver=Person(), dpop=True)
+    assert call(resource, auth).status_code == 200
+    assert set(judge.algorithms) == {algorithm}
+
+
+@pytest.mark.requirement("AXT-08")
+@pytest.mark.parametrize("given", [True, "key"])
+def test_a_shared_secret_is_no_proof(resource: ResourceServer, judge: Judge, given: Any) -> None:
+    judge.server.metadata["dpop_signing_alg_values_supported"] = ["HS256", "none"]
+    dpop = SigningKey.generate() if given == "key" else True
+    with pytest.raises(AuthError, match="HS256, none"):
+        call(resource, OAuth(receiver=Person(), dpop=dpop))
+    assert judge.server.token_requests == []
+
+
+def test_a_key_of_the_users_is_used(resource: ResourceServer, judge: Judge) -> None:
+    key = SigningKey.generate("ES384")
+    store = Kept()
+    assert call(resource, OAuth(receiver=Person(), dpop=key, store=store)).status_code == 200
+    assert set(judge.thumbprints) == {import_key(key.public).thumbprint()}
+    assert not any(one.startswith("dpop") for one in store.saved)
+
+
+@pytest.mark.requirement("AXT-08")
+def test_programs_that_share_a_store_share_the_key(
+    resource: ResourceServer, judge: Judge, tmp_path: Path
+) -> None:
+    person = Person()
+    file = tmp_path / "tokens.json"
+    for _ in range(3):
+        auth = OAuth(receiver=person, dpop=True, store=FileStore(file))
+        assert call(resource, auth).status_code == 200
+    assert len(person.redirects) == 1
+    assert len(set(judge.thumbprints)) == 1
+    if os.name == "posix":
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.requirement("AXT-08")
+def test_threads_that_begin_together_have_one_key(
+    resource: ResourceServer, judge: Judge, tmp_path: Path
+) -> None:
+    ready = threading.Barrier(6)
+    auths = [
+        WorkloadIdentity(
+            "an-identity", issuer=None, dpop=True, store=FileStore(tmp_path / "tokens.json")
+        )
+        for _ in range(2)
+    ]
+    desk = TokenDesk(resource)
+    judge.issue = desk.answer
+    judge.server.routes["POST", "/token"] = judge.token
+    lock = threading.Lock()
+    answer, mcp = judge.token, judge.mcp
+
+    def one_by_one(seen: Seen, of: Any) -> Answer:
+        with lock:
+            result: Answer = of(seen)
+            return result
+
+    judge.server.routes["POST", "/token"] = lambda seen: one_by_one(seen, answer)
+    resource.routes["POST", "/mcp"] = lambda seen: one_by_one(seen, mcp)
+
+    def run(number: int) -> int:
+        ready.wait(10)
+        return int(call(resource, auths[number % 2]).status_code)
+
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(run, range(6))) == [200] * 6
+    assert len(set(judge.thumbprints)) == 1
+    assert len(desk.forms) == 1
+
+
+def test_a_token_that_is_not_bound_is_refused_where_a_bound_one_was_wanted(
+    resource: ResourceServer,
+) -> None:
+    auth = OAuth(receiver=Person(), dpop=True)
+    with pytest.raises(AuthError, match="not bound to the key"):
+        call(resource, auth)
+    assert auth.token is None
+    assert all("authorization" not in one.headers for one in resource.calls)
+
+
+def test_a_token_that_is_bound_unasked_is_refused(resource: ResourceServer) -> None:
+    def bound(answer: Answer) -> Answer:
+        answer.body["token_type"] = "DPoP"
+        return answer
+
+    resource.authorization_server.token_answer = bound
+    with pytest.raises(AuthError, match="dpop=True"):
+        call(resource, OAuth(receiver=Person()))
+
+
+def test_a_bearer_token_in_the_store_is_none_for_a_client_that_proves(
+    resource: ResourceServer,
+) -> None:
+    store = MemoryStore()
+    call(resource, OAuth(receiver=Person(), store=store))
+    judge = Judge(resource)
+    person = Person()
+    assert call(resource, OAuth(receiver=person, store=store, dpop=True)).status_code == 200
+    assert len(person.redirects) == 1
+    assert len(judge.ids) == 2
+
+
+@pytest.mark.requirement("AXT-01", "AXT-09")
+def test_a_statement_of_who_the_client_is_is_made_anew_for_the_nonce(
+    resource: ResourceServer, judge: Judge
+) -> None:
+    desk = TokenDesk(resource)
+    judge.issue = desk.answer
+    judge.server.routes["POST", "/token"] = judge.token
+    judge.as_nonce = "a-nonce"
+    sign = PrivateKeyJwt("a-client", SigningKey.generate())
+    auth = ClientCredentials("a-client", assertion=sign, issuer=None, dpop=True)
+    assert call(resource, auth).status_code == 200
+    said = [one.form["client_assertion"] for one in judge.server.token_requests]
+    assert len(said) == len(set(said)) == 2
+
+
+@pytest.mark.requirement("AXT-08")
+def test_the_private_key_is_in_the_store_alone(
+    resource: ResourceServer, judge: Judge, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    store = Kept()
+    auth = OAuth(receiver=Person(), dpop=True, store=store)
+    call(resource, auth)
+    (secret,) = [value["d"] for key, value in store.saved.items() if key.startswith("dpop")]
+    shown = f"{auth!r} {auth.binder!r} {vars(auth)!r} {caplog.text}"
+    for seen in (*resource.seen, *judge.server.seen):
+        shown += f"{seen.headers} {seen.body!r}"
+    assert secret not in shown
+
+
+@pytest.mark.usefixtures("judge")
+def test_a_very_long_nonce_is_not_carried_about(resource: ResourceServer) -> None:
+    auth = OAuth(receiver=Person(), dpop=True)
+    call(resource, auth)
+    resource.routes["POST", "/mcp"] = lambda _: Answer(
+        401,
+        None,
+        {"WWW-Authenticate": 'DPoP error="use_dpop_nonce"', "DPoP-Nonce": "x" * 5000},
+    )
+    before = len(resource.calls)
+    assert call(resource, auth).status_code == 401
+    assert all(len(one.headers["dpop"]) < 3000 for one in resource.calls[before:])
+
+
+def test_without_its_package_dpop_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "joserfc.jwk", None)
+    with pytest.raises(UsageError, match=r"install syncmcp-client\[oauth\]"):
+        OAuth(dpop=True)

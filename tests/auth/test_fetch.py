@@ -1,0 +1,598 @@
+"""The requests of signing in: what they carry, where they go, and how they end."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from requests.auth import AuthBase
+
+from syncmcp._http import HttpSession, finish
+from syncmcp._http_exchange import Cut, Exchange
+from syncmcp._threads import Deadline
+from syncmcp._url_guard import UnsafeUrl, UrlGuard
+from syncmcp.auth.fetch import Fetcher
+from syncmcp.auth.steps import Fetch, Fetched
+from syncmcp.config import Http
+from syncmcp.errors import AuthError, ConnectFailed, RequestTimeout, UsageError
+from tests.transports import certificates
+from tests.transports.http_peer import RawServer, Request, Script, serving
+
+WAIT = 20.0
+SECRET = "canary-9c1f3e7a"
+OWN = "http://127.0.0.1:1/mcp"
+PUBLIC = "https://mcp.example.com/mcp"
+REDIRECTS = [301, 302, 303, 307, 308]
+
+
+def found(address: str, port: int) -> Any:
+    return (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+
+
+class Resolver:
+    """Has names lead to this computer, but for the public server's own."""
+
+    def __init__(self, *answers: str) -> None:
+        self.asked: list[str] = []
+        self._answers = answers or ("127.0.0.1",)
+
+    def __call__(self, host: str, port: int) -> list[Any]:
+        self.asked.append(host)
+        if host == "mcp.example.com":
+            return [found("93.184.215.14", port)]
+        if host.replace(".", "").isdigit():
+            return [found(host, port)]
+        return [found(address, port) for address in self._answers]
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_name_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system is asked for no name: it would send packets."""
+    original = socket.getaddrinfo
+
+    def ask(host: str, *args: Any, **named: Any) -> Any:
+        assert host == "127.0.0.1"
+        return original(host, *args, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", ask)
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> certificates.Certificates:
+    return certificates.make(tmp_path_factory.mktemp("papers"))
+
+
+@contextmanager
+def fetcher(guard: UrlGuard | None = None, **options: Any) -> Iterator[Fetcher]:
+    made = Fetcher(guard or UrlGuard(OWN), **options)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def get(url: str, **headers: str) -> Fetch:
+    return Fetch("GET", url, headers)
+
+
+def post(url: str, body: bytes = b"code=x") -> Fetch:
+    return Fetch("POST", url, {"Content-Type": "application/x-www-form-urlencoded"}, body)
+
+
+def answering(one: Request) -> None:
+    one.connection.json({"path": one.path})
+
+
+def here(server: RawServer, path: str = "/x") -> str:
+    return server.url.replace("/mcp", path)
+
+
+class Fetching:
+    """A fetch on a thread of its own, in an exchange."""
+
+    def __init__(self, made: Fetcher, request: Fetch, seconds: float | None = WAIT) -> None:
+        self.exchange = Exchange(Deadline(seconds))
+        self.outcome: Fetched | BaseException | None = None
+
+        def run() -> None:
+            try:
+                with self.exchange:
+                    self.outcome = made.fetch(request)
+            except BaseException as error:
+                self.outcome = error
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def join(self) -> Fetched | BaseException | None:
+        self._thread.join(WAIT)
+        assert not self._thread.is_alive()
+        return self.outcome
+
+
+# --- what is sent and what comes back
+
+
+def test_an_answer_comes_whole_with_names_in_lower_case() -> None:
+    with serving(answering) as server, fetcher() as made:
+        fetched = made.fetch(get(here(server, "/meta?a=b")))
+    assert fetched.status == 200
+    assert fetched.body == b'{"path": "/meta?a=b"}'
+    assert fetched.headers["content-type"] == "application/json"
+    [one] = server.requests
+    assert one.headers["accept"] == "application/json"
+    assert one.headers["user-agent"].startswith("syncmcp")
+
+
+def test_a_form_is_posted_as_it_is() -> None:
+    with serving(answering) as server, fetcher() as made:
+        made.fetch(post(here(server), b"a=1&b=%20"))
+    [one] = server.requests
+    assert (one.method, one.body) == ("POST", b"a=1&b=%20")
+    assert one.headers["content-type"] == "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize("status", [201, 400, 401, 403, 404, 429, 500, 503])
+def test_every_status_is_an_answer(status: int) -> None:
+    with serving(lambda one: one.connection.respond(status, b"?")) as server, fetcher() as made:
+        assert made.fetch(get(here(server))).status == status
+
+
+def test_nothing_of_the_program_s_session_or_netrc_goes_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login user password word\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    session = requests.Session()
+    session.headers["X-Mine"] = "1"
+    session.auth = ("user", "word")
+    session.params = {"mine": "1"}
+    session.cookies.set("mine", "1", domain="127.0.0.1")
+
+    def script(one: Request) -> None:
+        one.connection.json({}, headers={"Set-Cookie": "theirs=1; Path=/"})
+
+    with session, serving(script) as server, fetcher(session=session) as made:
+        for _ in range(2):
+            made.fetch(get(here(server)))
+    assert len(server.requests) == 2
+    for one in server.requests:
+        assert one.path == "/x"
+        assert not {"authorization", "cookie", "x-mine"} & set(one.headers)
+    assert [cookie.name for cookie in session.cookies] == ["mine"]
+
+
+def test_a_header_that_would_begin_another_is_not_sent() -> None:
+    with serving(answering) as server, fetcher() as made:
+        with pytest.raises(UsageError) as caught:
+            made.fetch(get(here(server), Authorization=f"Basic {SECRET}\r\nX: y"))
+        assert SECRET not in str(caught.value)
+    assert server.requests == []
+
+
+def test_one_connection_serves_a_flow_and_closing_is_no_end() -> None:
+    with serving(answering) as server, fetcher() as made:
+        made.fetch(get(here(server)))
+        made.fetch(post(here(server)))
+        assert len(server.connections) == 1
+        made.close()
+        assert server.connections[0].ended.wait(WAIT)
+        assert made.fetch(get(here(server))).status == 200
+        assert len(server.connections) == 2
+
+
+def test_closing_disturbs_no_request_of_another_thread() -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def script(one: Request) -> None:
+        asked.set()
+        assert answer.wait(WAIT)
+        one.connection.json({})
+
+    with serving(script) as server, fetcher() as made:
+        other = Fetching(made, get(here(server)))
+        assert asked.wait(WAIT)
+        made.close()
+        answer.set()
+        outcome = other.join()
+        assert isinstance(outcome, Fetched)
+        assert outcome.status == 200
+
+
+# --- limits
+
+
+def announced(one: Request) -> None:
+    one.connection.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n")
+    one.connection.wait_for_end()
+
+
+def endless(one: Request) -> None:
+    one.connection.start_events()
+    while one.connection.sock.fileno() >= 0 and not one.connection.ended.is_set():
+        try:
+            one.connection.sock.sendall(b"400\r\n" + b"x" * 1024 + b"\r\n")
+        except OSError:
+            return
+
+
+def packed(one: Request) -> None:
+    body = gzip.compress(bytes(1_000_000))
+    assert len(body) < 4096
+    one.connection.respond(200, body, {"Content-Encoding": "gzip"})
+
+
+@pytest.mark.requirement("SEC-01")
+@pytest.mark.parametrize("script", [announced, endless, packed])
+def test_a_body_has_a_limit_after_decoding(script: Script) -> None:
+    with serving(script) as server, fetcher(limit=4096) as made:
+        with pytest.raises(AuthError, match="longer than 4096 bytes") as caught:
+            made.fetch(get(here(server)))
+        assert caught.value.delivery == "not_sent"
+        if script is not packed:
+            assert server.connections[0].ended.wait(WAIT)
+
+
+def test_a_body_as_long_as_the_limit_is_fine() -> None:
+    with (
+        serving(lambda one: one.connection.respond(200, bytes(4096))) as server,
+        fetcher(limit=4096) as made,
+    ):
+        assert len(made.fetch(get(here(server))).body) == 4096
+
+
+def silent(one: Request) -> None:
+    one.connection.wait_for_end()
+
+
+def half_a_head(one: Request) -> None:
+    one.connection.write(b"HTTP/1.1 200 OK\r\nContent-Le")
+    one.connection.wait_for_end()
+
+
+def half_a_body(one: Request) -> None:
+    one.connection.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
+    one.connection.wait_for_end()
+
+
+@pytest.mark.parametrize("script", [silent, half_a_head, half_a_body])
+def test_a_request_has_an_end_of_its_own(script: Script) -> None:
+    with serving(script) as server, fetcher(timeout=0.2) as made:
+        with pytest.raises(AuthError, match=r"no answer came within 0\.2 s") as caught:
+            made.fetch(get(here(server)))
+        assert caught.value.delivery == "not_sent"
+        assert server.connections[0].ended.wait(WAIT)
+
+
+@pytest.mark.parametrize("script", [silent, half_a_head, half_a_body])
+def test_the_deadline_of_the_call_may_come_sooner(script: Script) -> None:
+    with serving(script) as server, fetcher() as made:
+        error = Fetching(made, get(here(server)), 0.2).join()
+        assert isinstance(error, RequestTimeout)
+        assert (error.seconds, error.delivery) == (0.2, "not_sent")
+        assert server.connections[0].ended.wait(WAIT)
+
+
+def test_a_handshake_that_never_ends_has_an_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, fetcher(timeout=0.2) as made:
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}/x"
+        with pytest.raises(AuthError, match="no answer came within"):
+            made.fetch(get(url))
+
+
+@pytest.mark.parametrize("script", [silent, half_a_head, half_a_body])
+def test_a_cut_ends_the_request_and_its_connection(script: Script) -> None:
+    reached = threading.Event()
+
+    def telling(one: Request) -> None:
+        reached.set()
+        script(one)
+
+    with serving(telling) as server, fetcher() as made:
+        running = Fetching(made, get(here(server)))
+        assert reached.wait(WAIT)
+        running.exchange.end()
+        assert isinstance(running.join(), Cut)
+        assert server.connections[0].ended.wait(WAIT)
+
+
+def test_a_cut_ends_a_look_up() -> None:
+    asked, answer = threading.Event(), threading.Event()
+
+    def slow(host: str, port: int) -> list[Any]:
+        asked.set()
+        answer.wait(WAIT)
+        return []
+
+    with fetcher(UrlGuard(OWN, look_up=slow)) as made:
+        running = Fetching(made, get("https://as.example.com/"))
+        assert asked.wait(WAIT)
+        running.exchange.end()
+        assert isinstance(running.join(), Cut)
+    answer.set()
+
+
+def test_nothing_is_sent_for_a_call_that_is_cut_already() -> None:
+    with serving(answering) as server, fetcher() as made:
+        exchange = Exchange(Deadline(WAIT))
+        exchange.end()
+        with exchange, pytest.raises(Cut):
+            made.fetch(get(here(server)))
+    assert server.connections == []
+
+
+# --- redirects
+
+
+def redirecting(status: int, location: Callable[[Request], str]) -> Script:
+    def script(one: Request) -> None:
+        if one.path == "/end":
+            one.connection.json({"path": "/end"})
+        else:
+            one.connection.respond(status, b"", {"Location": location(one)})
+
+    return script
+
+
+@pytest.mark.parametrize("status", REDIRECTS)
+@pytest.mark.parametrize("location", ["/end", "end"])
+def test_a_get_follows_a_redirect_on_its_own_server(status: int, location: str) -> None:
+    with serving(redirecting(status, lambda one: location)) as server, fetcher() as made:
+        fetched = made.fetch(get(here(server), **{"MCP-Protocol-Version": "2025-03-26"}))
+    assert fetched.body == b'{"path": "/end"}'
+    assert server.requests[1].headers["mcp-protocol-version"] == "2025-03-26"
+
+
+def test_three_redirects_are_followed_and_the_fourth_is_the_answer() -> None:
+    with serving(redirecting(302, lambda one: f"{one.path}x")) as server, fetcher() as made:
+        fetched = made.fetch(get(here(server, "/")))
+    assert [one.path for one in server.requests] == ["/", "/x", "/xx", "/xxx"]
+    assert (fetched.status, fetched.headers["location"]) == (302, "/xxxx")
+
+
+@pytest.mark.requirement("SEC-02")
+@pytest.mark.parametrize("status", REDIRECTS)
+def test_a_post_goes_where_it_was_meant_to_go_and_nowhere_else(status: int) -> None:
+    with serving(redirecting(status, lambda one: "/end")) as server, fetcher() as made:
+        assert made.fetch(post(here(server))).status == status
+    assert [one.method for one in server.requests] == ["POST"]
+
+
+@pytest.mark.requirement("SEC-02")
+@pytest.mark.parametrize("name", ["Authorization", "DPoP", "cookie"])
+def test_a_get_with_a_secret_follows_no_redirect(name: str) -> None:
+    with serving(redirecting(302, lambda one: "/end")) as server, fetcher() as made:
+        assert made.fetch(get(here(server), **{name: SECRET})).status == 302
+    assert len(server.requests) == 1
+
+
+@pytest.mark.requirement("SEC-02")
+def test_a_redirect_to_another_server_takes_no_headers_along(
+    papers: certificates.Certificates,
+) -> None:
+    session = requests.Session()
+    session.verify = papers.authority
+    with session, serving(answering, papers.server_context()) as secure:
+        script = redirecting(302, lambda one: here(secure, "/end"))
+        with serving(script) as server, fetcher(session=session) as made:
+            fetched = made.fetch(get(here(server), **{"X-Mine": "1"}))
+    assert fetched.body == b'{"path": "/end"}'
+    assert server.requests[0].headers["x-mine"] == "1"
+    assert "x-mine" not in secure.requests[0].headers
+
+
+@pytest.mark.requirement("SEC-02")
+def test_a_redirect_to_another_server_without_tls_is_not_followed() -> None:
+    with serving(answering) as other:
+        script = redirecting(302, lambda one: here(other))
+        with serving(script) as server, fetcher() as made:
+            assert made.fetch(get(here(server))).status == 302
+    assert other.requests == []
+
+
+@pytest.mark.requirement("SEC-01", "SEC-02", "SEC-05")
+@pytest.mark.parametrize(
+    "location",
+    [
+        "https://169.254.169.254/latest",
+        "https://as.example.com/",
+        "https://[::1",
+        "https://as.example.com:x/",
+        "file:///etc/passwd",
+        "https://user@127.0.0.1/",
+        "https://0x7f000001/",
+    ],
+)
+def test_a_redirect_that_the_guard_refuses_is_the_answer(location: str) -> None:
+    guard = UrlGuard(OWN, look_up=Resolver("169.254.169.254"))
+    with serving(redirecting(302, lambda one: location)) as server, fetcher(guard) as made:
+        fetched = made.fetch(get(here(server)))
+    assert (fetched.status, fetched.headers["location"]) == (302, location)
+
+
+# --- the addresses
+
+
+@pytest.mark.requirement("SEC-01")
+@pytest.mark.parametrize("url", ["https://127.0.0.1:{}/", "https://localhost:{}/"])
+def test_a_public_server_does_not_make_us_reach_this_computer(url: str) -> None:
+    with serving(answering) as server:
+        with (
+            fetcher(UrlGuard(PUBLIC, look_up=Resolver())) as made,
+            pytest.raises(UnsafeUrl, match="this computer"),
+        ):
+            made.fetch(get(url.format(server.port)))
+        assert server.connections == []
+
+
+@pytest.mark.requirement("SEC-01", "SEC-02")
+def test_a_name_that_leads_here_by_the_time_of_connecting_is_refused() -> None:
+    resolver = Resolver("127.0.0.1")
+    with serving(answering) as server:
+        with (
+            fetcher(UrlGuard(PUBLIC, look_up=resolver)) as made,
+            pytest.raises(UnsafeUrl, match="this computer"),
+        ):
+            made.fetch(get(f"https://as.example.com:{server.port}/"))
+        assert server.connections == []
+    assert resolver.asked == ["as.example.com", "mcp.example.com"]
+
+
+@pytest.mark.requirement("SEC-01", "SEC-02")
+def test_the_connection_goes_to_the_address_that_was_checked() -> None:
+    # An address that nobody may use, and then a good one; the system knows neither.
+    resolver = Resolver("224.0.0.1", "127.0.0.1")
+    guard = UrlGuard(PUBLIC, allow_private=True, look_up=resolver)
+    with serving(answering) as server, fetcher(guard) as made:
+        for _ in range(2):
+            made.fetch(get(f"http://as.example.com:{server.port}/x"))
+    assert [one.headers["host"] for one in server.requests] == [f"as.example.com:{server.port}"] * 2
+    assert resolver.asked == ["as.example.com"]  # once: there was one connection
+
+
+@pytest.mark.requirement("SEC-01")
+@pytest.mark.parametrize("headers", [{}, {"Connection": "close"}])
+@pytest.mark.parametrize("body", [b"", b"no"])
+def test_the_guard_learns_where_the_server_is_from_its_answers(
+    body: bytes, headers: dict[str, str]
+) -> None:
+    resolver = Resolver()
+    guard = UrlGuard("https://unknown.example/mcp", look_up=lambda host, port: [])
+    met: list[requests.Response] = []
+
+    class Auth(AuthBase):
+        def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+            request.register_hook("response", self.look)  # type: ignore[no-untyped-call]
+            return request
+
+        def look(self, response: requests.Response, **_: Any) -> None:
+            met.append(response)
+            guard.meet(response)
+
+    def script(one: Request) -> None:
+        one.connection.respond(401, body, headers)
+        if headers:
+            one.connection.close()
+
+    with serving(script) as server:
+        config = Http(f"http://mcp.example.org:{server.port}/mcp", auth=Auth())
+        session = HttpSession(config, 1)
+        exchange = Exchange(Deadline(WAIT))
+        exchange.resolve = resolver
+        with exchange:
+            response = session.send(exchange, "GET", session.url, session.headers)
+            finish(exchange, response)
+        session.close()
+        assert met == [response]
+    guard.check("https://127.0.0.1/token")  # a server on this computer may name it
+
+
+# --- failures
+
+
+def test_a_refused_connection_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with fetcher() as made, pytest.raises(ConnectFailed, match="refused") as caught:
+        made.fetch(get(f"http://127.0.0.1:{port}/x?code={SECRET}"))
+    assert caught.value.delivery == "not_sent"
+    assert f"[http://127.0.0.1:{port}/x?code=***]" in str(caught.value)
+
+
+def test_an_unknown_name_says_so() -> None:
+    def unknown(host: str, port: int) -> list[Any]:
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    with fetcher(UrlGuard(OWN, look_up=unknown)) as made, pytest.raises(ConnectFailed, match="DNS"):
+        made.fetch(get("https://as.example.com/"))
+
+
+def test_a_lost_connection_says_nothing_about_the_call_that_needs_the_token() -> None:
+    with (
+        serving(lambda one: one.connection.close()) as server,
+        fetcher() as made,
+        pytest.raises(AuthError, match="the connection ended") as caught,
+    ):
+        made.fetch(post(here(server), f"refresh_token={SECRET}".encode()))
+    assert caught.value.delivery == "not_sent"
+    assert SECRET not in str(caught.value)
+    assert len(server.requests) == 1  # and it is not sent again
+
+
+def test_an_encoding_that_nobody_asked_for_is_named() -> None:
+    def script(one: Request) -> None:
+        one.connection.respond(200, b"x", {"Content-Encoding": "br"})
+
+    with (
+        serving(script) as server,
+        fetcher() as made,
+        pytest.raises(AuthError, match="Content-Encoding"),
+    ):
+        made.fetch(get(here(server)))
+
+
+# --- proxies and certificates
+
+
+def test_the_certificate_is_checked(papers: certificates.Certificates) -> None:
+    with serving(answering, papers.server_context()) as server:
+        with fetcher() as made, pytest.raises(ConnectFailed, match="TLS failed"):
+            made.fetch(get(here(server)))
+        assert server.requests == []
+        with requests.Session() as session:
+            session.verify = papers.authority
+            with fetcher(session=session) as made:
+                assert made.fetch(get(here(server))).status == 200
+
+
+def test_the_certificate_of_the_client_is_that_of_the_session(
+    papers: certificates.Certificates,
+) -> None:
+    session = requests.Session()
+    session.verify, session.cert = papers.authority, papers.client
+    with (
+        session,
+        serving(answering, papers.server_context(wants_client=True)) as server,
+        fetcher(session=session) as made,
+    ):
+        assert made.fetch(get(here(server))).status == 200
+
+
+def test_a_proxy_looks_names_up_itself() -> None:
+    resolver = Resolver()
+    guard = UrlGuard(PUBLIC, allow_private=True, look_up=resolver)
+    with serving(answering) as proxy, requests.Session() as session:
+        session.proxies = {"http": f"http://127.0.0.1:{proxy.port}"}
+        with fetcher(guard, session=session) as made:
+            made.fetch(get("http://as.example.com/x"))
+    assert [one.path for one in proxy.requests] == ["http://as.example.com/x"]
+    assert resolver.asked == []
+
+
+def test_the_environment_names_the_proxy_once_for_each_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving(answering) as proxy, serving(answering) as server, fetcher() as made:
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
+        made.fetch(get(here(server)))
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        made.fetch(get(here(server)))
+        assert (len(proxy.requests), len(server.requests)) == (2, 0)
+        with fetcher() as other:
+            other.fetch(get(here(server)))
+        assert (len(proxy.requests), len(server.requests)) == (2, 1)

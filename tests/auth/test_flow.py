@@ -1,0 +1,284 @@
+"""The code flow: what a person is sent away with, and what they are believed on return."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from syncmcp.auth.challenge import Demand
+from syncmcp.auth.discovery import Place
+from syncmcp.auth.flow import Attempt, ask, code_of, read_token, redeem, refresh, revoke
+from syncmcp.auth.steps import Fetch, Fetched
+from syncmcp.auth.token import Registration, Token
+from syncmcp.errors import AuthError, DiscoveryFailed, TokenRefused
+from syncmcp.types.auth import AuthorizationServerMetadata
+from tests.auth.stepping import Walk, told
+
+ISSUER = "https://as.example/t1"
+RESOURCE = "https://mcp.example/mcp"
+REDIRECT = "http://127.0.0.1:1455/callback"
+CLIENT = Registration("client", issuer=ISSUER)
+ANSWER = {"access_token": "access-canary", "token_type": "bearer", "expires_in": 60}
+
+
+def server(**more: Any) -> AuthorizationServerMetadata:
+    return AuthorizationServerMetadata.from_wire(
+        {
+            "issuer": ISSUER,
+            "authorization_endpoint": f"{ISSUER}/authorize",
+            "token_endpoint": f"{ISSUER}/token",
+            "revocation_endpoint": f"{ISSUER}/revoke",
+            **more,
+        }
+    )
+
+
+def attempt(scope: str | None = "a b", **more: Any) -> Attempt:
+    return Attempt(Place(RESOURCE, None, server(**more)), CLIENT, REDIRECT, scope)
+
+
+def query(url: str) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(url).query))
+
+
+def form(fetch: Fetch) -> dict[str, str]:
+    return dict(parse_qsl((fetch.body or b"").decode()))
+
+
+def back(one: Attempt, **more: str) -> dict[str, str]:
+    return {"state": one.state, "code": "code-canary", **more}
+
+
+@pytest.mark.requirement("FLW-01", "FLW-02", "FLW-04", "FLW-06", "FLW-10", "REG-09")
+def test_the_authorization_request() -> None:
+    one = attempt()
+    sent = query(one.redirect.url)
+    digest = hashlib.sha256(one.verifier.encode()).digest()
+    assert sent == {
+        "response_type": "code",
+        "client_id": "client",
+        "redirect_uri": REDIRECT,
+        "scope": "a b",
+        "state": one.state,
+        "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+        "code_challenge_method": "S256",
+        "resource": RESOURCE,
+    }
+    assert 43 <= len(one.verifier) <= 128
+    assert one.redirect.url.startswith(f"{ISSUER}/authorize?")
+    assert (one.redirect.redirect_uri, one.redirect.state) == (REDIRECT, one.state)
+    assert one.place.server.issuer == ISSUER
+
+
+@pytest.mark.requirement("FLW-10")
+def test_no_two_logins_share_state_or_verifier() -> None:
+    first, second = attempt(), attempt()
+    assert len({first.state, second.state, first.verifier, second.verifier}) == 4
+    for secret in (first.state, first.verifier, "mcp.example"):
+        assert secret not in repr(first) + repr(first.redirect)
+
+
+def test_a_query_that_the_endpoint_has_already_is_kept_and_cannot_replace_ours() -> None:
+    endpoint = f"{ISSUER}/authorize?tenant=&state=evil&x=1#part"
+    url = attempt(None, authorization_endpoint=endpoint).redirect.url
+    sent = query(url)
+    assert url.partition("?")[2].startswith("tenant=&x=1&")
+    assert sent["state"] != "evil"
+    assert "scope" not in sent
+    assert "#" not in url
+
+
+def test_offline_access_is_asked_for_with_consent() -> None:
+    assert query(attempt("a offline_access").redirect.url)["prompt"] == "consent"
+
+
+def test_a_server_without_an_authorization_endpoint_is_no_place_for_a_person() -> None:
+    with pytest.raises(DiscoveryFailed, match="no authorization endpoint"):
+        _ = attempt(authorization_endpoint=None).redirect
+
+
+@pytest.mark.requirement("FLW-06", "FLW-07")
+@pytest.mark.parametrize(
+    ("advertised", "issuer", "good"),
+    [
+        (True, ISSUER, True),
+        (True, None, False),
+        (True, "https://evil.example", False),
+        (False, ISSUER, True),
+        (False, None, True),
+        (False, "https://evil.example", False),
+        (None, None, True),
+        (None, "", False),
+    ],
+)
+def test_the_issuer_in_a_redirect_is_judged_before_the_code_is_used(
+    advertised: bool | None, issuer: str | None, good: bool
+) -> None:
+    one = attempt(authorization_response_iss_parameter_supported=advertised)
+    callback = back(one) if issuer is None else back(one, iss=issuer)
+    walk = Walk({f"{ISSUER}/token": told(ANSWER)})
+    if good:
+        assert walk.run(redeem(one, callback, 0.0)).access_token == "access-canary"
+    else:
+        with pytest.raises(AuthError, match="dropped"):
+            walk.run(redeem(one, callback, 0.0))
+        assert not walk.asked
+
+
+@pytest.mark.requirement("FLW-08")
+@pytest.mark.parametrize(
+    "issuer",
+    [f"{ISSUER}/", ISSUER.upper(), "https://as.example:443/t1", "https://as.example/%741"],
+)
+def test_issuers_are_compared_letter_by_letter(issuer: str) -> None:
+    one = attempt()
+    with pytest.raises(AuthError, match="another authorization server"):
+        code_of(one, back(one, iss=issuer))
+
+
+@pytest.mark.requirement("FLW-09", "FLW-10")
+@pytest.mark.parametrize(
+    "wrong", [{"iss": "https://evil.example"}, {"state": "other"}, {"state": ""}]
+)
+def test_nothing_of_a_redirect_from_elsewhere_is_shown(wrong: dict[str, str]) -> None:
+    one = attempt()
+    callback = back(one, error="canary", error_description="go to canary", error_uri="canary")
+    with pytest.raises(AuthError) as caught:
+        code_of(one, {**callback, **wrong})
+    assert type(caught.value) is AuthError
+    assert caught.value.error is None
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.requirement("FLW-10")
+def test_a_redirect_without_the_state_is_dropped() -> None:
+    with pytest.raises(AuthError, match="without the state"):
+        code_of(attempt(), {"code": "code-canary", "iss": ISSUER})
+
+
+def test_a_person_who_says_no_is_an_error_with_its_code_and_words() -> None:
+    one = attempt()
+    words = "no\x1b[2J thanks, access_token=canary-secret"
+    with pytest.raises(TokenRefused) as caught:
+        code_of(one, {"state": one.state, "error": "access_denied", "error_description": words})
+    assert caught.value.error == "access_denied"
+    assert "no [2J thanks" in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+def test_a_redirect_without_a_code_is_an_error() -> None:
+    one = attempt()
+    with pytest.raises(AuthError, match="without an authorization code"):
+        code_of(one, {"state": one.state})
+
+
+@pytest.mark.requirement("FLW-01", "FLW-04")
+def test_the_token_request() -> None:
+    one = attempt()
+    walk = Walk({f"{ISSUER}/token": told(ANSWER)})
+    token = walk.run(redeem(one, back(one), 1000.0))
+    (fetch,) = walk.asked
+    assert (fetch.method, fetch.token) == ("POST", True)
+    assert form(fetch) == {
+        "grant_type": "authorization_code",
+        "code": "code-canary",
+        "redirect_uri": REDIRECT,
+        "code_verifier": one.verifier,
+        "resource": RESOURCE,
+        "client_id": "client",
+    }
+    assert token == Token(
+        "access-canary", "bearer", 1060.0, None, "a b", "a b", ISSUER, RESOURCE, "client"
+    )
+    assert "canary" not in repr(token) + repr(fetch)
+
+
+@pytest.mark.requirement("FLW-04", "TOK-06")
+def test_a_refresh_keeps_what_the_answer_does_not_change() -> None:
+    old = Token("old", "Bearer", 10.0, "refresh-1", "a", "a b", ISSUER, RESOURCE, "client")
+    walk = Walk({f"{ISSUER}/token": [told(ANSWER), told({**ANSWER, "refresh_token": "refresh-2"})]})
+    kept = walk.run(refresh(old, CLIENT, server(), 1000.0))
+    assert form(walk.asked[0]) == {
+        "grant_type": "refresh_token",
+        "refresh_token": "refresh-1",
+        "resource": RESOURCE,
+        "client_id": "client",
+    }
+    assert (kept.refresh_token, kept.scope, kept.requested) == ("refresh-1", "a", "a b")
+    assert walk.run(refresh(old, CLIENT, server(), 0.0)).refresh_token == "refresh-2"
+
+
+def test_an_expiry_is_read_where_it_makes_sense() -> None:
+    def expiry(expires_in: Any) -> float | None:
+        return read_token(told({**ANSWER, "expires_in": expires_in}), Token(""), 100.0).expires_at
+
+    assert [expiry(value) for value in (60, "60", 1.5, -5)] == [160.0, 160.0, 101.5, 100.0]
+    nonsense: list[Any] = [None, True, "soon", "inf", [], float("nan"), 10**400]
+    assert [expiry(value) for value in nonsense] == [None] * 7
+
+
+def test_a_scope_that_was_granted_replaces_the_one_that_was_asked_for() -> None:
+    base = Token("", requested="a b")
+    assert read_token(told({**ANSWER, "scope": "a"}), base, 0.0).scope == "a"
+    assert read_token(told(ANSWER), base, 0.0).scope == "a b"
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (told({"token_type": "bearer"}), "without a token"),
+        (told({"access_token": "x"}), "without a token or without its type"),
+        (told({"access_token": "x", "token_type": "mac"}), "unknown type 'mac'"),
+        (told(["x"]), "without a token"),
+        (Fetched(200, {}, b"<html>"), "without a token"),
+    ],
+)
+def test_an_answer_that_is_no_token_is_an_error(answer: Fetched, words: str) -> None:
+    with pytest.raises(AuthError, match=words) as caught:
+        read_token(answer, Token(""), 0.0)
+    assert not isinstance(caught.value, TokenRefused)
+
+
+def test_a_refused_token_request_says_why_and_masks_what_it_quotes() -> None:
+    words = "refresh_token=canary-secret is gone"
+    answer = told({"error": "invalid_grant", "error_description": words}, 400)
+    with pytest.raises(TokenRefused) as caught:
+        read_token(answer, Token(""), 0.0)
+    assert (caught.value.error, caught.value.status) == ("invalid_grant", 400)
+    assert "is gone" in str(caught.value)
+    assert "canary" not in str(caught.value)
+    with pytest.raises(TokenRefused, match="no reason") as bare:
+        read_token(Fetched(502, {}, b"<html>"), Token(""), 0.0)
+    assert (bare.value.error, bare.value.status) == (None, 502)
+
+
+def test_revocation_gives_back_the_refresh_token_and_then_the_access_token() -> None:
+    token = Token("access", refresh_token="refresh", issuer=ISSUER)
+    url = f"{ISSUER}/revoke"
+    walk = Walk({url: told(None)})
+    walk.run(revoke(token, CLIENT, server()))
+    assert [form(fetch)["token"] for fetch in walk.asked] == ["refresh", "access"]
+    hints = [form(fetch)["token_type_hint"] for fetch in walk.asked]
+    assert hints == ["refresh_token", "access_token"]
+    assert not any(fetch.token for fetch in walk.asked)
+    unsupported = Walk({url: [told({"error": "unsupported_token_type"}, 400)]})
+    unsupported.run(revoke(Token("access"), CLIENT, server()))
+    with pytest.raises(TokenRefused, match="could not be revoked"):
+        Walk({url: told({"error": "server_error"}, 503)}).run(revoke(token, CLIENT, server()))
+    nowhere = Walk()
+    nowhere.run(revoke(token, CLIENT, server(revocation_endpoint=None)))
+    assert not nowhere.asked
+
+
+def test_a_server_is_asked_what_it_demands() -> None:
+    challenge = 'Bearer scope="a"'
+    walk = Walk({RESOURCE: told({}, 401, **{"www-authenticate": challenge})})
+    assert walk.run(ask(RESOURCE)) == Demand(scope="a")
+    assert json.loads(walk.asked[0].body or b"")["jsonrpc"] == "2.0"
+    assert Walk({RESOURCE: told({}, 400)}).run(ask(RESOURCE)) is None
+    assert Walk({RESOURCE: told({}, 401)}).run(ask(RESOURCE)) is None

@@ -1,0 +1,582 @@
+"""Signing in without a person: client credentials, workload identity, enterprise-managed."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from joserfc import jwt
+from joserfc.jwk import import_key
+
+import syncmcp
+from syncmcp.auth import (
+    Bearer,
+    ClientCredentials,
+    EnterpriseManaged,
+    FileStore,
+    MemoryStore,
+    PrivateKeyJwt,
+    SigningKey,
+    WorkloadIdentity,
+)
+from syncmcp.errors import AuthError, DiscoveryFailed, TokenRefused, UsageError
+from tests.auth.authorization_server import Answer, ResourceServer, Seen, Site, call, world
+from tests.auth.token_desk import TokenDesk
+
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
+ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+SECRET = "secret-canary/ä+"
+
+
+@pytest.fixture
+def resource() -> Iterator[ResourceServer]:
+    with world() as resource:
+        yield resource
+
+
+@pytest.fixture
+def desk(resource: ResourceServer) -> TokenDesk:
+    return TokenDesk(resource)
+
+
+def basic(seen: Seen) -> str:
+    return base64.b64decode(seen.headers["authorization"].removeprefix("Basic ")).decode()
+
+
+# -- client credentials -----------------------------------------------------------------------
+
+
+@pytest.mark.requirement("AXT-01")
+def test_a_program_signs_in_with_its_secret(resource: ResourceServer, desk: TokenDesk) -> None:
+    issuer = desk.server.issuer
+    auth = ClientCredentials("a client", client_secret=SECRET, issuer=issuer, scopes=["read"])
+    assert [call(resource, auth).status_code for _ in range(3)] == [200] * 3
+    (form,) = desk.forms
+    assert form == {
+        "grant_type": "client_credentials",
+        "scope": "read",
+        "resource": resource.url,
+        "client_id": "a client",
+    }
+    assert basic(desk.seen[0]) == "a%20client:secret-canary%2F%C3%A4%2B"
+    assert desk.server.authorizations == []
+    assert "/register" not in desk.server.paths()
+
+
+def test_a_secret_goes_into_the_body_where_the_server_takes_nothing_else(
+    resource: ResourceServer, desk: TokenDesk
+) -> None:
+    desk.server.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None)
+    assert call(resource, auth).status_code == 200
+    assert desk.forms[0]["client_secret"] == SECRET
+    assert "authorization" not in desk.seen[0].headers
+
+
+@pytest.mark.requirement("AXT-01")
+def test_a_program_signs_in_with_its_key(resource: ResourceServer, desk: TokenDesk) -> None:
+    key = SigningKey.generate("ES256")
+    auth = ClientCredentials("a-client", private_key=key, issuer=desk.server.issuer)
+    assert call(resource, auth).status_code == 200
+    form = desk.forms[0]
+    assert form["client_assertion_type"] == ASSERTION
+    assert "client_secret" not in form
+    said = jwt.decode(form["client_assertion"], import_key(key.public), algorithms=["ES256"])
+    assert said.claims["aud"] == desk.server.issuer
+    assert said.claims["iss"] == said.claims["sub"] == "a-client"
+
+
+def test_the_callers_own_statement_is_made_for_the_server_that_gets_it(
+    resource: ResourceServer, desk: TokenDesk
+) -> None:
+    auth = ClientCredentials(
+        "a-client", assertion=lambda server: f"statement-for-{server.issuer}", issuer=None
+    )
+    assert call(resource, auth).status_code == 200
+    assert desk.forms[0]["client_assertion"] == f"statement-for-{desk.server.issuer}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"client_secret": SECRET, "assertion": lambda _: "x"}],
+    ids=["none", "two"],
+)
+def test_there_is_one_way_to_prove_who_it_is(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="one of"):
+        ClientCredentials("a-client", issuer=None, **given)
+
+
+@pytest.mark.requirement("AXT-01", "AXT-06")
+def test_no_other_issuer_than_the_configured_one_gets_a_credential(
+    resource: ResourceServer, desk: TokenDesk
+) -> None:
+    auths = (
+        ClientCredentials("a-client", client_secret=SECRET, issuer="https://login.example"),
+        WorkloadIdentity("an-identity", issuer="https://login.example"),
+    )
+    for auth in auths:
+        with pytest.raises(DiscoveryFailed, match=r"login\.example"):
+            call(resource, auth)
+    assert desk.seen == []
+
+
+def test_credentials_do_not_follow_the_server_to_another_issuer(
+    resource: ResourceServer, desk: TokenDesk
+) -> None:
+    auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None)
+    call(resource, auth)
+    desk.server.expire()
+    with world() as other:
+        elsewhere = TokenDesk(other)
+        resource.metadata["authorization_servers"] = [other.authorization_server.issuer]
+        with pytest.raises(AuthError, match="belong to"):
+            call(resource, auth)
+        assert elsewhere.seen == []
+
+
+def test_an_expired_token_is_replaced_by_the_same_grant(
+    resource: ResourceServer, desk: TokenDesk
+) -> None:
+    desk.extra = {"refresh_token": "refresh-very-secret"}
+    auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None)
+    call(resource, auth)
+    desk.server.expire()
+    assert call(resource, auth).status_code == 200
+    assert [form["grant_type"] for form in desk.forms] == ["client_credentials"] * 2
+
+
+def test_more_scope_is_asked_for_together_with_the_old(
+    resource: ResourceServer, desk: TokenDesk
+) -> None:
+    resource.needed["tools/call"] = "write"
+    auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None, scopes=["read"])
+    assert call(resource, auth).status_code == 200
+    assert call(resource, auth, "tools/call").status_code == 200
+    assert [form["scope"] for form in desk.forms] == ["read", "read write"]
+
+
+def test_no_refresh_token_is_asked_for(resource: ResourceServer, desk: TokenDesk) -> None:
+    desk.server.metadata["scopes_supported"] = ["read", "offline_access"]
+    resource.metadata["scopes_supported"] = ["read"]
+    call(resource, ClientCredentials("a-client", client_secret=SECRET, issuer=None))
+    assert desk.forms[0]["scope"] == "read"
+
+
+def test_threads_get_one_token_together(resource: ResourceServer, desk: TokenDesk) -> None:
+    auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None, url=resource.url)
+    ready = threading.Barrier(8)
+
+    def run(_: int) -> int:
+        ready.wait(10)
+        return int(call(resource, auth).status_code)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(run, range(8))) == [200] * 8
+    assert len(desk.forms) == 1
+
+
+def test_programs_share_a_token_in_a_store(
+    resource: ResourceServer, desk: TokenDesk, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        store = FileStore(tmp_path / "tokens.json")
+        auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None, store=store)
+        assert call(resource, auth).status_code == 200
+    assert len(desk.forms) == 1
+
+
+# -- workload identity ------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("AXT-07")
+def test_a_workload_trades_its_identity_for_a_token(
+    resource: ResourceServer, desk: TokenDesk
+) -> None:
+    auth = WorkloadIdentity("head.body.signature", issuer=desk.server.issuer)
+    assert call(resource, auth).status_code == 200
+    assert desk.forms == [
+        {"grant_type": JWT_BEARER, "assertion": "head.body.signature", "resource": resource.url}
+    ]
+    assert "authorization" not in desk.seen[0].headers
+
+
+def test_a_client_id_goes_with_it_where_one_is_given(
+    resource: ResourceServer, desk: TokenDesk
+) -> None:
+    call(resource, WorkloadIdentity("an-identity", issuer=None, client_id="a-client"))
+    assert desk.forms[0]["client_id"] == "a-client"
+
+
+@pytest.mark.parametrize("kind", ["file", "callable"])
+def test_an_identity_is_looked_up_each_time(
+    resource: ResourceServer, desk: TokenDesk, tmp_path: Path, kind: str
+) -> None:
+    file = tmp_path / "identity"
+    file.write_text("first\n")
+    source = file if kind == "file" else file.read_text
+    auth = WorkloadIdentity(source, issuer=None)
+    call(resource, auth)
+    file.write_text("second\n")
+    desk.server.expire()
+    assert call(resource, auth).status_code == 200
+    assert [form["assertion"] for form in desk.forms] == ["first", "second"]
+
+
+@pytest.mark.requirement("AXT-07")
+@pytest.mark.parametrize("code", ["invalid_grant", "invalid_scope", "unauthorized_client"])
+def test_a_refused_identity_is_told_at_once_and_nothing_else_is_tried(
+    resource: ResourceServer, desk: TokenDesk, code: str
+) -> None:
+    desk.check = lambda _: Answer(400, {"error": code, "error_description": "not you"})
+    auth = WorkloadIdentity("an-identity-canary", issuer=None)
+    with pytest.raises(TokenRefused, match="not you") as caught:
+        call(resource, auth)
+    assert caught.value.error == code
+    assert len(desk.forms) == 1
+    assert desk.server.authorizations == []
+    assert "canary" not in repr(caught.value)
+
+
+def test_a_client_that_is_refused_a_token_does_not_try_again(
+    resource: ResourceServer, desk: TokenDesk
+) -> None:
+    desk.check = lambda _: Answer(400, {"error": "invalid_grant"})
+    auth = WorkloadIdentity("an-identity", issuer=None)
+    with pytest.raises(TokenRefused), syncmcp.connect(syncmcp.Http(resource.url, auth=auth)):
+        pass
+    assert len(desk.forms) == 1
+
+
+def _raise() -> str:
+    raise LookupError("canary")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (Path("/nowhere/identity"), "No such file"),
+        (_raise, "LookupError"),
+        (lambda: "", "one word"),
+        (lambda: "canary\r\nX: y", "one word"),
+        (lambda: 5, "one word"),
+    ],
+    ids=["no file", "error", "empty", "lines", "number"],
+)
+def test_an_identity_that_cannot_be_had_is_an_error_of_signing_in(
+    resource: ResourceServer, desk: TokenDesk, source: Any, words: str
+) -> None:
+    with pytest.raises(AuthError, match=words) as caught:
+        call(resource, WorkloadIdentity(source, issuer=None))
+    assert "canary" not in str(caught.value)
+    assert desk.forms == []
+
+
+# -- enterprise-managed -----------------------------------------------------------------------
+
+
+class IdentityProvider(Site):
+    """Exchanges ID tokens for statements to whoever knows its secret."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.issuer = self.origin
+        self.metadata: dict[str, Any] = {
+            "issuer": self.origin,
+            "token_endpoint": f"{self.origin}/exchange",
+        }
+        self.refusal: Answer | None = None
+        self.change: dict[str, Any] = {}
+        self.routes["GET", "/.well-known/openid-configuration"] = lambda _: Answer(
+            200, self.metadata
+        )
+        self.routes["POST", "/exchange"] = self._exchange
+
+    def _exchange(self, seen: Seen) -> Answer:
+        answer = {
+            "access_token": f"jag-{len(self.exchanges)}-very-secret",
+            "issued_token_type": ID_JAG,
+            "token_type": "N_A",
+            "expires_in": 300,
+        }
+        return self.refusal or Answer(200, {**answer, **self.change})
+
+    @property
+    def exchanges(self) -> list[Seen]:
+        return self.requests_to("/exchange")
+
+
+@pytest.fixture
+def idp() -> Iterator[IdentityProvider]:
+    with IdentityProvider() as idp:
+        yield idp
+
+
+def employee(idp: IdentityProvider, **options: Any) -> EnterpriseManaged:
+    defaults: dict[str, Any] = {
+        "id_token": "id-token-canary",
+        "idp_token_endpoint": f"{idp.origin}/exchange",
+        "idp_client_id": "idp-client",
+        "idp_client_secret": "idp-secret-canary",
+        "client_id": "a-client",
+        "client_secret": SECRET,
+        "issuer": None,
+    }
+    return EnterpriseManaged(**{**defaults, **options})
+
+
+@pytest.mark.requirement("AXT-02", "AXT-05")
+def test_the_companys_word_is_exchanged_for_a_token(
+    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
+) -> None:
+    auth = employee(idp, scopes=["read"])
+    assert [call(resource, auth).status_code for _ in range(2)] == [200, 200]
+    (first,) = idp.exchanges
+    assert first.form == {
+        "grant_type": EXCHANGE,
+        "requested_token_type": ID_JAG,
+        "audience": desk.server.issuer,
+        "resource": resource.url,
+        "scope": "read",
+        "subject_token": "id-token-canary",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+        "client_id": "idp-client",
+    }
+    assert basic(first) == "idp-client:idp-secret-canary"
+    (second,) = desk.seen
+    assert second.form == {
+        "grant_type": JWT_BEARER,
+        "assertion": "jag-1-very-secret",
+        "resource": resource.url,
+        "client_id": "a-client",
+    }
+    assert basic(second).startswith("a-client:secret-canary")
+    assert desk.server.authorizations == []
+
+
+def test_a_public_client_names_itself_at_the_identity_provider(
+    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
+) -> None:
+    assert call(resource, employee(idp, idp_client_secret=None)).status_code == 200
+    assert idp.exchanges[0].form["client_id"] == "idp-client"
+    assert "authorization" not in idp.exchanges[0].headers
+
+
+@pytest.mark.requirement("AXT-05")
+def test_a_key_proves_the_client_at_both_servers(
+    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
+) -> None:
+    key = SigningKey.generate()
+    idp.metadata["token_endpoint_auth_methods_supported"] = ["private_key_jwt"]
+    auth = employee(
+        idp,
+        idp_issuer=idp.issuer,
+        idp_token_endpoint=None,
+        idp_client_secret=None,
+        idp_assertion=PrivateKeyJwt("idp-client", key),
+        client_secret=None,
+        assertion=PrivateKeyJwt("a-client", key),
+    )
+    assert call(resource, auth).status_code == 200
+    for seen, issuer in ((idp.exchanges[0], idp.issuer), (desk.seen[0], desk.server.issuer)):
+        said = jwt.decode(
+            seen.form["client_assertion"], import_key(key.public), algorithms=["ES256"]
+        )
+        assert said.claims["aud"] == issuer
+
+
+@pytest.mark.requirement("AXT-02")
+def test_more_scope_takes_a_new_word_of_the_company(
+    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
+) -> None:
+    resource.needed["tools/call"] = "write"
+    auth = employee(idp, scopes=["read"])
+    call(resource, auth)
+
+    def granted(seen: Seen) -> Answer:
+        answer = TokenDesk.answer(desk, seen)
+        scope = idp.exchanges[-1].form["scope"]
+        with desk.server.lock:
+            desk.server.valid[answer.body["access_token"]]["scope"] = scope
+        return answer
+
+    desk.server.routes["POST", "/token"] = granted
+    assert call(resource, auth, "tools/call").status_code == 200
+    assert [one.form["scope"] for one in idp.exchanges] == ["read", "read write"]
+    assert [form["assertion"] for form in desk.forms] == ["jag-1-very-secret", "jag-2-very-secret"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"issued_token_type": "urn:ietf:params:oauth:token-type:access_token"},
+        {"issued_token_type": None},
+        {"token_type": "Bearer"},
+        {"access_token": ""},
+    ],
+    ids=str,
+)
+def test_what_is_no_statement_for_others_is_passed_on_to_nobody(
+    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider, change: dict[str, Any]
+) -> None:
+    idp.change = change
+    with pytest.raises(AuthError, match="ID-JAG") as caught:
+        call(resource, employee(idp))
+    assert desk.seen == []
+    assert "very-secret" not in repr(caught.value)
+
+
+def test_a_refusal_of_the_identity_provider_is_told(
+    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
+) -> None:
+    idp.refusal = Answer(400, {"error": "access_denied", "error_description": "policy says no"})
+    with pytest.raises(TokenRefused, match=r"vouch.*policy says no"):
+        call(resource, employee(idp))
+    assert desk.seen == []
+
+
+def test_a_server_that_says_it_takes_no_such_word_gets_none(
+    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
+) -> None:
+    desk.server.metadata["authorization_grant_profiles_supported"] = ["urn:example:other"]
+    with pytest.raises(DiscoveryFailed, match="identity"):
+        call(resource, employee(idp))
+    assert idp.exchanges == []
+
+
+@pytest.mark.requirement("AXT-03")
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"idp_token_endpoint": "http://login.example/token"},
+        {"idp_token_endpoint": None, "idp_issuer": "http://login.example"},
+        {"idp_token_endpoint": None},
+        {"idp_issuer": "https://login.example"},
+        {"idp_assertion": lambda _: "x"},
+    ],
+    ids=["plain", "plain issuer", "nowhere", "twice", "two proofs"],
+)
+def test_the_identity_provider_is_one_and_encrypted(
+    idp: IdentityProvider, where: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError):
+        employee(idp, **where)
+
+
+@pytest.mark.requirement("AXT-03")
+def test_metadata_of_the_identity_provider_do_not_lead_to_a_plain_address(
+    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider
+) -> None:
+    idp.metadata["token_endpoint"] = "http://login.example/token"
+    with pytest.raises(AuthError, match=r"login\.example"):
+        call(resource, employee(idp, idp_issuer=idp.issuer, idp_token_endpoint=None))
+
+
+# -- for all of them --------------------------------------------------------------------------
+
+MAKERS: dict[str, Callable[[IdentityProvider, MemoryStore], Any]] = {
+    "credentials": lambda idp, store: ClientCredentials(
+        "a-client", client_secret=SECRET, issuer=None, store=store
+    ),
+    "workload": lambda idp, store: WorkloadIdentity("identity-canary", issuer=None, store=store),
+    "enterprise": lambda idp, store: employee(idp, store=store),
+    "bearer": lambda idp, store: Bearer("bearer-canary"),
+}
+
+
+@pytest.mark.requirement("AXT-04", "AXT-06")
+@pytest.mark.parametrize("name", MAKERS)
+def test_no_secret_is_shown_logged_pickled_or_put_into_a_url(
+    resource: ResourceServer,
+    desk: TokenDesk,
+    idp: IdentityProvider,
+    name: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    auth = MAKERS[name](idp, MemoryStore())
+    call(resource, auth)
+    desk.server.expire()
+    desk.check = lambda seen: Answer(
+        400, {"error": "invalid_grant", "error_description": f"assertion={seen.body.decode()}"}
+    )
+    if name != "bearer":
+        with pytest.raises(TokenRefused) as caught:
+            call(resource, auth)
+        assert "canary" not in f"{caught.value!r} {caught.value}"
+    shown = f"{auth!r} {auth} {caplog.text} {syncmcp.Http(resource.url, auth=auth)!r}"
+    assert "canary" not in shown
+    assert "very-secret" not in shown
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(auth)
+    for site in (resource, desk.server, idp):
+        for seen in site.seen:
+            assert "canary" not in f"{seen.path} {seen.query}"
+            assert "very-secret" not in f"{seen.path} {seen.query}"
+
+
+@pytest.mark.requirement("AXT-06")
+def test_neither_credential_nor_statement_is_kept(
+    resource: ResourceServer, desk: TokenDesk, idp: IdentityProvider, tmp_path: Path
+) -> None:
+    file = tmp_path / "tokens.json"
+    call(resource, employee(idp, store=FileStore(file)))
+    text = file.read_text()
+    assert "jag-" not in text
+    assert "id-token" not in text
+    assert "secret-canary" not in text
+
+
+def test_a_token_is_given_back_by_whoever_got_it(resource: ResourceServer, desk: TokenDesk) -> None:
+    store = MemoryStore()
+    auth = ClientCredentials("a-client", client_secret=SECRET, issuer=None, store=store)
+    call(resource, auth)
+    revoked: list[Seen] = []
+
+    def revoke(seen: Seen) -> Answer:
+        revoked.append(seen)
+        return Answer(200)
+
+    desk.server.routes["POST", "/revoke"] = revoke
+    # Another object, which knows the token from the store alone.
+    again = ClientCredentials(
+        "a-client", client_secret=SECRET, issuer=None, store=store, url=resource.url
+    )
+    again.logout()
+    assert [one.form["token"] for one in revoked] == ["access-1-very-secret"]
+    assert basic(revoked[0]).startswith("a-client:secret-canary")
+    assert again.token is None
+
+
+# -- bearer -----------------------------------------------------------------------------------
+
+
+def test_a_token_from_elsewhere_goes_into_each_request(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with Site() as site:
+        tokens = iter(["second", "third"])
+        for source in ("first", lambda: next(tokens), lambda: next(tokens)):
+            requests.get(site.origin, auth=Bearer(source), timeout=10).close()
+        file.write_text("fourth\n")
+        auth = Bearer(file)
+        requests.get(site.origin, auth=auth, timeout=10).close()
+        file.write_text("fifth\n")
+        requests.get(site.origin, auth=auth, timeout=10).close()
+        words = [one.headers["authorization"] for one in site.seen]
+    assert words == [f"Bearer {one}" for one in ("first", "second", "third", "fourth", "fifth")]
+
+
+@pytest.mark.parametrize("token", ["", " ", "two words", "tök", "a\nb", None, 5])
+def test_what_can_be_no_token_is_refused(token: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        Bearer(token)
+    assert "words" not in str(caught.value)

@@ -1,0 +1,278 @@
+"""Servers that mean harm, and moments that are badly chosen."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp._url_guard import UnsafeUrl, UrlGuard
+from syncmcp.auth import MemoryStore, OAuth
+from syncmcp.auth.receiver import answer_in
+from syncmcp.errors import AuthError, RequestTimeout, UsageError
+from syncmcp.transports._http_sending import HttpSender
+from tests.auth.authorization_server import (
+    WAIT,
+    Answer,
+    Person,
+    Seen,
+    call,
+    keeper,
+    signed_in,
+    world,
+)
+from tests.programs import running
+
+CANARY = "canary-very-secret"
+
+
+# What authorization servers answer
+
+
+@pytest.mark.parametrize(
+    "ending", ["\r\nX-Injected: 1", "\r\n X-Injected: 1", "\n", " x", "\x00", "\xe9", "\u2603"]
+)
+def test_a_token_that_does_not_fit_into_a_header_is_refused(ending: str) -> None:
+    with world() as resource:
+        answer = Answer(200, {"access_token": f"{CANARY}{ending}", "token_type": "Bearer"})
+        resource.authorization_server.token_answer = lambda _: answer
+        auth = OAuth(receiver=Person())
+        with pytest.raises(AuthError, match="no request can carry") as caught:
+            call(resource, auth)
+        assert CANARY not in f"{caught.value!r}{caught.value}"
+        assert auth.token is None
+        assert len(resource.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 200_000, b'{"a":' * 200_000, b'{"client_id": "\\ud800", "access_token": "\\ud800"}'],
+    ids=["list", "object", "surrogate"],
+)
+@pytest.mark.parametrize("path", ["/register", "/token"])
+def test_json_that_is_no_use_is_an_error_of_ours(path: str, body: bytes) -> None:
+    with world() as resource:
+        status = 201 if path == "/register" else 200
+        resource.authorization_server.routes["POST", path] = lambda _: Answer(status, body)
+        with pytest.raises(AuthError):
+            call(resource, OAuth(receiver=Person()))
+
+
+def test_metadata_that_are_nested_without_end_are_none() -> None:
+    with world() as resource:
+        place = "/.well-known/oauth-protected-resource/mcp"
+        resource.routes["GET", place] = lambda _: Answer(200, b"[" * 200_000)
+        with pytest.raises(AuthError):
+            call(resource, OAuth(receiver=Person()))
+        assert "/.well-known/oauth-protected-resource" in resource.paths("GET")
+
+
+def test_pasted_text_that_is_no_unicode_is_no_answer() -> None:
+    assert answer_in("code=x&state=\udc80", "state") is None
+
+
+# Where names lead
+
+
+@pytest.mark.requirement("SEC-02")
+def test_a_name_that_led_to_a_public_address_once_does_not_turn_private() -> None:
+    answers = iter([["8.8.8.8"], ["10.0.0.1"], ["10.0.0.5"]])
+
+    def look_up(host: str, port: int) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in next(answers)]
+
+    guard = UrlGuard("https://Evil.example/mcp", look_up=look_up)
+    assert guard.pin("https://evil.example/mcp")("evil.example", 443)
+    find = guard.pin("https://internal.example/metadata")
+    with pytest.raises(UnsafeUrl, match="private network"):
+        find("internal.example", 443)
+
+
+# The end of a login
+
+
+def test_a_logout_elsewhere_is_not_undone_by_a_refresh() -> None:
+    store = MemoryStore()
+    with signed_in(store) as (resource, auth, _):
+        other = OAuth(receiver=None, store=store)
+        assert call(resource, other).status_code == 200
+        auth.logout()
+        server = resource.authorization_server
+        server.expire()
+        with pytest.raises(AuthError, match="somebody has to sign in"):
+            call(resource, other)
+        assert not server.grants("refresh_token")
+
+
+def test_a_renewal_that_failed_does_not_replace_a_newer_login() -> None:
+    with signed_in() as (resource, auth, _):
+        held = keeper(auth).current()
+        assert held is not None
+        newer = auth.login()
+        keeper(auth).put_off(held)
+        assert auth.token == newer
+        assert call(resource, auth).status_code == 200
+        auth.logout()
+        keeper(auth).put_off(held)
+        assert auth.token is None
+
+
+def test_a_login_that_was_read_late_does_not_replace_a_newer_one() -> None:
+    class Slow(MemoryStore):
+        def load(self, key: str) -> dict[str, Any] | None:
+            value = super().load(key)
+            if threading.current_thread() is reader:
+                read.set()
+                assert go_on.wait(WAIT)
+            return value
+
+    read, go_on = threading.Event(), threading.Event()
+    store = Slow()
+    reader = threading.Thread()
+    with signed_in(store) as (resource, _, _):
+        other = OAuth(resource.url, receiver=Person(), store=store)
+        reader = threading.Thread(target=lambda: other.token)
+        reader.start()
+        assert read.wait(WAIT)
+        newer = other.login()
+        go_on.set()
+        reader.join(WAIT)
+        assert other.token == newer
+
+
+# Time
+
+
+@pytest.mark.parametrize(("transport", "method"), [("sse", "GET"), ("streamable", "POST")])
+def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(
+    transport: Any, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    def mute(seen: Seen) -> Answer:
+        if seen.bearer is None:
+            return Answer(401, None, {"WWW-Authenticate": str(resource.challenge)})
+        over.wait(WAIT)
+        return Answer(None)
+
+    def look(sender: HttpSender) -> None:
+        the_look(sender)
+        looked.set()
+
+    looked = threading.Event()
+    the_look = HttpSender._look
+    monkeypatch.setattr(HttpSender, "_look", look)
+
+    with world() as resource:
+        resource.routes[method, resource.path] = mute
+        auth = OAuth(receiver=Person(before=lambda _: looked.wait(WAIT)))
+        client = syncmcp.Client(
+            syncmcp.Http(resource.url, transport=transport, auth=auth),
+            mode="2025-11-25" if transport == "streamable" else "auto",
+            open_timeout=0.4,
+        )
+        began = time.monotonic()
+        try:
+            with pytest.raises(RequestTimeout):
+                client.open()
+        finally:
+            over.set()
+        assert time.monotonic() - began < WAIT
+
+
+# Secrets
+
+
+@pytest.mark.requirement("TOK-04")
+def test_a_client_secret_is_not_pickled() -> None:
+    auth = OAuth("https://mcp.example/mcp", client_id="one", client_secret=CANARY)
+    with pytest.raises(TypeError, match="not pickled"):
+        pickle.dumps(auth)
+
+
+@pytest.mark.requirement("TOK-04")
+def test_a_password_in_the_url_is_no_part_of_what_is_kept() -> None:
+    auth = OAuth(f"https://somebody:{CANARY}@mcp.example/mcp?key={CANARY}")
+    assert CANARY.encode() not in pickle.dumps(auth)
+    assert CANARY not in repr(vars(keeper(auth)))
+
+
+def test_a_receiver_that_uses_what_it_signs_in_does_not_wait_for_itself() -> None:
+    with world() as resource:
+        raised: list[UsageError] = []
+
+        def use_it(_: object) -> None:
+            with pytest.raises(UsageError, match="cannot use what it signs in") as caught:
+                call(resource, auth)
+            raised.append(caught.value)
+
+        auth = OAuth(receiver=Person(before=use_it))
+        assert call(resource, auth).status_code == 200
+        assert len(raised) == 1
+
+
+def test_a_damaged_registration_is_replaced() -> None:
+    store = MemoryStore()
+    with world() as resource:
+        key = f"client {resource.authorization_server.issuer}"
+        store.save(key, {"nonsense": 1})
+        assert call(resource, OAuth(receiver=Person(), store=store)).status_code == 200
+        assert "client_id" in (store.load(key) or {})
+
+
+def test_a_fork_in_the_middle_of_a_login_takes_no_connection_along() -> None:
+    code = """
+import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from syncmcp.auth.driver import Driver
+from syncmcp.auth.steps import Fetch
+
+warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
+peers = []
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        peers.append(self.client_address)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_):
+        pass
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+url = f"http://127.0.0.1:{server.server_port}/"
+driver = Driver(url)
+
+def one():
+    yield Fetch("GET", url)
+
+def two():
+    yield Fetch("GET", url)
+    child = os.fork()
+    if child == 0:
+        try:
+            driver.run(one())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    yield Fetch("GET", url)
+
+driver.run(two())
+say([peers.index(peer) for peer in peers])
+server.shutdown()
+server.server_close()
+"""
+    with running(code) as program:
+        assert program.line() == "[0, 1, 0]"
+        assert program.end() == (0, "", "")

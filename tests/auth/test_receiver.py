@@ -1,0 +1,641 @@
+"""Where people come back to: a listener on this computer, or what they paste."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from queue import Queue
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from syncmcp._http_exchange import Cut, Exchange
+from syncmcp._threads import Deadline
+from syncmcp.auth import LoopbackReceiver, PasteReceiver, Receiver
+from syncmcp.auth.steps import Redirect
+from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
+
+WAIT = 20.0
+STATE = "canary-state-77ab1c"
+PLACE = "https://as.example.com/authorize?client_id=x&state=" + STATE
+GOOD = {"code": "a b+c", "state": STATE, "iss": "https://as.example.com/"}
+
+
+@pytest.fixture(autouse=True)
+def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is chosen depends on no screen, browser or terminal of the machine."""
+    for name in ("BROWSER", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(webbrowser, "open", nobody)
+
+
+def nobody(url: str) -> bool:
+    raise AssertionError("no browser was wanted")
+
+
+class Login:
+    """A login on a thread of its own, in an exchange."""
+
+    def __init__(
+        self, receiver: Receiver, url: str = PLACE, seconds: float = WAIT, *registered: str
+    ) -> None:
+        self.exchange = Exchange(Deadline(WAIT))
+        self.outcome: Mapping[str, str] | BaseException | None = None
+        self.redirect_uri = ""
+        self._started = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(receiver, url, seconds, registered), daemon=True
+        )
+        self._thread.start()
+        assert self._started.wait(WAIT)
+
+    def _run(
+        self, receiver: Receiver, url: str, seconds: float, registered: tuple[str, ...]
+    ) -> None:
+        try:
+            with self.exchange, receiver.start(registered) as waiting:
+                self.redirect_uri = waiting.redirect_uri
+                self._started.set()
+                redirect = Redirect(url, waiting.redirect_uri, STATE)
+                self.outcome = waiting.receive(redirect, Deadline(seconds))
+        except BaseException as error:
+            self.outcome = error
+        self._started.set()
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.redirect_uri).port or 0
+
+    def join(self) -> Mapping[str, str] | BaseException | None:
+        self._thread.join(WAIT)
+        assert not self._thread.is_alive()
+        return self.outcome
+
+    def visit(
+        self, target: str, method: str = "GET", **headers: str
+    ) -> tuple[int, str, Mapping[str, str]]:
+        """What a browser gets."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT)
+        try:
+            connection.request(method, target, headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read().decode(), dict(response.getheaders())
+        finally:
+            connection.close()
+
+    def come_back(self, **parameters: str) -> tuple[int, str, Mapping[str, str]]:
+        return self.visit("/callback?" + urlencode(parameters or GOOD))
+
+
+class Shown:
+    """What a person was shown."""
+
+    def __init__(self) -> None:
+        self.texts: Queue[str] = Queue()
+
+    def __call__(self, text: str) -> None:
+        self.texts.put(text)
+
+    def next(self) -> str:
+        return self.texts.get(timeout=WAIT)
+
+
+def listening(**options: Any) -> LoopbackReceiver:
+    given: dict[str, Any] = {"open_browser": False, "show": Shown(), **options}
+    return LoopbackReceiver(**given)
+
+
+@contextmanager
+def visitors(login: Login, count: int) -> Iterator[list[socket.socket]]:
+    """Connections that say nothing."""
+    open_ones: list[socket.socket] = []
+    try:
+        while len(open_ones) < count:
+            open_ones.append(socket.create_connection(("127.0.0.1", login.port), WAIT))
+        yield open_ones
+    finally:
+        for one in open_ones:
+            one.close()
+
+
+# --- the listener
+
+
+@pytest.mark.requirement("REG-10")
+def test_the_answer_is_what_the_browser_brings() -> None:
+    login = Login(listening())
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/callback", login.redirect_uri)
+    status, page, _ = login.come_back()
+    assert (status, login.join()) == (200, GOOD)
+    assert "You can close this page" in page
+
+
+def test_an_error_of_the_server_is_an_answer_that_the_page_does_not_show() -> None:
+    login = Login(listening())
+    answer = {"error": "access_denied", "error_description": "<b>evil</b>", "state": STATE}
+    status, page, _ = login.come_back(**answer)
+    assert (status, login.join()) == (200, answer)
+    assert "evil" not in page
+    assert "denied" not in page
+
+
+def test_the_page_does_not_claim_that_anybody_is_signed_in() -> None:
+    login = Login(listening())
+    _, page, _ = login.come_back()
+    assert not re.search(r"success|you are signed in|welcome|done", page, re.IGNORECASE)
+    login.join()
+
+
+def test_the_page_needs_nothing_and_runs_nothing() -> None:
+    login = Login(listening())
+    _, page, headers = login.come_back()
+    login.join()
+    policy = headers["Content-Security-Policy"]
+    (style,) = re.findall(r"<style>(.*)</style>", page)
+    assert "default-src 'none'" in policy
+    assert f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'" in policy
+    assert "prefers-color-scheme:dark" in style
+    assert "script" not in page
+    assert not re.search(r"(src|href|url)\b", page)
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.requirement("FLW-10")
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/favicon.ico", 404),
+        ("/", 404),
+        ("/callback/", 404),
+        ("/Callback?" + urlencode(GOOD), 404),
+        ("//evil.example/callback?" + urlencode(GOOD), 404),
+        ("http://evil.example/callback?" + urlencode(GOOD), 404),
+        ("/callback", 400),
+        ("/callback?code=x", 400),
+        (f"/callback?state={STATE}", 400),
+        ("/callback?" + urlencode({**GOOD, "state": STATE[:-1]}), 400),
+        ("/callback?" + urlencode({**GOOD, "state": STATE + "x"}), 400),
+        ("/callback?" + urlencode({**GOOD, "state": "é"}), 400),
+        ("/callback?" + urlencode({**GOOD, "state": ""}), 400),
+        (f"/callback?state=x&code=y&state={STATE}", 400),
+        (f"/callback?code=x&code=y&state={STATE}", 400),
+        ("/callback?" + urlencode({**GOOD, **{f"x{number}": "" for number in range(40)}}), 400),
+        ("/callback?" + urlencode({**GOOD, "x": "x" * 20_000}), 400),
+    ],
+)
+def test_what_is_not_the_answer_changes_nothing(target: str, status: int) -> None:
+    login = Login(listening())
+    found, page, _ = login.visit(target)
+    assert found == status
+    assert "arrived" not in page
+    login.come_back()
+    assert login.join() == GOOD
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "PUT"])
+def test_only_a_get_brings_an_answer(method: str) -> None:
+    login = Login(listening())
+    assert login.visit("/callback?" + urlencode(GOOD), method)[0] == 404
+    login.come_back()
+    assert login.join() == GOOD
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{}", "127.0.0.1", "localhost:{}"])
+def test_a_page_whose_name_leads_here_is_turned_away(host: str) -> None:
+    login = Login(listening())
+    target = "/callback?" + urlencode(GOOD)
+    assert login.visit(target, Host=host.format(login.port))[0] == 404
+    login.come_back()
+    assert login.join() == GOOD
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /callback?{} HTTP/1.1\r\n\r\n",
+        b"GET /callback?{} HTTP/1.1\r\nHost: {h}\r\nHost: {h}\r\n\r\n",
+        b"\r\n\r\n",
+        b"\xff\xfe\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"x" * 70_000,
+    ],
+)
+def test_nonsense_is_turned_away(head: bytes) -> None:
+    login = Login(listening())
+    place = f"127.0.0.1:{login.port}".encode()
+    message = head.replace(b"{h}", place).replace(b"{}", urlencode(GOOD).encode())
+    with visitors(login, 1) as (visitor,):
+        visitor.sendall(message)
+        try:
+            received = visitor.recv(65536)
+        except ConnectionError:
+            received = b""
+    assert not received or received.startswith(b"HTTP/1.1 404 ")
+    login.come_back()
+    assert login.join() == GOOD
+
+
+def test_a_head_may_come_in_pieces() -> None:
+    login = Login(listening())
+    message = f"GET /callback?{urlencode(GOOD)} HTTP/1.1\r\nHost: 127.0.0.1:{login.port}\r\n\r\n"
+    with visitors(login, 1) as (visitor,):
+        for piece in (message[:20], message[20:-1], message[-1:]):
+            visitor.sendall(piece.encode())
+        assert visitor.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert login.join() == GOOD
+
+
+def test_connections_that_say_nothing_are_in_nobodys_way() -> None:
+    login = Login(listening())
+    with visitors(login, 40):
+        login.come_back()
+        assert login.join() == GOOD
+
+
+def test_exactly_one_answer_is_taken() -> None:
+    login = Login(listening())
+    message = "GET /callback?{} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n\r\n"
+    with visitors(login, 2) as (one, other):
+        for visitor, code in ((one, "1"), (other, "2")):
+            query = urlencode({"code": code, "state": STATE})
+            visitor.sendall(message.format(query, login.port).encode())
+        outcome = login.join()
+        pages = []
+        for visitor in (one, other):
+            try:
+                pages.append(visitor.recv(65536))
+            except ConnectionError:
+                pages.append(b"")
+    assert isinstance(outcome, dict)
+    taken = int(outcome["code"]) - 1
+    assert b"arrived" in pages[taken]
+    assert b"arrived" not in pages[1 - taken]
+
+
+def test_nobody_listens_any_more_after_the_login() -> None:
+    login = Login(listening())
+    login.come_back()
+    login.join()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", login.port), WAIT).close()
+
+
+# --- its address
+
+
+def test_a_port_can_be_chosen_and_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(LoginRequired, match=f"port {port}.*in use"):
+            listening(port=port).start()
+    with listening(port=port).start() as waiting:
+        assert waiting.redirect_uri == f"http://127.0.0.1:{port}/callback"
+
+
+def test_a_registered_port_is_used_again_if_it_is_free() -> None:
+    with listening().start() as waiting:
+        before = waiting.redirect_uri
+    others = [
+        "https://127.0.0.1:1/callback",
+        "http://127.0.0.1:1/other",
+        "http://[::1",
+        "http://x:y",
+    ]
+    with listening().start([*others, before]) as waiting:
+        assert waiting.redirect_uri == before
+        with listening().start([before]) as second:
+            assert second.redirect_uri != before
+
+
+def test_localhost_is_both_addresses() -> None:
+    login = Login(listening(host="localhost"))
+    assert login.redirect_uri == f"http://localhost:{login.port}/callback"
+    reached = 0
+    for address in ("127.0.0.1", "::1"):
+        try:
+            socket.create_connection((address, login.port), WAIT).close()
+        except OSError:
+            continue
+        reached += 1
+    login.visit("/callback?" + urlencode(GOOD), Host=f"localhost:{login.port}")
+    assert login.join() == GOOD
+    assert reached == 2 or not socket.has_ipv6
+
+
+def test_a_redirect_uri_can_be_given_as_a_whole() -> None:
+    with listening().start() as waiting:
+        port = urlsplit(waiting.redirect_uri).port
+    uri = f"http://localhost:{port}/signed/in"
+    with LoopbackReceiver.at(uri).start() as waiting:
+        assert waiting.redirect_uri == uri
+
+
+@pytest.mark.requirement("REG-10")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"host": "0.0.0.0"},
+        {"host": "evil.example"},
+        {"port": -1},
+        {"port": 65_536},
+        {"path": "callback"},
+        {"path": "/callback?x=1"},
+    ],
+)
+def test_nobody_else_s_computer_is_listened_on(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        LoopbackReceiver(**options)
+
+
+@pytest.mark.requirement("REG-10")
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://127.0.0.1:8000/callback",
+        "http://example.com/callback",
+        "http://127.0.0.1:x/callback",
+        "http://127.0.0.1:8000",
+        "http://127.0.0.1:8000/callback?x",
+        "http://user@127.0.0.1:8000/callback",
+    ],
+)
+def test_a_redirect_uri_of_somebody_else_is_no_place_to_listen(uri: str) -> None:
+    with pytest.raises(UsageError):
+        LoopbackReceiver.at(uri)
+
+
+# --- the browser
+
+
+@pytest.mark.requirement("SEC-04")
+def test_the_browser_gets_the_address_unchanged_and_no_shell_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: Queue[list[str]] = Queue()
+
+    class Process:
+        def __init__(self, command: list[str], **options: Any) -> None:
+            assert not options.get("shell")
+            opened.put(command)
+
+        def poll(self) -> None:
+            return None
+
+    monkeypatch.setattr("subprocess.Popen", Process)
+    monkeypatch.setattr(webbrowser, "open", webbrowser.BackgroundBrowser(["browser", "%s"]).open)
+    url = PLACE + "&x='$(reboot);`reboot`"
+    login = Login(listening(open_browser=True), url.replace("`", "%60"))
+    assert opened.get(timeout=WAIT) == ["browser", url.replace("`", "%60")]
+    login.come_back()
+    assert login.join() == GOOD
+
+
+@pytest.mark.requirement("SEC-03", "SEC-05")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "data:text/html,x",
+        "-https://as.example.com",
+        "https://as.example.com/ --flag",
+        'https://as.example.com/"x',
+        "https://as.example.com/\n",
+        "https://as.example.com/`reboot`",
+        "https://as.example.com/\u202e",
+        "",
+    ],
+)
+def test_nothing_but_a_web_address_is_opened_or_shown(url: str) -> None:
+    shown = Shown()
+    for receiver in (
+        listening(open_browser=True, show=shown),
+        listening(show=shown),
+        listening(show=shown, ask=Person()),
+        PasteReceiver(shown, Person()),
+    ):
+        error = Login(receiver, url).join()
+        assert isinstance(error, AuthError)
+        assert "address" in str(error)
+    assert shown.texts.empty()
+
+
+def test_a_browser_that_runs_until_it_is_closed_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed, threads = threading.Event(), Queue[threading.Thread]()
+
+    def run(url: str) -> bool:
+        threads.put(threading.current_thread())
+        return closed.wait(WAIT)
+
+    monkeypatch.setattr(webbrowser, "open", run)
+    login = Login(listening(open_browser=True))
+    thread = threads.get(timeout=WAIT)
+    assert (thread.name, thread.daemon) == ("syncmcp-redirect[browser]", True)
+    login.come_back()
+    assert login.join() == GOOD
+    closed.set()
+
+
+@pytest.mark.parametrize("failure", [False, webbrowser.Error("none"), OSError("none")])
+def test_where_no_browser_opens_the_address_is_shown(
+    monkeypatch: pytest.MonkeyPatch, failure: bool | Exception
+) -> None:
+    def fail(url: str) -> bool:
+        if isinstance(failure, Exception):
+            raise failure
+        return failure
+
+    monkeypatch.setattr(webbrowser, "open", fail)
+    shown = Shown()
+    login = Login(listening(open_browser=True, show=shown))
+    assert f"\n{PLACE}\n" in shown.next()
+    login.come_back()
+    assert login.join() == GOOD
+
+
+def test_without_a_screen_no_browser_takes_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv("DISPLAY")
+    shown = Shown()
+    login = Login(listening(open_browser=True, show=shown))
+    assert PLACE in shown.next()
+    login.come_back()
+    assert login.join() == GOOD
+
+
+def test_the_address_goes_to_stderr_unless_somebody_shows_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    login = Login(LoopbackReceiver(open_browser=False))
+    login.come_back()
+    assert login.join() == GOOD
+    output = capsys.readouterr()
+    assert PLACE in output.err
+    assert output.out == ""
+
+
+# --- ends
+
+
+def test_a_login_has_an_end() -> None:
+    error = Login(listening(), PLACE, 0.1).join()
+    assert isinstance(error, RequestTimeout)
+    assert (error.seconds, error.delivery) == (0.1, "not_sent")
+    assert STATE not in str(error)
+
+
+def test_a_cut_ends_the_login_at_once() -> None:
+    shown = Shown()
+    login = Login(listening(show=shown))
+    shown.next()
+    begun = time.monotonic()
+    login.exchange.end()
+    assert isinstance(login.join(), Cut)
+    assert time.monotonic() - begun < WAIT / 2
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", login.port), WAIT).close()
+
+
+def test_a_call_that_is_cut_already_opens_no_browser() -> None:
+    exchange = Exchange(Deadline(WAIT))
+    exchange.end()
+    with exchange, listening(open_browser=True).start() as waiting, pytest.raises(Cut):
+        waiting.receive(Redirect(PLACE, waiting.redirect_uri, STATE), Deadline(WAIT))
+
+
+def test_ctrl_c_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(text: str) -> None:
+        raise KeyboardInterrupt
+
+    with listening(show=interrupt).start() as waiting, pytest.raises(KeyboardInterrupt):
+        waiting.receive(Redirect(PLACE, waiting.redirect_uri, STATE), Deadline(WAIT))
+
+
+# --- what is pasted
+
+
+class Person:
+    """Pastes one line after the other."""
+
+    def __init__(self, *lines: str) -> None:
+        self.asked: Queue[str] = Queue()
+        self._lines: Queue[str] = Queue()
+        for line in lines:
+            self._lines.put(line)
+
+    def __call__(self, prompt: str) -> str:
+        self.asked.put(prompt)
+        line = self._lines.get(timeout=WAIT)
+        if line == "EOF":
+            raise EOFError
+        return line
+
+    def paste(self, line: str) -> None:
+        self._lines.put(line)
+
+
+QUERY = urlencode(GOOD)
+
+
+@pytest.mark.requirement("FLW-10")
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"http://127.0.0.1:51763/callback?{QUERY}",
+        f"  http://127.0.0.1:51763/callback?{QUERY}#_=_\n",
+        f"?{QUERY}",
+        QUERY,
+    ],
+)
+def test_a_pasted_address_is_an_answer(line: str) -> None:
+    shown = Shown()
+    login = Login(PasteReceiver(shown, Person(line)))
+    assert login.join() == GOOD
+    text = shown.next()
+    assert f"\n{PLACE}\n" in text
+    assert login.redirect_uri in text
+
+
+@pytest.mark.requirement("FLW-10")
+@pytest.mark.parametrize("wrong", ["", "code", "?code=x", f"?code=x&state={STATE}x", "x" * 20_000])
+def test_what_is_no_answer_is_asked_for_again(wrong: str) -> None:
+    shown = Shown()
+    assert Login(PasteReceiver(shown, Person(wrong, QUERY))).join() == GOOD
+    shown.next()
+    assert ("not the answer" in shown.next()) == bool(wrong)
+
+
+def test_where_there_is_nobody_a_login_is_required() -> None:
+    error = Login(PasteReceiver(Shown(), Person("EOF"))).join()
+    assert isinstance(error, LoginRequired)
+    assert "there was no input" in str(error)
+
+
+def test_a_prompt_that_fails_ends_the_login_without_its_secrets() -> None:
+    def ask(prompt: str) -> str:
+        raise RuntimeError(f"failed for {STATE}")
+
+    error = Login(PasteReceiver(Shown(), ask)).join()
+    assert isinstance(error, LoginRequired)
+    assert "RuntimeError: failed for ***" in str(error)
+
+
+def test_a_prompt_is_left_behind_on_a_daemon_thread_when_the_call_is_cut() -> None:
+    person = Person()
+    login = Login(PasteReceiver(Shown(), person))
+    person.asked.get(timeout=WAIT)
+    (thread,) = [one for one in threading.enumerate() if one.name == "syncmcp-redirect[paste]"]
+    assert thread.daemon
+    login.exchange.end()
+    assert isinstance(login.join(), Cut)
+    person.paste(QUERY)
+    thread.join(WAIT)
+    assert person.asked.empty()
+
+
+def test_a_paste_has_an_end() -> None:
+    person = Person()
+    error = Login(PasteReceiver(Shown(), person), PLACE, 0.1).join()
+    assert isinstance(error, RequestTimeout)
+    person.paste("")
+
+
+def test_without_a_browser_the_listener_takes_what_is_pasted_too() -> None:
+    shown = Shown()
+    login = Login(listening(show=shown, ask=Person("nonsense", f"{QUERY}")))
+    assert login.join() == GOOD
+    assert "Copy its address" in shown.next()
+
+
+def test_without_a_browser_the_answer_may_still_come_to_the_listener() -> None:
+    shown, person = Shown(), Person()
+    login = Login(listening(show=shown, ask=person))
+    person.asked.get(timeout=WAIT)
+    login.come_back()
+    assert login.join() == GOOD
+    person.paste("")
+    assert shown.next()
+    assert shown.texts.empty()
+
+
+def test_a_listener_waits_on_when_nobody_pastes() -> None:
+    person = Person("EOF")
+    login = Login(listening(ask=person))
+    person.asked.get(timeout=WAIT)
+    login.come_back()
+    assert login.join() == GOOD

@@ -1,0 +1,263 @@
+"""Who the client is at an authorization server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from syncmcp.auth import OAuth
+from syncmcp.auth.discovery import Place
+from syncmcp.auth.registration import Identity, check_redirect_uri, identify, register, usable
+from syncmcp.auth.steps import Fetched
+from syncmcp.auth.token import Registration
+from syncmcp.errors import RegistrationFailed, UsageError
+from syncmcp.types.auth import AuthorizationServerMetadata
+from tests.auth.authorization_server import Person
+from tests.auth.stepping import Walk, told
+
+ISSUER = "https://as.example"
+REGISTER = f"{ISSUER}/register"
+REDIRECT = "http://127.0.0.1:1455/callback"
+DOCUMENT = "https://app.example/client.json"
+
+
+def place(scopes: tuple[str, ...] | None = None, **server: Any) -> Place:
+    metadata = {"issuer": ISSUER, "registration_endpoint": REGISTER, **server}
+    return Place("https://mcp.example/mcp", scopes, AuthorizationServerMetadata.from_wire(metadata))
+
+
+def registered(*answers: Any, at: Place | None = None, scope: str | None = None) -> Registration:
+    walk = Walk({REGISTER: list(answers)})
+    return walk.run(register(at or place(), Identity(), REDIRECT, scope))
+
+
+@pytest.mark.requirement("REG-02", "REG-11")
+def test_a_client_id_of_the_user_comes_before_the_address_of_a_document() -> None:
+    identity = Identity("mine", "secret", DOCUMENT)
+    found = identify(place(client_id_metadata_document_supported=True), identity)
+    assert found == Registration("mine", "secret", None, ISSUER)
+
+
+@pytest.mark.requirement("REG-02", "REG-03")
+def test_the_address_of_a_document_comes_before_registration_where_it_is_supported() -> None:
+    identity = Identity(metadata_url=DOCUMENT)
+    found = identify(place(client_id_metadata_document_supported=True), identity)
+    assert found == Registration(DOCUMENT, None, "none", ISSUER)
+    assert identify(place(), identity) is None
+
+
+def test_a_document_with_a_key_proves_itself_by_assertions() -> None:
+    identity = Identity(metadata_url=DOCUMENT, key=True)
+    found = identify(place(client_id_metadata_document_supported=True), identity)
+    assert found is not None
+    assert found.auth_method == "private_key_jwt"
+
+
+@pytest.mark.requirement("REG-03")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://app.example/client.json",
+        "https://app.example",
+        "https://app.example/",
+        "https:///client.json",
+        "https://app.example/a/../client.json",
+        "https://app.example/client.json#part",
+        "https://me@app.example/client.json",
+    ],
+)
+def test_a_document_is_at_an_https_url_with_a_path(url: str) -> None:
+    with pytest.raises(UsageError, match="client_metadata_url"):
+        OAuth(client_metadata_url=url, receiver=None)
+
+
+@pytest.mark.requirement("REG-03")
+def test_the_document_to_publish_names_itself() -> None:
+    auth = OAuth(client_metadata_url=DOCUMENT, client_name="Example", receiver=Person())
+    document = auth.client_metadata([REDIRECT])
+    assert document["client_id"] == DOCUMENT
+    assert document["client_name"] == "Example"
+    assert document["redirect_uris"] == [REDIRECT]
+    assert document["token_endpoint_auth_method"] == "none"
+    with pytest.raises(UsageError, match="redirect URI"):
+        auth.client_metadata(["http://app.example/callback"])
+    with pytest.raises(UsageError, match="URL and redirect"):
+        auth.client_metadata([])
+    with pytest.raises(UsageError, match="URL and redirect"):
+        OAuth(receiver=None).client_metadata([REDIRECT])
+
+
+@pytest.mark.parametrize(
+    ("identity", "words"),
+    [
+        (Identity(client_secret="secret"), "client_id"),
+        (Identity("id", "secret", key=True), "not by both"),
+    ],
+)
+def test_what_cannot_be_a_client_is_refused(identity: Identity, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        identity.check()
+    assert "'secret'" not in repr(identity)
+
+
+@pytest.mark.requirement("REG-04", "REG-09", "TOK-07")
+def test_registration_says_what_kind_of_program_this_is_and_what_it_wants() -> None:
+    walk = Walk({REGISTER: told({"client_id": "c"}, 201)})
+    found = walk.run(register(place(("a", "b")), Identity(name="Example"), REDIRECT, "b c"))
+    (fetch,) = walk.asked
+    assert fetch.method == "POST"
+    assert json.loads(fetch.body or b"") == {
+        "client_name": "Example",
+        "redirect_uris": [REDIRECT],
+        "application_type": "native",
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+        "scope": "b c a",
+    }
+    assert found == Registration("c", None, "none", ISSUER, (REDIRECT,))
+
+
+@pytest.mark.requirement("REG-04")
+def test_a_program_whose_redirect_is_a_web_site_is_a_web_application() -> None:
+    walk = Walk({REGISTER: told({"client_id": "c"})})
+    walk.run(register(place(), Identity(), "https://app.example/callback", None))
+    body = json.loads(walk.asked[0].body or b"")
+    assert body["application_type"] == "web"
+    assert "scope" not in body
+
+
+@pytest.mark.requirement("REG-06")
+def test_a_registration_belongs_to_the_issuer_that_was_asked_whatever_the_answer_says() -> None:
+    assert registered(told({"client_id": "c", "issuer": "https://evil.example"})).issuer == ISSUER
+
+
+@pytest.mark.requirement("REG-06", "REG-09")
+def test_a_registration_serves_its_own_issuer_and_redirects_until_its_secret_expires() -> None:
+    one = Registration("c", "s", "client_secret_basic", ISSUER, (REDIRECT,), 100.0)
+    assert usable(one, ISSUER, REDIRECT, 99.0)
+    assert not usable(one, ISSUER, REDIRECT, 100.0)
+    assert not usable(one, f"{ISSUER}/", REDIRECT, 99.0)
+    assert not usable(one, ISSUER, "http://127.0.0.1:9/callback", 99.0)
+    assert usable(
+        Registration("c", issuer=ISSUER, redirect_uris=(REDIRECT,)), ISSUER, REDIRECT, 9e9
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "methods", "method"),
+    [
+        (
+            {"client_secret": "s", "token_endpoint_auth_method": "client_secret_post"},
+            None,
+            "client_secret_post",
+        ),
+        ({"client_secret": "s"}, None, "client_secret_basic"),
+        ({"client_secret": "s"}, ["client_secret_post"], "client_secret_post"),
+        ({"client_secret": ""}, ["none"], "none"),
+        ({}, None, "none"),
+    ],
+)
+def test_what_the_server_made_of_the_client_is_honoured(
+    answer: dict[str, Any], methods: list[str] | None, method: str
+) -> None:
+    at = place(token_endpoint_auth_methods_supported=methods)
+    assert registered(told({"client_id": "c", **answer}, 201), at=at).auth_method == method
+
+
+@pytest.mark.parametrize(
+    ("listed", "method"),
+    [
+        (["private_key_jwt", "client_secret_basic"], "client_secret_basic"),
+        (["private_key_jwt", "client_secret_post"], "client_secret_post"),
+        (["client_secret_basic", "client_secret_post"], "client_secret_basic"),
+        (["client_secret_post", "client_secret_basic"], "client_secret_post"),
+        (["client_secret_post", "none"], "none"),
+    ],
+)
+def test_a_program_asks_to_be_public_or_for_the_first_method_that_it_can_use(
+    listed: list[str], method: str
+) -> None:
+    walk = Walk({REGISTER: told({"client_id": "c", "client_secret": "s"})})
+    at = place(token_endpoint_auth_methods_supported=listed)
+    walk.run(register(at, Identity(), REDIRECT, None))
+    assert json.loads(walk.asked[0].body or b"")["token_endpoint_auth_method"] == method
+
+
+@pytest.mark.parametrize(("expires", "kept"), [(0, None), (5e9, 5e9), ("soon", None), (None, None)])
+def test_when_a_secret_expires_is_written_down(expires: Any, kept: float | None) -> None:
+    answer = {"client_id": "c", "client_secret": "s", "client_secret_expires_at": expires}
+    assert registered(told(answer)).expires_at == kept
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({}, "without giving it a client id"),
+        ({"client_id": ""}, "without giving it a client id"),
+        ({"client_id": "c", "token_endpoint_auth_method": "tls_client_auth"}, "no use"),
+        (
+            {"client_id": "c", "token_endpoint_auth_method": "client_secret_basic"},
+            "without a secret",
+        ),
+        ({"client_id": "c", "redirect_uris": ["http://localhost/other"]}, "other redirect"),
+    ],
+)
+def test_a_registration_that_is_no_use_is_refused_before_a_browser_opens(
+    answer: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RegistrationFailed, match=words):
+        registered(told(answer, 201))
+
+
+@pytest.mark.requirement("REG-05")
+def test_a_refused_redirect_address_ends_in_an_error_that_says_what_to_do() -> None:
+    answer = told({"error": "invalid_redirect_uri", "error_description": "no loopback"}, 400)
+    with pytest.raises(RegistrationFailed) as caught:
+        registered(answer, scope="a")
+    assert caught.value.error == "invalid_redirect_uri"
+    assert REDIRECT in str(caught.value)
+    assert "no loopback" in str(caught.value)
+    assert "redirect_uri=" in str(caught.value)
+
+
+def test_a_server_that_does_not_know_the_scopes_is_asked_once_more_without_them() -> None:
+    walk = Walk(
+        {REGISTER: [told({"error": "invalid_client_metadata"}, 400), told({"client_id": "c"})]}
+    )
+    found = walk.run(register(place(("a",)), Identity(), REDIRECT, None))
+    assert found.client_id == "c"
+    assert ["scope" in json.loads(fetch.body or b"") for fetch in walk.asked] == [True, False]
+
+
+@pytest.mark.requirement("REG-10")
+@pytest.mark.parametrize(
+    "uri",
+    ["http://app.example/back", "app://back", "https://", "https://h/back#part", "http://[::1/x"],
+)
+def test_a_redirect_that_others_could_read_is_refused(uri: str) -> None:
+    with pytest.raises(UsageError, match="redirect URI"):
+        check_redirect_uri(uri)
+
+
+def test_a_redirect_comes_back_to_this_machine_or_is_encrypted() -> None:
+    for uri in ("http://localhost/x", "http://127.0.0.1:8/x", "http://[::1]:8/x", "https://h/x"):
+        check_redirect_uri(uri)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [told({}, 403), told(["x"], 500), told({"error": 1}, 400), Fetched(404, {}, b"<html>")],
+)
+def test_a_refused_registration_tells_the_user_what_to_do(answer: Any) -> None:
+    with pytest.raises(RegistrationFailed, match="client_id=") as caught:
+        registered(answer)
+    assert caught.value.status == answer.status
+
+
+@pytest.mark.requirement("REG-01", "REG-02")
+def test_a_server_without_registration_needs_a_client_id_of_the_user() -> None:
+    with pytest.raises(RegistrationFailed, match=r"offers no registration.*client_id="):
+        registered(at=place(registration_endpoint=None))

@@ -1,0 +1,329 @@
+"""New tokens for old ones: refresh, logout, and what a store holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from syncmcp.auth import MemoryStore, OAuth
+from syncmcp.errors import AuthError, ConnectFailed, LoginRequired, RequestTimeout, TokenRefused
+from tests.auth.authorization_server import (
+    Answer,
+    Person,
+    call,
+    keeper,
+    signed_in,
+    world,
+)
+
+
+@pytest.mark.requirement("FLW-04")
+def test_an_expired_token_is_refreshed_and_the_request_is_made_again() -> None:
+    with signed_in() as (resource, auth, person):
+        server, old = resource.authorization_server, auth.token
+        assert old is not None
+        server.expire()
+        assert call(resource, auth).status_code == 200
+        (form,) = server.grants("refresh_token")
+        assert (form["refresh_token"], form["resource"]) == (old.refresh_token, resource.url)
+        assert len(person.redirects) == 1
+        new = auth.token
+        assert new is not None
+        assert new.refresh_token not in (None, old.refresh_token)
+
+
+def test_a_token_that_is_about_to_expire_is_refreshed_before_it_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with signed_in(expires_in=600) as (resource, auth, _):
+        server = resource.authorization_server
+        now = time.monotonic()
+        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 560)
+        call(resource, auth)
+        assert not server.grants("refresh_token")
+        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 580)
+        before = len(resource.calls)
+        call(resource, auth)
+        assert len(server.grants("refresh_token")) == 1
+        assert len(resource.calls) == before + 1
+
+
+def test_the_clock_of_whoever_stored_a_token_may_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    with signed_in(store, expires_in=10) as (resource, _, _):
+        server = resource.authorization_server
+        now = time.time()
+        monkeypatch.setattr("syncmcp.auth.keeper.time.time", lambda: now + 60)
+        call(resource, OAuth(receiver=None, store=store))
+        assert not server.grants("refresh_token")
+        monkeypatch.setattr("syncmcp.auth.keeper.time.time", lambda: now + 600)
+        call(resource, OAuth(receiver=None, store=store))
+        assert len(server.grants("refresh_token")) == 1
+
+
+@pytest.mark.requirement("TOK-06")
+def test_a_login_without_a_refresh_token_works_until_it_expires(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with signed_in(refresh=False, expires_in=600) as (resource, auth, person):
+        server = resource.authorization_server
+        now = time.monotonic()
+        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 580)
+        call(resource, auth)
+        assert len(server.token_requests) == 1
+        server.expire()
+        assert call(resource, auth).status_code == 200
+        assert len(person.redirects) == 2
+
+
+def test_a_refused_refresh_leads_to_one_login() -> None:
+    with signed_in() as (resource, auth, person):
+        server = resource.authorization_server
+        server.expire()
+        server.refreshable.clear()
+        assert call(resource, auth).status_code == 200
+        assert len(server.grants("refresh_token")) == 1
+        assert len(person.redirects) == 2
+
+
+def test_a_fresh_token_that_is_refused_leads_to_one_login_and_no_more() -> None:
+    with signed_in() as (resource, auth, person):
+        server = resource.authorization_server
+        resource.serve = lambda _: Answer(401, None, {"WWW-Authenticate": "Bearer"})
+        assert call(resource, auth).status_code == 401
+        assert len(server.grants("refresh_token")) == 1
+        assert len(person.redirects) == 2
+
+
+@pytest.mark.pitfall("17")
+def test_a_lost_answer_to_a_refresh_is_an_error_and_the_token_is_not_sent_again() -> None:
+    with signed_in() as (resource, auth, person):
+        server = resource.authorization_server
+        server.expire()
+        server.token_answer = lambda _: Answer(None)
+        with pytest.raises(AuthError, match="sign in again"):
+            call(resource, auth)
+        assert len(server.grants("refresh_token")) == 1
+        server.token_answer = lambda answer: answer
+        assert call(resource, auth).status_code == 200
+        assert len(server.grants("refresh_token")) == 1
+        assert server.reused == 0
+        assert len(person.redirects) == 2
+
+
+@pytest.mark.pitfall("17")
+@pytest.mark.parametrize("status", [None, 400])
+def test_a_failed_refresh_does_not_touch_a_newer_token(status: int | None) -> None:
+    store = MemoryStore()
+    with signed_in(store) as (resource, auth, person):
+        server = resource.authorization_server
+        key, value = next((key, store.load(key)) for key in store._texts if key.startswith("login"))
+        assert value is not None
+        newer = {**value, "token": {**value["token"], "access_token": "access-newer"}}
+
+        def overtaken(_: Answer) -> Answer:
+            with server.lock:
+                server.valid["access-newer"] = {"scope": None, "resource": resource.url}
+            store.save(key, newer)
+            return Answer(status, {"error": "invalid_grant"})
+
+        server.expire()
+        server.token_answer = overtaken
+        assert call(resource, auth).json() == {"token": "access-newer"}
+        assert store.load(key) == newer
+        assert len(person.redirects) == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_cannot_answer_now_costs_no_login(status: int) -> None:
+    with signed_in() as (resource, auth, person):
+        server = resource.authorization_server
+        server.expire()
+        server.token_answer = lambda _: Answer(status, "<html>")
+        token, refreshable = auth.token, dict(server.refreshable)
+        with pytest.raises(TokenRefused) as caught:
+            call(resource, auth)
+        assert caught.value.status == status
+        assert auth.token == token
+        server.used_up.clear()
+        server.refreshable = refreshable
+        server.token_answer = lambda answer: answer
+        assert call(resource, auth).status_code == 200
+        assert len(person.redirects) == 1
+
+
+def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with signed_in(expires_in=600) as (resource, auth, _):
+        server, token = resource.authorization_server, auth.token
+        now = time.monotonic()
+        refreshable = dict(server.refreshable)
+        server.token_answer = lambda _: Answer(503, {"error": "temporarily_unavailable"})
+        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 580)
+        for _ in range(3):
+            assert call(resource, auth).status_code == 200
+        assert auth.token == token
+        assert len(server.grants("refresh_token")) == 1
+        server.used_up.clear()
+        server.refreshable = refreshable
+        server.token_answer = lambda answer: answer
+        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 591)
+        assert call(resource, auth).status_code == 200
+        assert auth.token != token
+        real = time.time()
+        server.token_answer = lambda _: Answer(503, {"error": "temporarily_unavailable"})
+        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 1200)
+        monkeypatch.setattr("syncmcp.auth.keeper.time.time", lambda: real + 1200)
+        with pytest.raises(TokenRefused):
+            call(resource, auth)
+
+
+def test_logging_out_revokes_and_forgets() -> None:
+    with signed_in() as (resource, auth, person):
+        server, token = resource.authorization_server, auth.token
+        assert token is not None
+        auth.logout()
+        assert auth.token is None
+        revoked = [one.form["token"] for one in server.requests_to("/revoke")]
+        assert revoked == [token.refresh_token, token.access_token]
+        auth.logout()
+        assert len(server.requests_to("/revoke")) == 2
+        assert call(resource, auth).status_code == 200
+        assert len(person.redirects) == 2
+
+
+def test_a_token_is_forgotten_even_if_it_cannot_be_revoked() -> None:
+    with signed_in() as (resource, auth, _):
+        server = resource.authorization_server
+        server.routes["POST", "/revoke"] = lambda _: Answer(503, {"error": "server_error"})
+        with pytest.raises(TokenRefused, match="could not be revoked"):
+            auth.logout()
+        assert auth.token is None
+
+
+def test_nobody_to_ask_is_an_error_only_when_the_refresh_does_not_help() -> None:
+    store = MemoryStore()
+    with signed_in(store) as (resource, _, _):
+        server = resource.authorization_server
+        silent = OAuth(receiver=None, store=store)
+        server.expire()
+        assert call(resource, silent).status_code == 200
+        server.expire()
+        server.refreshable.clear()
+        with pytest.raises(LoginRequired):
+            call(resource, silent)
+
+
+def test_a_server_that_cannot_be_reached_is_no_refusal() -> None:
+    with signed_in() as (resource, auth, person):
+        server = resource.authorization_server
+        refresh_token = auth.token and auth.token.refresh_token
+        held = keeper(auth).current()
+        assert held is not None
+        held.login.server.token_endpoint = "http://127.0.0.1:9/token"
+        keeper(auth).keep(held.login)
+        server.expire()
+        with pytest.raises(ConnectFailed):
+            call(resource, auth)
+        assert auth.token is not None
+        assert auth.token.refresh_token == refresh_token
+        assert len(person.redirects) == 1
+
+
+@pytest.mark.parametrize("kind", ["refresh_token", "authorization_code"])
+def test_a_client_that_the_server_forgot_is_registered_again_at_the_next_login(kind: str) -> None:
+    store = MemoryStore()
+    with world() as resource:
+        server, auth = resource.authorization_server, OAuth(receiver=Person(), store=store)
+        if kind == "refresh_token":
+            call(resource, auth)
+            server.expire()
+        else:
+            call(resource, auth)
+            auth.logout()
+        server.clients.clear()
+        if kind == "authorization_code":
+            with pytest.raises(TokenRefused) as caught:
+                call(resource, auth)
+            assert caught.value.error == "invalid_client"
+        assert call(resource, auth).status_code == 200
+        assert server.paths().count("/register") == 2
+
+
+def test_after_a_login_that_nobody_came_back_from_the_client_is_registered_again() -> None:
+    def give_up(_: Any) -> None:
+        raise RequestTimeout("nobody came back", seconds=300.0)
+
+    with world() as resource:
+        server, person = resource.authorization_server, Person()
+        auth = OAuth(receiver=person)
+        call(resource, auth)
+        auth.logout()
+        person.before = give_up
+        with pytest.raises(RequestTimeout):
+            call(resource, auth)
+        person.before = lambda _: None
+        assert call(resource, auth).status_code == 200
+        assert server.paths().count("/register") == 2
+
+
+def test_tokens_of_other_processes_are_tried_and_then_refreshed() -> None:
+    store = MemoryStore()
+    with signed_in(store) as (resource, auth, person):
+        server = resource.authorization_server
+        other = OAuth(resource.url, receiver=None, store=store)
+        assert other.token == auth.token
+        server.expire()
+        call(resource, auth)
+        server.expire()
+        assert call(resource, other).status_code == 200
+        assert [one.bearer for one in resource.calls[-3:-1]] != [None, None]
+        assert len(server.grants("refresh_token")) == 2
+        assert len(person.redirects) == 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda value: value.pop("token"),
+        lambda value: value["token"].pop("access_token"),
+        lambda value: value["server"].pop("issuer"),
+        lambda value: value["registration"].update(issuer="https://evil.example"),
+        lambda value: value.update(token=None),
+    ],
+    ids=["no token", "no access token", "no issuer", "two issuers", "null"],
+)
+def test_what_is_no_login_in_a_store_is_an_error(spoil: Callable[[Any], Any]) -> None:
+    store = MemoryStore()
+    with signed_in(store) as (resource, _, _):
+        key = next(key for key in store._texts if key.startswith("login"))
+        value: Any = store.load(key)
+        spoil(value)
+        store.save(key, value)
+        with pytest.raises(AuthError, match="log in again"):
+            call(resource, OAuth(receiver=None, store=store))
+
+
+def test_what_a_later_version_stored_is_still_read() -> None:
+    store = MemoryStore()
+    with signed_in(store) as (resource, auth, _):
+        key = next(key for key in store._texts if key.startswith("login"))
+        value: Any = store.load(key)
+        value["token"]["colour"] = value["registration"]["colour"] = value["colour"] = "blue"
+        store.save(key, value)
+        assert OAuth(resource.url, receiver=None, store=store).token == auth.token
+
+
+@pytest.mark.requirement("ASC-01")
+def test_an_authorization_code_is_sent_once_even_if_the_answer_is_lost() -> None:
+    with world() as resource:
+        server, person = resource.authorization_server, Person()
+        server.token_answer = lambda _: Answer(None)
+        with pytest.raises(AuthError):
+            call(resource, OAuth(receiver=person))
+        assert len(server.token_requests) == 1
+        assert len(person.redirects) == 1

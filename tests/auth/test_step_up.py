@@ -1,0 +1,129 @@
+"""A scope that is too small: more is asked for, a few times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import requests
+
+from syncmcp.auth import OAuth, refusals
+from syncmcp.auth.challenge import Demand
+from syncmcp.auth.need import Need
+from syncmcp.errors import AuthError, TokenRefused
+from tests.auth.authorization_server import (
+    Answer,
+    Person,
+    call,
+    keeper,
+    signed_in,
+    world,
+)
+
+
+@pytest.mark.requirement("SCO-03", "SCO-04")
+def test_more_scope_is_asked_for_together_with_what_there_was() -> None:
+    with signed_in() as (resource, auth, person):
+        server = resource.authorization_server
+        resource.needed = {"one": "a", "two": "b c"}
+        for method in ("one", "two", "one", "two"):
+            assert call(resource, auth, method).status_code == 200
+        assert [one.get("scope") for one in server.authorizations] == [None, "a", "a b c"]
+        assert len(person.redirects) == 3
+
+
+@pytest.mark.requirement("SCO-05")
+def test_a_server_that_always_wants_more_gets_three_authorization_requests_in_all() -> None:
+    with world() as resource:
+        server, wanted = resource.authorization_server, iter("abcdefgh")
+
+        def more(_: Any) -> Answer:
+            challenge = f'Bearer error="insufficient_scope", scope="{next(wanted)}"'
+            return Answer(403, None, {"WWW-Authenticate": challenge})
+
+        resource.serve = more
+        auth = OAuth(receiver=Person())
+        assert call(resource, auth, "tools/call").status_code == 403
+        assert [one.get("scope") for one in server.authorizations] == [None, "a", "a b"]
+        for _ in range(2):
+            with pytest.raises(AuthError, match="no further one"):
+                call(resource, auth, "tools/call")
+        assert len(server.authorizations) == 3
+
+
+@pytest.mark.requirement("SCO-05", "SEC-08")
+def test_a_scope_that_was_asked_for_is_not_asked_for_again() -> None:
+    with signed_in() as (resource, auth, _):
+        server = resource.authorization_server
+        server.granted = lambda asked: "nothing"
+        resource.needed = {"two": "b"}
+        for _ in range(2):
+            with pytest.raises(AuthError, match="asked for already") as caught:
+                call(resource, auth, "two")
+            assert (caught.value.status, caught.value.error) == (403, "insufficient_scope")
+        assert len(server.authorizations) == 2
+
+
+@pytest.mark.requirement("SEC-08")
+def test_a_scope_that_a_person_denied_is_asked_for_again_only_by_hand() -> None:
+    with signed_in() as (resource, auth, _):
+        server = resource.authorization_server
+        resource.needed = {"two": "b"}
+        server.callback = lambda back: {
+            "state": back["state"], "iss": back["iss"], "error": "access_denied"
+        }  # fmt: skip
+        with pytest.raises(TokenRefused):
+            call(resource, auth, "two")
+        with pytest.raises(AuthError, match="denied before"):
+            call(resource, auth, "two")
+        assert call(resource, auth, "one").status_code == 200
+        assert len(server.authorizations) == 2
+        server.callback = lambda back: back
+        auth.login()
+        assert call(resource, auth, "two").status_code == 200
+
+
+def test_more_scope_without_a_name_comes_from_the_metadata_or_not_at_all() -> None:
+    with signed_in() as (resource, auth, _):
+        server = resource.authorization_server
+        resource.serve = lambda _: Answer(
+            403, None, {"WWW-Authenticate": 'Bearer error="insufficient_scope"'}
+        )
+        with pytest.raises(AuthError, match="without naming any"):
+            call(resource, auth)
+        assert len(server.authorizations) == 1
+
+
+def test_a_403_for_another_reason_is_an_answer() -> None:
+    with signed_in() as (resource, auth, person):
+        resource.serve = lambda _: Answer(403, {"error": "no"})
+        assert call(resource, auth).status_code == 403
+        assert len(person.redirects) == 1
+
+
+def test_an_overtaken_thread_uses_the_scope_that_another_one_got() -> None:
+    with signed_in() as (resource, auth, person):
+        resource.needed = {"two": "b"}
+        old = keeper(auth).current()
+        assert old is not None
+        assert call(resource, auth, "two").status_code == 200
+        need = Need(Demand(scope="b", error="insufficient_scope"), old.login, more=True)
+        assert auth.stepped_up(need, "another").token == auth.token
+        assert len(person.redirects) == 2
+
+
+def test_operations_are_counted_each_for_itself() -> None:
+    def operation(json: Any = None, **headers: str) -> str:
+        request = requests.Request("POST", "https://h/mcp", headers=headers, json=json).prepare()
+        return refusals._operation(request)
+
+    first = operation({"id": 1, "method": "tools/call", "params": {"name": "a"}})
+    assert operation({"id": 2, "method": "tools/call", "params": {"name": "a"}}) == first
+    assert operation({"id": 2, "method": "tools/call", "params": {"name": "b"}}) != first
+    assert operation({"id": 3, "method": "resources/read", "params": {"uri": "x"}}) != first
+    assert operation(**{"Mcp-Method": "tools/call", "Mcp-Name": "a"}) != operation(
+        **{"Mcp-Method": "tools/call", "Mcp-Name": "b"}
+    )
+    assert operation(["no", "message"]) == operation() != first
+    bare = requests.Request("POST", "https://h/mcp", data=b"\xff").prepare()
+    assert refusals._operation(bare) == operation()

@@ -1,0 +1,647 @@
+"""Token stores: what is kept, who may read it, and who waits for whom."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncmcp._http_exchange import Cut, Exchange
+from syncmcp._threads import Deadline
+from syncmcp.auth import FileStore, KeyringStore, MemoryStore, TokenStore
+from syncmcp.auth._file_lock import FileLock
+from syncmcp.auth._turns import Turns
+from syncmcp.errors import AuthError, RequestTimeout, UsageError
+from tests.auth.store_peer import KEY
+
+WAIT = 20.0
+SECRET = "canary-4f1d9b"
+ENTRY = {"token": {"access_token": SECRET, "expires_at": 12.5}, "list": [1, None, "ü"]}
+
+
+class FakeKeyring:
+    """A keyring that is a dictionary."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str, /) -> str | None:
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str, /) -> None:
+        self.kept[service, username] = password
+
+    def delete_password(self, service: str, username: str, /) -> None:
+        del self.kept[service, username]
+
+
+class BrokenKeyring(FakeKeyring):
+    """A keyring that fails, and quotes what it got."""
+
+    def set_password(self, service: str, username: str, password: str, /) -> None:
+        raise RuntimeError(f"no room for {password}")
+
+
+@pytest.fixture(params=["memory", "file", "keyring"])
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> TokenStore:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    made: dict[str, Callable[[], TokenStore]] = {
+        "memory": MemoryStore,
+        "file": lambda: FileStore(tmp_path / "tokens.json"),
+        "keyring": lambda: KeyringStore(backend=FakeKeyring()),
+    }
+    return made[request.param]()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "private" / "tokens.json"
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def uses(store: TokenStore) -> list[Callable[[], object]]:
+    """What can be done with an entry."""
+    return [
+        lambda: store.load(KEY),
+        lambda: store.save(KEY, ENTRY),
+        lambda: store.save(KEY, None),
+    ]
+
+
+class WaitingExchange(Exchange):
+    """Tells when its thread has begun to wait."""
+
+    def __init__(self) -> None:
+        super().__init__(Deadline(WAIT))
+        self.waiting = threading.Event()
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        if not event.is_set():
+            self.waiting.set()
+        return super().wait(event, seconds)
+
+
+class Locker:
+    """A thread that locks a key in an exchange; it holds the lock until it is told."""
+
+    def __init__(self, store: TokenStore, seconds: float = WAIT) -> None:
+        self.exchange = WaitingExchange()
+        self.locked = threading.Event()
+        self.error: BaseException | None = None
+        self._release = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(store, seconds), daemon=True)
+        self._thread.start()
+
+    def _run(self, store: TokenStore, seconds: float) -> None:
+        try:
+            with self.exchange, store.lock(KEY, Deadline(seconds)):
+                self.locked.set()
+                self._release.wait(WAIT)
+        except BaseException as error:
+            self.error = error
+
+    def end(self) -> BaseException | None:
+        self._release.set()
+        self._thread.join(WAIT)
+        assert not self._thread.is_alive()
+        return self.error
+
+
+@contextmanager
+def peer(path: Path, *descriptors: int) -> Iterator[subprocess.Popen[str]]:
+    """Another process on the same store."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.auth.store_peer", str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        pass_fds=descriptors,
+    )
+    with process:
+        try:
+            assert heard(process) == "ready"
+            yield process
+        finally:
+            process.kill()
+
+
+def tell(process: subprocess.Popen[str], command: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{command}\n")
+    process.stdin.flush()
+
+
+def heard(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+# --- what is kept
+
+
+def test_what_was_saved_is_loaded_until_it_is_deleted(store: TokenStore) -> None:
+    assert store.load(KEY) is None
+    store.save(KEY, ENTRY)
+    store.save("another", {"x": 1})
+    assert store.load(KEY) == ENTRY
+    store.save(KEY, {"y": 2})
+    assert store.load(KEY) == {"y": 2}
+    store.save(KEY, None)
+    store.save(KEY, None)
+    assert store.load(KEY) is None
+    assert store.load("another") == {"x": 1}
+
+
+def test_a_store_keeps_copies(store: TokenStore) -> None:
+    value: dict[str, Any] = {"list": [1]}
+    store.save(KEY, value)
+    value["list"].append(2)
+    taken = store.load(KEY)
+    assert taken is not None
+    taken["list"].append(3)
+    assert store.load(KEY) == {"list": [1]}
+
+
+@pytest.mark.requirement("TOK-04", "TOK-05")
+def test_no_store_shows_what_it_keeps(store: TokenStore) -> None:
+    store.save(KEY, ENTRY)
+    assert SECRET not in repr(store)
+    assert isinstance(store, TokenStore)
+
+
+def test_a_store_in_memory_is_not_pickled_with_its_secrets() -> None:
+    store = MemoryStore()
+    store.save(KEY, ENTRY)
+    with pytest.raises(TypeError, match="FileStore"):
+        pickle.dumps(store)
+
+
+def test_a_file_store_is_pickled_as_its_path(path: Path) -> None:
+    store = FileStore(path)
+    store.save(KEY, ENTRY)
+    data = pickle.dumps(store)
+    assert SECRET.encode() not in data
+    assert pickle.loads(data).load(KEY) == ENTRY
+
+
+def test_two_stores_of_one_file_see_each_other(path: Path) -> None:
+    one, other = FileStore(path), FileStore(path)
+    one.save("a", {"x": 1})
+    other.save("b", {"x": 2})
+    assert (one.load("b"), other.load("a")) == ({"x": 2}, {"x": 1})
+
+
+# --- who may read it
+
+
+@pytest.mark.requirement("TOK-04", "TOK-05")
+@pytest.mark.usefixtures("open_umask")
+def test_the_file_and_its_directories_are_for_their_owner_alone(path: Path) -> None:
+    FileStore(path).save(KEY, ENTRY)
+    assert mode(path) == 0o600
+    assert mode(path.parent) == 0o700
+    assert mode(path.with_name("tokens.json.locks")) == 0o700
+    locks = list(path.with_name("tokens.json.locks").iterdir())
+    assert locks
+    assert {mode(lock) for lock in locks} == {0o600}
+
+
+@pytest.mark.requirement("TOK-04")
+@pytest.mark.usefixtures("open_umask")
+def test_the_file_is_never_open_to_others_while_it_is_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[tuple[str, int, int]] = []
+    original = os.open
+
+    def watch(name: Any, flags: int, given: int = 0o777, **named: Any) -> int:
+        opened.append((os.fspath(name), flags, given))
+        return original(name, flags, given, **named)
+
+    monkeypatch.setattr(os, "open", watch)
+    FileStore(path).save(KEY, ENTRY)
+    written = [one for one in opened if one[1] & os.O_CREAT]
+    assert written
+    assert {given for _, _, given in written} == {0o600}
+    tokens = [flags for name, flags, _ in written if not name.endswith((".lock", ".gate"))]
+    assert tokens
+    assert all(flags & os.O_EXCL for flags in tokens)
+
+
+@pytest.mark.requirement("TOK-04")
+@pytest.mark.parametrize("wide", [0o640, 0o604, 0o660])
+def test_a_file_that_others_may_open_is_refused_with_what_to_do(path: Path, wide: int) -> None:
+    store = FileStore(path)
+    store.save(KEY, ENTRY)
+    path.chmod(wide)
+    for use in uses(store):
+        with pytest.raises(AuthError, match="chmod 600") as caught:
+            use()
+        assert str(path) in str(caught.value)
+        assert SECRET not in str(caught.value)
+    path.chmod(0o600)
+    assert store.load(KEY) == ENTRY
+
+
+@pytest.mark.requirement("TOK-04")
+def test_a_file_of_another_user_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FileStore(path)
+    store.save(KEY, ENTRY)
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    with pytest.raises(AuthError, match="belongs to another user"):
+        store.load(KEY)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"[" * 100_000,
+        b'{"format": "other", "version": 1, "entries": {}}',
+        b'{"format": "syncmcp-tokens", "version": 1}',
+        b'{"format": "syncmcp-tokens", "version": 1, "entries": {"key": 1}}',
+        b'{"format": "syncmcp-tokens", "version": 2, "entries": {}}',
+    ],
+)
+def test_a_file_that_is_no_store_is_named_and_left_as_it_is(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.touch(0o600)
+    path.write_bytes(content)
+    store = FileStore(path)
+    for use in uses(store):
+        with pytest.raises(AuthError) as caught:
+            use()
+        assert str(path) in str(caught.value)
+    assert path.read_bytes() == content
+    assert sorted(one.name for one in path.parent.iterdir()) == ["tokens.json", "tokens.json.locks"]
+
+
+def test_a_pipe_or_a_directory_is_refused_at_once(path: Path) -> None:
+    path.parent.mkdir()
+    os.mkfifo(path, 0o600)
+    with pytest.raises(AuthError, match="no regular file"):
+        FileStore(path).load(KEY)
+    with pytest.raises(AuthError, match="no regular file"):
+        FileStore(path.parent).load(KEY)
+
+
+def test_a_lock_directory_of_everybody_is_refused(path: Path) -> None:
+    FileStore(path).save(KEY, ENTRY)
+    path.with_name("tokens.json.locks").chmod(0o777)
+    with pytest.raises(AuthError, match="chmod 700"), FileStore(path).lock(KEY, Deadline(WAIT)):
+        pass
+
+
+# --- what a failure leaves
+
+
+@pytest.mark.parametrize("broken", ["fsync", "replace"])
+def test_what_cannot_be_written_leaves_the_file_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    store = FileStore(path)
+    store.save(KEY, ENTRY)
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, broken, fail)
+    with pytest.raises(AuthError, match="no space left") as caught:
+        store.save(KEY, {"y": 2})
+    assert str(path) in str(caught.value)
+    assert store.load(KEY) == ENTRY
+    assert not path.with_name("tokens.json.new").exists()
+
+
+def test_a_value_that_is_no_json_changes_nothing(store: TokenStore) -> None:
+    store.save(KEY, ENTRY)
+    with pytest.raises(TypeError):
+        store.save(KEY, {"x": object()})
+    assert store.load(KEY) == ENTRY
+
+
+def test_what_a_killed_writer_left_is_not_in_the_way(path: Path) -> None:
+    store = FileStore(path)
+    store.save(KEY, ENTRY)
+    path.with_name("tokens.json.new").write_text("half of")
+    store.save(KEY, {"y": 2})
+    assert store.load(KEY) == {"y": 2}
+    assert not path.with_name("tokens.json.new").exists()
+
+
+def test_the_data_is_on_the_disk_before_it_takes_the_name(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    for name in ("fsync", "replace"):
+        original = getattr(os, name)
+
+        def note(*args: Any, name: str = name, original: Any = original) -> None:
+            order.append(name)
+            original(*args)
+
+        monkeypatch.setattr(os, name, note)
+    FileStore(path).save(KEY, ENTRY)
+    assert order == ["fsync", "replace", "fsync"]
+
+
+def test_a_symbolic_link_stays_one(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    FileStore(link).save(KEY, ENTRY)
+    assert link.is_symlink()
+    assert FileStore(path).load(KEY) == ENTRY
+
+
+def test_a_rotated_token_is_saved_though_the_call_was_cut(path: Path) -> None:
+    store = FileStore(path)
+    exchange = Exchange(Deadline(WAIT))
+    exchange.end()
+    with exchange:
+        store.save(KEY, ENTRY)
+    assert store.load(KEY) == ENTRY
+
+
+# --- who waits for whom, in one process
+
+
+def test_one_thread_at_a_time_has_a_key(store: TokenStore) -> None:
+    first = Locker(store)
+    assert first.locked.wait(WAIT)
+    second = Locker(store)
+    assert second.exchange.waiting.wait(WAIT)
+    assert not second.locked.is_set()
+    assert first.end() is None
+    assert second.locked.wait(WAIT)
+    assert second.end() is None
+
+
+def test_keys_do_not_wait_for_each_other(store: TokenStore) -> None:
+    first = Locker(store)
+    assert first.locked.wait(WAIT)
+    with store.lock("another", Deadline(WAIT)):
+        store.save(KEY, {"x": 1})
+    assert first.end() is None
+
+
+def test_a_wait_ends_at_its_deadline_and_in_words(store: TokenStore) -> None:
+    first = Locker(store)
+    assert first.locked.wait(WAIT)
+    with (
+        pytest.raises(RequestTimeout, match="others worked") as caught,
+        store.lock(KEY, Deadline(0.05)),
+    ):
+        pass
+    assert caught.value.seconds == 0.05
+    assert caught.value.delivery == "not_sent"
+    assert first.end() is None
+
+
+def test_a_cut_ends_the_wait_at_once(store: TokenStore) -> None:
+    first = Locker(store)
+    assert first.locked.wait(WAIT)
+    second = Locker(store)
+    assert second.exchange.waiting.wait(WAIT)
+    begun = time.monotonic()
+    second.exchange.end()
+    assert isinstance(second.end(), Cut)
+    assert time.monotonic() - begun < WAIT / 2
+    assert first.end() is None
+    with store.lock(KEY, Deadline(WAIT)):
+        pass
+
+
+def test_a_failure_under_the_lock_releases_it(store: TokenStore) -> None:
+    with pytest.raises(ZeroDivisionError), store.lock(KEY, Deadline(WAIT)):
+        _ = 1 / 0
+    with store.lock(KEY, Deadline(WAIT)):
+        pass
+
+
+def queued(turns: Turns, name: str, order: list[str]) -> threading.Thread:
+    """Start a thread that waits for a turn; return once it does."""
+    waits = threading.Event()
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        waits.set()
+        return event.wait(seconds)
+
+    def run() -> None:
+        with turns.take(Deadline(WAIT), wait):
+            order.append(name)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert waits.wait(WAIT)
+    return thread
+
+
+def test_threads_take_turns_in_the_order_in_which_they_came() -> None:
+    turns, order = Turns(), list[str]()
+    with turns.take(Deadline(WAIT)):
+        threads = [queued(turns, str(number), order) for number in range(20)]
+    for thread in threads:
+        thread.join(WAIT)
+    assert order == [str(number) for number in range(20)]
+
+
+def test_ctrl_c_in_the_wait_costs_nobody_else_a_turn() -> None:
+    turns, order = Turns(), list[str]()
+
+    def interrupted(event: threading.Event, seconds: float | None) -> bool:
+        raise KeyboardInterrupt
+
+    with turns.take(Deadline(WAIT)):
+        with pytest.raises(KeyboardInterrupt), turns.take(Deadline(WAIT), interrupted):
+            pass
+        thread = queued(turns, "next", order)
+    thread.join(WAIT)
+    assert order == ["next"]
+
+
+def test_32_threads_lose_no_update(path: Path) -> None:
+    from tests.auth.store_peer import count
+
+    before = len(os.listdir("/proc/self/fd"))
+    assert count(FileStore(path), 32, 3) == []
+    assert FileStore(path).load(KEY) == {"count": 96}
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- ... and in several
+
+
+def test_a_process_waits_for_another(path: Path) -> None:
+    store = FileStore(path)
+    with peer(path) as other:
+        tell(other, "lock")
+        assert heard(other) == "locked"
+        with pytest.raises(RequestTimeout), store.lock(KEY, Deadline(0.1)):
+            pass
+        waiting = Locker(store)
+        assert waiting.exchange.waiting.wait(WAIT)
+        assert not waiting.locked.is_set()
+        tell(other, "unlock")
+        assert waiting.locked.wait(WAIT)
+        assert waiting.end() is None
+
+
+def test_a_cut_ends_the_wait_for_another_process(path: Path) -> None:
+    with peer(path) as other:
+        tell(other, "lock")
+        assert heard(other) == "locked"
+        waiting = Locker(FileStore(path))
+        assert waiting.exchange.waiting.wait(WAIT)
+        waiting.exchange.end()
+        assert isinstance(waiting.end(), Cut)
+
+
+def test_a_killed_process_lets_go_of_its_lock(path: Path) -> None:
+    with peer(path) as other:
+        tell(other, "lock")
+        assert heard(other) == "locked"
+        waiting = Locker(FileStore(path))
+        assert waiting.exchange.waiting.wait(WAIT)
+        other.kill()
+        other.wait(WAIT)
+        assert waiting.locked.wait(WAIT)
+        assert waiting.end() is None
+
+
+def test_a_fork_of_a_killed_process_does_not_keep_its_lock(path: Path) -> None:
+    reader, writer = os.pipe()
+    try:
+        with peer(path, reader) as other:
+            tell(other, "lock")
+            assert heard(other) == "locked"
+            tell(other, f"fork {reader}")
+            assert heard(other) == "forked"
+            other.kill()
+            other.wait(WAIT)
+            with FileStore(path).lock(KEY, Deadline(WAIT)):
+                pass
+            os.close(writer)
+            assert heard(other) == ""  # its standard output is closed: the fork has ended, too
+    finally:
+        os.close(reader)
+
+
+def test_lock_files_that_were_left_behind_lock_nothing(path: Path) -> None:
+    store = FileStore(path)
+    with store.lock(KEY, Deadline(WAIT)):
+        pass
+    assert list(path.with_name("tokens.json.locks").iterdir())
+    with FileStore(path).lock(KEY, Deadline(WAIT)):
+        pass
+
+
+def test_four_processes_of_eight_threads_lose_no_update(path: Path) -> None:
+    with peer(path) as a, peer(path) as b, peer(path) as c, peer(path) as d:
+        for one in (a, b, c, d):
+            tell(one, "count 8 2")
+        for one in (a, b, c, d):
+            assert json.loads(heard(one)) == [[], 0]
+    assert FileStore(path).load(KEY) == {"count": 64}
+
+
+def test_a_process_that_takes_the_lock_again_at_once_starves_nobody(path: Path) -> None:
+    store = FileStore(path)
+    with peer(path) as other:
+        tell(other, "hammer stop")
+        assert heard(other) == "started"
+        for _ in range(20):
+            with store.lock(KEY, Deadline(WAIT)):
+                pass
+        store.save("stop", {})
+        assert int(heard(other)) >= 10
+
+
+def test_who_has_passed_the_gate_is_next(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "x.lock")
+    other = FileLock(tmp_path / "x.lock")  # as another process would have it
+    at_the_door = threading.Event()
+    order: list[str] = []
+
+    def wait(event: threading.Event, seconds: float | None) -> bool:
+        if not event.is_set():
+            at_the_door.set()
+        return event.wait(seconds)
+
+    def run() -> None:
+        with other.take(Deadline(WAIT), wait):
+            order.append("other")
+
+    thread = threading.Thread(target=run, daemon=True)
+    with lock.take(Deadline(WAIT)):
+        thread.start()
+        assert at_the_door.wait(WAIT)
+    with lock.take(Deadline(WAIT)):
+        order.append("again")
+    thread.join(WAIT)
+    assert order == ["other", "again"]
+
+
+# --- keyrings
+
+
+def test_a_keyring_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(UsageError, match=r"install syncmcp-client\[keyring\]"):
+        KeyringStore()
+
+
+@pytest.mark.requirement("TOK-04")
+def test_what_a_keyring_says_is_told_without_the_secret() -> None:
+    with pytest.raises(AuthError, match="cannot be changed: RuntimeError") as caught:
+        KeyringStore(backend=BrokenKeyring()).save(KEY, {"access_token": SECRET})
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_an_entry_of_somebody_else_is_left_as_it_is() -> None:
+    backend = FakeKeyring()
+    store = KeyringStore(backend=backend)
+    store.save(KEY, ENTRY)
+    (name,) = backend.kept
+    backend.kept[name] = "[]"
+    for use in uses(store):
+        with pytest.raises(AuthError, match="no tokens of ours"):
+            use()
+    assert backend.kept == {name: "[]"}
+
+
+def test_the_keyring_of_the_desktop_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    import keyring
+
+    backend = FakeKeyring()
+    monkeypatch.setattr(keyring, "get_keyring", lambda: backend)
+    KeyringStore("program").save(KEY, ENTRY)
+    assert list(backend.kept) == [(f"program {KEY}", "tokens")]

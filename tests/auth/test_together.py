@@ -1,0 +1,152 @@
+"""Threads and objects that need a token at the same time."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from syncmcp._http_exchange import Cut, Exchange
+from syncmcp._threads import Deadline
+from syncmcp.auth import MemoryStore, OAuth
+from syncmcp.auth.single_flight import Flight
+from syncmcp.errors import TokenRefused
+from tests.auth.authorization_server import (
+    WAIT,
+    Answer,
+    Person,
+    call,
+    keeper,
+    signed_in,
+    world,
+)
+
+
+def at_once(count: int, work: Callable[[], Any]) -> list[Any]:
+    """Run `work` in so many threads that begin together; return results and errors."""
+    start = threading.Barrier(count)
+    outcomes: list[Any] = []
+
+    def run() -> None:
+        start.wait(WAIT)
+        try:
+            outcomes.append(work())
+        except Exception as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(6 * WAIT)
+    return outcomes
+
+
+@pytest.mark.pitfall("17")
+def test_threads_that_get_a_401_together_sign_in_once() -> None:
+    with world() as resource:
+        person = Person()
+        auth = OAuth(receiver=person)
+        responses = at_once(32, lambda: call(resource, auth).status_code)
+        assert responses == [200] * 32
+        assert len(person.redirects) == 1
+        assert len(resource.authorization_server.token_requests) == 1
+
+
+@pytest.mark.pitfall("17")
+def test_threads_with_an_expired_token_refresh_it_once() -> None:
+    with signed_in() as (resource, auth, person):
+        server = resource.authorization_server
+        for count in range(1, 4):
+            server.expire()
+            assert at_once(32, lambda: call(resource, auth).status_code) == [200] * 32
+            assert len(server.grants("refresh_token")) == count
+        assert (server.reused, len(person.redirects)) == (0, 1)
+
+
+@pytest.mark.pitfall("17")
+def test_objects_that_share_a_store_refresh_once() -> None:
+    store = MemoryStore()
+    with signed_in(store) as (resource, auth, _):
+        server = resource.authorization_server
+        others = [auth, *(OAuth(receiver=None, store=store) for _ in range(3))]
+        turns = itertools.cycle(others)
+        for count in range(1, 4):
+            server.expire()
+            assert at_once(16, lambda: call(resource, next(turns)).status_code) == [200] * 16
+            assert len(server.grants("refresh_token")) == count
+        assert server.reused == 0
+
+
+def test_a_login_that_fails_fails_for_all_who_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with world() as resource:
+        all_here = threading.Event()
+        person = Person(before=lambda _: all_here.wait(WAIT))
+        resource.authorization_server.callback = lambda back: {
+            "state": back["state"], "iss": back["iss"], "error": "access_denied"
+        }  # fmt: skip
+        auth = OAuth(receiver=person)
+        wait, waiting = Flight.wait, threading.Barrier(7, action=all_here.set)
+
+        def together(flight: Flight[Any], exchange: Exchange | None) -> None:
+            # The thread that signs in gets here when that is over.
+            if not all_here.is_set():
+                waiting.wait(WAIT)
+            wait(flight, exchange)
+
+        monkeypatch.setattr(Flight, "wait", together)
+        outcomes = at_once(8, lambda: call(resource, auth))
+        assert [type(one) for one in outcomes] == [TokenRefused] * 8
+        assert len({id(one) for one in outcomes}) == 8
+        assert len(person.redirects) == 1
+
+
+def test_a_refresh_goes_on_when_the_call_that_wanted_it_is_cut() -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    def slow(answer: Answer) -> Answer:
+        reached.set()
+        assert go_on.wait(WAIT)
+        return answer
+
+    with signed_in() as (resource, auth, person):
+        server, old = resource.authorization_server, auth.token
+        server.expire()
+        server.token_answer = slow
+        exchange = Exchange(Deadline(None))
+
+        def cut_off() -> None:
+            assert reached.wait(WAIT)
+            exchange.end()
+
+        other = threading.Thread(target=cut_off)
+        other.start()
+        login = keeper(auth).current()
+        assert login is not None
+        with exchange, pytest.raises(Cut):
+            auth.renewed(login.login)
+        other.join()
+        go_on.set()
+        assert call(resource, auth).status_code == 200
+        assert auth.token != old
+        assert len(server.grants("refresh_token")) == 1
+        assert len(person.redirects) == 1
+
+
+def test_tiny_switch_intervals_change_nothing() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with signed_in() as (resource, auth, _):
+            server = resource.authorization_server
+            server.expire()
+            assert at_once(8, lambda: call(resource, auth).status_code) == [200] * 8
+            assert len(server.grants("refresh_token")) == 1
+    finally:
+        sys.setswitchinterval(before)

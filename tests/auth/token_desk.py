@@ -1,0 +1,51 @@
+"""A token endpoint that hands out tokens to machines, in front of the scripted servers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from tests.auth.authorization_server import Answer, ResourceServer, Seen
+
+
+class TokenDesk:
+    """Takes over the token endpoint of the authorization server behind a resource.
+
+    Attributes:
+        check: Looks at a request; an `Answer` refuses it.
+        kind: The type of the tokens.
+        forms: The forms of all requests.
+        seen: All requests.
+    """
+
+    def __init__(self, resource: ResourceServer, kind: str = "Bearer") -> None:
+        self.server = resource.authorization_server
+        self.server.metadata["token_endpoint_auth_methods_supported"] = [
+            "client_secret_basic",
+            "private_key_jwt",
+        ]
+        self.check: Callable[[Seen], Answer | None] = lambda seen: None
+        self.kind = kind
+        self.expires_in = 3600
+        self.extra: dict[str, Any] = {}
+        self.seen: list[Seen] = []
+        self._numbers = itertools.count(1)
+        self.server.routes["POST", "/token"] = self.answer
+
+    @property
+    def forms(self) -> list[dict[str, str]]:
+        return [one.form for one in self.seen]
+
+    def answer(self, seen: Seen) -> Answer:
+        """Answer a token request."""
+        self.seen.append(seen)
+        refusal = self.check(seen)
+        if refusal is not None:
+            return refusal
+        token = f"access-{next(self._numbers)}-very-secret"
+        scope = seen.form.get("scope")
+        with self.server.lock:
+            self.server.valid[token] = {"scope": scope, "resource": seen.form["resource"]}
+        answer = {"access_token": token, "token_type": self.kind, "expires_in": self.expires_in}
+        return Answer(200, {**answer, **self.extra})
