@@ -6,17 +6,27 @@ URL. Each function below does what one scenario asks for, as any program would d
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
 import syncmcp
 from syncmcp import Handlers, InputRequired
+from syncmcp.auth import ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
 from syncmcp.types import CreateMessageResult, ElicitResult, TextContent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from requests.auth import AuthBase
+
     from syncmcp import HandlerContext
+    from syncmcp._threads import Deadline
+    from syncmcp.auth import Redirect
     from syncmcp.types import CreateMessageRequestParams, ElicitRequestFormParams
 
 
@@ -31,6 +41,33 @@ def confirm(request: ElicitRequestFormParams, context: HandlerContext) -> Elicit
     """Accepts a form and fills in what it must; the library adds what has a default."""
     asked = request.requested_schema["properties"]
     return ElicitResult.accept({"confirmed": True} if "confirmed" in asked else {})
+
+
+class Browser:
+    """A person and their browser: the suite's servers send it back without asking anything."""
+
+    redirect_uri = "http://127.0.0.1:51763/callback"
+
+    def start(self, registered: Sequence[str] = ()) -> Browser:
+        """Begins a login; nobody listens anywhere."""
+        return self
+
+    def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
+        """Opens the page, and returns what the address holds that it leads to."""
+        page = urlsplit(redirect.url)
+        connection = HTTPConnection(page.netloc, timeout=deadline.remaining())
+        try:
+            connection.request("GET", f"{page.path}?{page.query}")
+            location = connection.getresponse().headers["Location"]
+        finally:
+            connection.close()
+        return dict(parse_qsl(urlsplit(location).query))
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 ANSWERS: dict[str, Any] = {
@@ -99,6 +136,64 @@ def answer_in_rounds(client: syncmcp.Client) -> None:
     client.call_tool("test_mrtr_no_result_type").raise_for_error()
 
 
+def use_a_tool(client: syncmcp.Client) -> None:
+    """Lists the tools and calls the one there is, which needs more than the list does."""
+    client.list_tools()
+    client.call_tool("test-tool").raise_for_error()
+
+
+def sign_in(context: Mapping[str, str]) -> OAuth:
+    """A person signs in; the program has no name at the server yet, or that of its document."""
+    document = "https://conformance-test.local/client-metadata.json"
+    return OAuth(receiver=Browser(), client_metadata_url=document)
+
+
+def sign_in_with_proofs(context: Mapping[str, str]) -> OAuth:
+    """A person signs in, for tokens that are of no use without the key that is made here."""
+    return OAuth(receiver=Browser(), dpop=True)
+
+
+def sign_in_as_registered(context: Mapping[str, str]) -> OAuth:
+    """A person signs in; the program has a name and a secret."""
+    return OAuth(
+        receiver=Browser(),
+        client_id=context["client_id"],
+        client_secret=context["client_secret"],
+        issuer=context["issuer"],
+    )
+
+
+def prove_by_secret(context: Mapping[str, str]) -> ClientCredentials:
+    """The program signs in as itself; it trusts any server that it is sent to."""
+    secret = context["client_secret"]
+    return ClientCredentials(context["client_id"], client_secret=secret, issuer=None)
+
+
+def prove_by_key(context: Mapping[str, str]) -> ClientCredentials:
+    """The same, with a signature."""
+    key = context["private_key_pem"]
+    algorithm = context["signing_algorithm"]
+    client = context["client_id"]
+    return ClientCredentials(client, private_key=key, algorithm=algorithm, issuer=None)
+
+
+def let_the_company_decide(context: Mapping[str, str]) -> EnterpriseManaged:
+    """An employee has signed in at their company's identity provider already."""
+    return EnterpriseManaged(
+        context["idp_id_token"],
+        idp_token_endpoint=context["idp_token_endpoint"],
+        idp_client_id=context["idp_client_id"],
+        client_id=context["client_id"],
+        client_secret=context["client_secret"],
+        issuer=None,
+    )
+
+
+def let_the_platform_vouch(context: Mapping[str, str]) -> WorkloadIdentity:
+    """What runs the program says what it is."""
+    return WorkloadIdentity(context["valid_jwt"], client_id=context["client_id"], issuer=None)
+
+
 SCENARIOS = {
     "initialize": connect_only,
     "tools_call": add_numbers,
@@ -111,7 +206,59 @@ SCENARIOS = {
     "sep-2322-client-request-state": answer_in_rounds,
 }
 
+SIGNING_IN: dict[str, Callable[[Mapping[str, str]], AuthBase]] = {
+    "auth/2025-03-26-oauth-endpoint-fallback": sign_in,
+    "auth/2025-03-26-oauth-metadata-backcompat": sign_in,
+    "auth/authorization-server-migration": sign_in,
+    "auth/basic-cimd": sign_in,
+    "auth/client-credentials-basic": prove_by_secret,
+    "auth/client-credentials-jwt": prove_by_key,
+    "auth/dpop": sign_in_with_proofs,
+    "auth/dpop-nonce": sign_in_with_proofs,
+    "auth/enterprise-managed-authorization": let_the_company_decide,
+    "auth/iss-normalized": sign_in,
+    "auth/iss-not-advertised": sign_in,
+    "auth/iss-supported": sign_in,
+    "auth/iss-supported-missing": sign_in,
+    "auth/iss-unexpected": sign_in,
+    "auth/iss-wrong-issuer": sign_in,
+    "auth/metadata-default": sign_in,
+    "auth/metadata-issuer-mismatch": sign_in,
+    "auth/metadata-var1": sign_in,
+    "auth/metadata-var2": sign_in,
+    "auth/metadata-var3": sign_in,
+    "auth/offline-access-not-supported": sign_in,
+    "auth/offline-access-scope": sign_in,
+    "auth/pre-registration": sign_in_as_registered,
+    "auth/resource-mismatch": sign_in,
+    "auth/scope-from-scopes-supported": sign_in,
+    "auth/scope-from-www-authenticate": sign_in,
+    "auth/scope-omitted-when-undefined": sign_in,
+    "auth/scope-retry-limit": sign_in,
+    "auth/scope-step-up": sign_in,
+    "auth/token-endpoint-auth-basic": sign_in,
+    "auth/token-endpoint-auth-none": sign_in,
+    "auth/token-endpoint-auth-post": sign_in,
+    "auth/wif-jwt-bearer": let_the_platform_vouch,
+}
+
+
+def main(url: str) -> None:
+    """Does what the scenario asks for.
+
+    Raises:
+        SystemExit: The sign-in was given up; the text says why.
+    """
+    scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    signing_in = SIGNING_IN.get(scenario)
+    auth = signing_in(context) if signing_in else None
+    try:
+        with syncmcp.connect(syncmcp.Http(url, auth=auth), **ANSWERS) as client:
+            SCENARIOS.get(scenario, use_a_tool)(client)
+    except syncmcp.AuthError as error:
+        raise SystemExit(f"{type(error).__name__}: {error}") from None
+
 
 if __name__ == "__main__":
-    with syncmcp.connect(sys.argv[1], **ANSWERS) as opened:
-        SCENARIOS[os.environ["MCP_CONFORMANCE_SCENARIO"]](opened)
+    main(sys.argv[1])

@@ -32,8 +32,8 @@ class HttpServer:
         url: Its MCP endpoint, on the loopback address.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}/mcp"
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int, path: str) -> None:
+        self.url = f"http://127.0.0.1:{port}{path}"
         self._process = process
         self._log = log
         self._port = port
@@ -94,7 +94,7 @@ def http_server(program: Program) -> Iterator[HttpServer]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        server = HttpServer(process, Path(log.name), port)
+        server = HttpServer(process, Path(log.name), port, program.path)
         try:
             server.wait_until_it_listens()
             yield server

@@ -24,22 +24,29 @@ STDIO = "stdio"
 HTTP = "HTTP"
 HTTP_JSON = "HTTP, JSON"
 HTTP_SSE = "HTTP, SSE"
+OLD_HTTP = "HTTP+SSE"
 
 
 @dataclass(frozen=True)
 class Program:
-    """A command line; ``{port}`` and ``{node}`` in it, or in a variable, are filled in later."""
+    """A command line; ``{port}`` and ``{node}`` in it, or in a variable, are filled in later.
+
+    Attributes:
+        path: Where it is to be found on its port.
+    """
 
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    path: str = "/mcp"
 
     def ready(self, port: int = 0) -> Program:
         """Returns the program as it can be started, to listen on this port if it does."""
         # Node is looked for only here: a run without peers need not have it.
         facts = {"port": port, "node": node() if "{node}" in self.command else ""}
-        return Program(
-            tuple(part.format(**facts) for part in self.command),
-            {name: value.format(**facts) for name, value in self.env.items()},
+        return replace(
+            self,
+            command=tuple(part.format(**facts) for part in self.command),
+            env={name: value.format(**facts) for name, value in self.env.items()},
         )
 
 
@@ -136,6 +143,18 @@ def _python_programs(python: str | Path, module: str) -> Mapping[str, Program]:
     }
 
 
+def _over_old_http(peer: Peer, program: Program, **changes: Any) -> Peer:
+    """The same server over HTTP+SSE; there is nothing stateless, and one stream for everything."""
+    changes = {"progress_apart": False, **changes}
+    revisions = tuple(one for one in peer.revisions if one != REVISIONS[-1])
+    program = replace(program, path="/sse")
+    return replace(peer, programs={OLD_HTTP: program}, revisions=revisions, **changes)
+
+
+def _python_old_http(python: str | Path, module: str) -> Program:
+    return Program((str(python), "-m", f"tests.peers.servers.{module}", "old", "{port}"))
+
+
 def _npm_program(package: str, script: str, *arguments: str, **env: str) -> Program:
     return Program(("{node}", str(NODE_MODULES / package / "dist" / script), *arguments), env)
 
@@ -211,6 +230,15 @@ MCP_1_8 = _own_peer(
     progress_apart=True,
     one_session=True,
     limits=(_FALLS_OVER,),
+)
+
+_PYTHON_OLD_HTTP = tuple(
+    _over_old_http(peer, _python_old_http(python, module), one_session=False, limits=limits)
+    for peer, python, module, limits in (
+        (OFFICIAL, sys.executable, "official", ()),
+        (MCP_1_12, venv_python("mcp-1.12"), "official_1", ()),
+        (MCP_1_8, venv_python("mcp-1.8"), "official_1", MCP_1_8.limits),
+    )
 )
 
 _CANCELS_UNSEEN = Limit("cancel", "it has no way to say that it stopped working", half=True)
@@ -301,6 +329,16 @@ FILESYSTEM = Peer(
     ),
 )
 
+# Up to 2025-03-26 it ends with its first session.
+_NPM_OLD_HTTP = tuple(
+    _over_old_http(peer, _npm_program(package, *script, PORT="{port}"), one_session=one)
+    for peer, package, script, one in (
+        (EVERYTHING, _EVERYTHING_NOW, ("index.js", "sse"), False),
+        (EVERYTHING_2025_03, "everything-2025-03-26", ("sse.js",), True),
+        (EVERYTHING_2024, "everything-2024-11-05", ("sse.js",), True),
+    )
+)
+
 PEERS = (
     OFFICIAL,
     FASTMCP,
@@ -313,6 +351,8 @@ PEERS = (
     EVERYTHING_2025_03,
     EVERYTHING_2024,
     FILESYSTEM,
+    *_PYTHON_OLD_HTTP,
+    *_NPM_OLD_HTTP,
 )
 
 

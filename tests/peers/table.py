@@ -63,6 +63,7 @@ class Table:
         lines += [_line([_title(row), *(self._value(row, name) for name in CELLS)]) for row in ROWS]
         notes = [f"* every server, {_note(limit)}" for limit in LIMITS_OF_REVISIONS]
         notes += [f"* {peer.name}, {_note(limit)}" for peer in PEERS for limit in peer.limits]
+        notes = list(dict.fromkeys(notes))  # a server that is there over two transports
         return "\n".join([_HEAD, *lines, "", _TAIL, *notes, ""])
 
     def _value(self, row: Row, name: str) -> str:

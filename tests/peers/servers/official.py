@@ -1,4 +1,4 @@
-"""A server on the official SDK 2.x: ``official stdio`` or ``official json|sse PORT``."""
+"""A server on the official SDK 2.x: ``official stdio`` or ``official json|sse|old PORT``."""
 
 from __future__ import annotations
 
@@ -53,5 +53,7 @@ for question in (ask_model, ask_form, ask_url, ask_roots):
 
 if sys.argv[1] == "stdio":
     server.run("stdio")
+elif sys.argv[1] == "old":
+    server.run("sse", port=int(sys.argv[2]))
 else:
     server.run("streamable-http", port=int(sys.argv[2]), json_response=sys.argv[1] == "json")

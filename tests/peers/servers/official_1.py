@@ -1,4 +1,4 @@
-"""A server on the official SDK 1.x: ``official_1 stdio`` or ``official_1 json|sse PORT``."""
+"""A server on the official SDK 1.x: ``official_1 stdio`` or ``official_1 json|sse|old PORT``."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ if sys.argv[1] == "stdio":
 else:
     server.settings.port = int(sys.argv[2])
     server.settings.json_response = sys.argv[1] == "json"
-    server.run("streamable-http")
+    server.run("sse" if sys.argv[1] == "old" else "streamable-http")
