@@ -23,6 +23,7 @@ html_title = f"syncmcp {release}"
 # Annotations name types by their bare names, and several models have a field called `type`.
 suppress_warnings = ["ref.python"]
 myst_heading_anchors = 3
+myst_enable_extensions = ["deflist"]
 
 # In docstrings, `name` is code.
 default_role = "code"

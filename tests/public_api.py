@@ -21,6 +21,7 @@ from syncmcp._operation import Operation
 MODULES = (
     "syncmcp",
     "syncmcp.approval",
+    "syncmcp.auth",
     "syncmcp.errors",
     "syncmcp.forms",
     "syncmcp.handlers",

@@ -31,8 +31,16 @@ SAYS = {
     "file_analysis": ["project: 3", "private: outside the roots", "private: 2"],
     "math_tutor": ["not explained: ", "nobody can be asked"],
     "per_call_ui": ["Boris saw ['A table for Boris'] and has a table for 5", "no table"],
+    "retries": [
+        "2 tools, asked for 2 times",
+        "costs 45, asked for 2 times",
+        "ordered 1 time: unknown",
+    ],
     "sign_up": ["not signed up: cancel"],
 }
+
+# Files that a page names, without anything in them.
+FILES = {"remote": ["company-ca.pem", "client.pem", "client.key"]}
 
 
 def example(name: str) -> str:
@@ -127,8 +135,11 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
             ["sampling policy the policy says no", "at most 100 tokens", "once is enough"],
         ),
         ("elicitation", ["E-mail string *", "{'email': 'Give an", "connected to example"]),
+        ("remote", ["2026-07-28\n3\n", "2025-11-25\n4\nTrue\n2\nlift-off"]),
+        ("retries", ["lists: 2\norders: 1 unknown\nprice: 30"]),
         ("roots", ["'files': 1", "The other one ok"]),
         ("sampling", ["At most 500 tokens on 'Why?'.", "It is warmest in Cairo. 2"]),
+        ("signing-in", []),
         ("user-interfaces", []),
     ],
 )
@@ -137,6 +148,8 @@ def test_what_a_page_shows_runs_from_top_to_bottom(
 ) -> None:
     scripts = blocks(f"docs/{page}.md")
     assert scripts
+    for name in FILES.get(page, []):
+        (tmp_path / name).touch()
     output = run(["-c", "\n".join(scripts)], tmp_path)
     assert [words for words in printed if words not in output] == []
 

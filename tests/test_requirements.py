@@ -144,14 +144,14 @@ def test_pytest_refuses_wrong_marks_before_it_runs_a_test(tmp_path: Path) -> Non
         def test_too_much(): ...
 
         @pytest.mark.pitfall("99")
-        @pytest.mark.requirement("SEC-01")
+        @pytest.mark.requirement("SEC-09")
         def test_unknown_and_later(): ...
     """
     run = _pytest(tmp_path, source, "-k", "neither")
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
     assert "test_too_much: 7 ids in requirement marks" in run.stderr
     assert "test_unknown_and_later: pitfall('99') names no row" in run.stderr
-    assert "test_unknown_and_later: requirement('SEC-01') arrives later, with OAuth" in run.stderr
+    assert "test_unknown_and_later: requirement('SEC-09') arrives later, with tasks" in run.stderr
 
 
 def test_pytest_can_run_only_what_shows_a_row(tmp_path: Path) -> None:

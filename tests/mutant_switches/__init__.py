@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.mutant_switches import (
+    auth_io,
+    faults,
     goal,
+    grants,
     http,
     machinery,
     negotiation,
+    oauth,
     pages,
     process,
     protocol,
     questions,
+    retry,
+    sse,
     ui,
 )
 
@@ -29,6 +35,12 @@ MUTANTS: tuple[Mutant, ...] = (
     + questions.MUTANTS
     + ui.MUTANTS
     + pages.MUTANTS
+    + sse.MUTANTS
+    + faults.MUTANTS
+    + retry.MUTANTS
+    + auth_io.MUTANTS
+    + oauth.MUTANTS
+    + grants.MUTANTS
 )
 
 

@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, BATCHES, FEATURES, GROUPS, MODELS, OAUTH, RESILIENCE, Row
+from .row import ALL, BATCHES, FEATURES, GROUPS, MODELS, OAUTH, Row
 
 
 def _goal(row_id: str, duty: str, arrives: str = "", *, partly: bool = False) -> Row:
@@ -65,8 +65,7 @@ ROWS = (
     _goal("M-32", "Ping, log level and progress from the client are operations."),
     _goal("M-33", "Credentials come from the environment or OAuth, roots are no fence, and people "
           "decide and see who asks.", OAUTH, partly=True),
-    _goal("M-34", "Session and last event id can be kept and used to go on in another client.",
-          RESILIENCE),
+    _goal("M-34", "Session and last event id can be kept and used to go on in another client."),
     _goal("M-35", "Lists come whole, lazily, or a page at a time."),
     _goal("M-36", "The architecture page says where each design pattern is, and it is there."),
 )

@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, FEATURES, GROUPS, RESILIENCE, Row
+from .row import ALL, FEATURES, GROUPS, Row
 
 
 def _report(row_id: str, duty: str, arrives: str = "") -> Row:
@@ -31,20 +31,18 @@ REPORTS = (
     _report("12", "Noise on a server's stdout is skipped and counted, and its size is bounded."),
     _report("13", "Handlers may call the client, nested and more of them than workers."),
     _report("14", "A call given up is cancelled at the server once, and its late answer dropped."),
-    _report("15", "A restarted HTTP server costs one new handshake, shared by all threads.",
-            RESILIENCE),
-    _report("16", "A call that may have run is never repeated in silence.", RESILIENCE),
-    _report("17", "Threads and processes that share a login refresh it once.", RESILIENCE),
+    _report("15", "A restarted HTTP server costs one new handshake, shared by all threads."),
+    _report("16", "A call that may have run is never repeated in silence."),
+    _report("17", "Threads and processes that share a login refresh it once."),
     _report("18", "Old servers are reached whatever they do with the probe."),
     _report("19", "Lists have all their pages; cursors that turn in circles are an error."),
     _report("20", "Progress restarts the clock of silence, asked for even without a callback, and "
             "the total limit still ends the call."),
     _report("21", "A server that never answers the farewell does not delay closing."),
-    _report("22", "Streams cut by proxies, or quiet but for comments, go on.", RESILIENCE),
+    _report("22", "Streams cut by proxies, or quiet but for comments, go on."),
     _report("23", "Many threads on one client never get each other's answers."),
-    _report("24", "Headers can be made anew per request, and secrets stay with their host.",
-            RESILIENCE),
-    _report("25", "Proxies, private authorities and client certificates work.", RESILIENCE),
+    _report("24", "Headers can be made anew per request, and secrets stay with their host."),
+    _report("25", "Proxies, private authorities and client certificates work."),
     _report("26", "A spawned server gets a chosen environment; a missing command is explained."),
     _report("27", "One broken server does not take down its group.", GROUPS),
     _report("28", "A tool's error keeps its content, returned or raised.", FEATURES),

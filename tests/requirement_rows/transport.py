@@ -11,7 +11,6 @@ from .row import (
     FROM_2511,
     ONLY_2411,
     ONLY_2511,
-    RESILIENCE,
     S24,
     S26,
     S2511,
@@ -75,7 +74,7 @@ STATEFUL_HTTP = (
     Row("HTL-10", "MUST", STREAMABLE, SESSION,
         "The session id a server hands out is on every later request."),
     Row("HTL-11", "MUST", STREAMABLE, SESSION,
-        "When the session is gone (404) a new one is begun without the old id.", RESILIENCE),
+        "When the session is gone (404) a new one is begun without the old id."),
     Row("HTL-12", "SHOULD", STREAMABLE, SESSION,
         "Closing deletes the session, and a 405 to that is fine."),
     Row("HTL-13", "MUST", ONLY_2511, SESSION,
@@ -85,19 +84,17 @@ STATEFUL_HTTP = (
     Row("HTL-15", "MUST", ONLY_2511, SENDING,
         "An event without data gives its id and is otherwise no message."),
     Row("HTL-16", "SHOULD", STREAMABLE, f"{OLD}#backwards-compatibility",
-        "A POST refused the way an old server refuses it leads to the older SSE transport.",
-        RESILIENCE),
+        "A POST refused the way an old server refuses it leads to the older SSE transport."),
 )
 
 OLDEST_HTTP = (
     Row("SSE-01", "MUST", ONLY_2411, f"{S24}/basic/transports#http-with-sse",
-        "Messages are posted to the address the server's first event names.", RESILIENCE),
+        "Messages are posted to the address the server's first event names."),
     Row("SSE-02", "MUST", ONLY_2411, f"{S24}/basic/transports#http-with-sse",
-        "Server messages are read from the events named `message`.", RESILIENCE),
+        "Server messages are read from the events named `message`."),
     Row("SSE-03", "SHOULD", STATELESS,
         f"{S26}/basic/transports/streamable-http#httpsse-transport-2024-11-05",
-        "A refusal whose body a stateless server could have written is no sign of an old one.",
-        RESILIENCE),
+        "A refusal whose body a stateless server could have written is no sign of an old one."),
 )
 
 NEW = f"{S26}/basic/transports/streamable-http"
