@@ -64,7 +64,8 @@ class OAuth(TokenAuth):
             thread of the call that needs the login. ``"browser"`` opens the browser.
         scopes: What to ask for instead of what the server's metadata list.
         store: Where tokens and registrations are kept; by default in memory.
-        issuer: The one authorization server that is acceptable. Give it with a `client_id`.
+        issuer: The one authorization server that is acceptable. Give it with a `client_id`; with a
+            `client_secret` it must be given.
         login_timeout: Seconds that a person has.
         session: Where proxies and certificates for the authorization server come from.
         allow_private: Whether a public server may name private addresses.
@@ -99,6 +100,8 @@ class OAuth(TokenAuth):
             client_id, client_secret, client_metadata_url, client_name, assertion is not None
         )
         self._identity.check()
+        if client_secret is not None and issuer is None:
+            raise UsageError("client_secret goes with issuer: nobody else is to get the secret")
         self._receiver = _receiver(receiver, redirect_uri)
         self._login_timeout = login_timeout
         super().__init__(

@@ -190,9 +190,17 @@ def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(
 
 @pytest.mark.requirement("TOK-04")
 def test_a_client_secret_is_not_pickled() -> None:
-    auth = OAuth("https://mcp.example/mcp", client_id="one", client_secret=CANARY)
+    issuer = "https://login.example"
+    auth = OAuth("https://mcp.example/mcp", client_id="one", client_secret=CANARY, issuer=issuer)
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(auth)
+
+
+@pytest.mark.requirement("REG-08", "TOK-04")
+def test_a_client_secret_is_for_an_issuer_that_the_program_names() -> None:
+    with pytest.raises(UsageError, match="issuer") as caught:
+        OAuth("https://mcp.example/mcp", client_id="one", client_secret=CANARY)
+    assert CANARY not in str(caught.value)
 
 
 @pytest.mark.requirement("TOK-04")

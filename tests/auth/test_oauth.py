@@ -176,7 +176,12 @@ def test_a_client_id_of_the_user_is_used_without_registration(method: str) -> No
         server = resource.authorization_server
         server.clients["mine"] = ("secret:very%", method)
         server.metadata["token_endpoint_auth_methods_supported"] = [method]
-        auth = OAuth(client_id="mine", client_secret="secret:very%", receiver=Person())
+        auth = OAuth(
+            client_id="mine",
+            client_secret="secret:very%",
+            issuer=server.issuer,
+            receiver=Person(),
+        )
         assert call(resource, auth).status_code == 200
         assert "/register" not in server.paths()
         (request,) = server.token_requests
