@@ -68,7 +68,7 @@ class Refusals:
             _let_go(response)
             raise
         if self._operation is not None and response.status_code < 400:
-            self._auth.accepted(self._operation)
+            self._auth._accepted(self._operation)
         return response
 
     def _remedy(self, response: requests.Response) -> Login | None:
@@ -76,7 +76,7 @@ class Refusals:
         request = response.request
         wants_nonce = self._auth.binder is not None and self._auth.binder.nonce(response)
         # After a redirect elsewhere the token is none of that server's business.
-        if response.status_code not in (401, 403) or not self._auth.is_for(request.url or ""):
+        if response.status_code not in (401, 403) or not self._auth._is_for(request.url or ""):
             return None
         if request.body is not None and not isinstance(request.body, (bytes, str)):
             return None  # it was read while it was sent
@@ -105,7 +105,7 @@ class Refusals:
     ) -> Login | None:
         """One refresh, one login, and no more (RFC 6750 §3.1: invalid_token)."""
         if self._used is not None and not self._refreshed and not self._logged_in:
-            held = self._auth.renewed(self._used)
+            held = self._auth._renewed(self._used)
             if held is not None:
                 self._found += not held.own
                 self._refreshed = held.own or self._found >= _MOST_FOUND
@@ -115,7 +115,7 @@ class Refusals:
             return None
         self._logged_in = True
         self._logins += 1
-        return self._auth.obtained(Need(demand or challenge.Demand(), self._used))
+        return self._auth._obtained(Need(demand or challenge.Demand(), self._used))
 
     def _after_403(
         self, request: requests.PreparedRequest, demand: challenge.Demand
@@ -128,7 +128,7 @@ class Refusals:
             return None
         self._logins += 1
         self._operation = self._operation or _operation(request)
-        return self._auth.stepped_up(Need(demand, self._used, more=True), self._operation)
+        return self._auth._stepped_up(Need(demand, self._used, more=True), self._operation)
 
     def _send_again(
         self, response: requests.Response, login: Login, options: dict[str, Any]
@@ -142,7 +142,7 @@ class Refusals:
                 raise TimeoutError("there was no time left")
             _, patience = options["timeout"]
             options = {**options, "timeout": (left, patience and left)}
-        self._auth.sign(request, login)
+        self._auth._sign(request, login)
         again: requests.Response = response.connection.send(request, **options)
         again.history.append(response)
         return again

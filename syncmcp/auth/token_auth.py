@@ -216,12 +216,12 @@ class TokenAuth(AuthBase):
         site = self._bind(request.url or "")
         login = self._in_time(site.keeper)
         if login is not None:
-            self.sign(request, login)
+            self._sign(request, login)
         hook = Refusals(self, site.driver.guard, login)
         request.register_hook("response", hook)  # type: ignore[no-untyped-call]
         return request
 
-    def sign(self, request: requests.PreparedRequest, login: Login) -> None:
+    def _sign(self, request: requests.PreparedRequest, login: Login) -> None:
         """Put a token into a request: in the header, and nowhere else.
 
         (basic/authorization/index#token-requirements)
@@ -231,11 +231,11 @@ class TokenAuth(AuthBase):
         else:
             request.headers["Authorization"] = f"Bearer {login.token.access_token}"
 
-    def is_for(self, url: str) -> bool:
+    def _is_for(self, url: str) -> bool:
         """Whether the token may go to `url`."""
         return self._site is not None and origin_of(url) == origin_of(self._site.url)
 
-    def renewed(self, used: Login) -> Held | None:
+    def _renewed(self, used: Login) -> Held | None:
         """Another token than the one of `used`, by refresh or because others got one.
 
         The refresh goes on when the call that wants it ends: its answer is worth a login.
@@ -254,18 +254,7 @@ class TokenAuth(AuthBase):
             lambda: keeper.other_than(used), partial(self._refresh, used), apart=True
         )
 
-    def obtained(self, need: Need) -> Login:
-        """A token of a new login, by this thread or because others got one.
-
-        Raises:
-            AuthError: There is none to be had.
-            TransportError: A server could not be reached.
-            RequestTimeout: It took too long.
-            Cut: The exchange on this thread was cut.
-        """
-        return self._obtained(need, anew=False)
-
-    def stepped_up(self, need: Need, operation: str) -> Login:
+    def _stepped_up(self, need: Need, operation: str) -> Login:
         """A token with more scope, as `operation` needs it.
 
         Raises:
@@ -279,12 +268,12 @@ class TokenAuth(AuthBase):
             return other.login
         self._step_ups.begin(need, operation)
         try:
-            return self._obtained(need, anew=False)
+            return self._obtained(need)
         except TokenRefused:
             self._step_ups.deny(need)
             raise
 
-    def accepted(self, operation: str) -> None:
+    def _accepted(self, operation: str) -> None:
         """An operation that had needed more scope was let through."""
         self._step_ups.accept(operation)
 
@@ -314,7 +303,7 @@ class TokenAuth(AuthBase):
                 bound = self.binder is not None
                 keeper = Keeper(self._store, key, self._issuer, bound=bound)
                 site = self._site = Site(server, driver, keeper)
-        if not self.is_for(url):
+        if not self._is_for(url):
             raise UsageError(
                 f"this {type(self).__name__} is for {redact(site.url)}: another server needs one"
                 " of its own"
@@ -334,7 +323,7 @@ class TokenAuth(AuthBase):
         if held.fresh or held.login.token.refresh_token is None:
             return held.login  # the server says when it no longer works
         try:
-            held = self.renewed(held.login) or held
+            held = self._renewed(held.login) or held
         except (ConnectFailed, TokenRefused) as error:
             if held.login.token.expired(time.time()):
                 raise
@@ -379,7 +368,15 @@ class TokenAuth(AuthBase):
                 ) from error
             return keeper.keep(Login(token, login.registration, login.server))
 
-    def _obtained(self, need: Need, *, anew: bool) -> Login:
+    def _obtained(self, need: Need, *, anew: bool = False) -> Login:
+        """A token of a new login, by this thread or, unless it must be new, because others got one.
+
+        Raises:
+            AuthError: There is none to be had.
+            TransportError: A server could not be reached.
+            RequestTimeout: It took too long.
+            Cut: The exchange on this thread was cut.
+        """
         keeper = self._bound().keeper
 
         def ready() -> Held | None:

@@ -108,7 +108,7 @@ def test_an_overtaken_thread_uses_the_scope_that_another_one_got() -> None:
         assert old is not None
         assert call(resource, auth, "two").status_code == 200
         need = Need(Demand(scope="b", error="insufficient_scope"), old.login, more=True)
-        assert auth.stepped_up(need, "another").token == auth.token
+        assert auth._stepped_up(need, "another").token == auth.token
         assert len(person.redirects) == 2
 
 

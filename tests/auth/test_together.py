@@ -130,7 +130,7 @@ def test_a_refresh_goes_on_when_the_call_that_wanted_it_is_cut() -> None:
         login = keeper(auth).current()
         assert login is not None
         with exchange, pytest.raises(Cut):
-            auth.renewed(login.login)
+            auth._renewed(login.login)
         other.join()
         go_on.set()
         assert call(resource, auth).status_code == 200
