@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from syncmcp._protocol.dialect import KNOWN_REQUESTS, REVISIONS, dialect_for
-from syncmcp._protocol.gates import gates
+from syncmcp._protocol.gates import every_capability, gates, undeclared
+from syncmcp._protocol.offer import NOTHING, Offer
 
 EVERYTHING: dict[str, Any] = {
     "completions": {},
@@ -68,3 +69,26 @@ def test_whatever_a_server_writes_for_no_is_a_no(said: Any) -> None:
 @pytest.mark.parametrize("said", [True, "subscribe", ["subscribe"], 5, None])
 def test_a_capability_without_parts_lacks_all_its_parts(said: Any) -> None:
     assert "resources/subscribe" in closed("2025-11-25", {"resources": said})
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_server_of_which_nothing_is_known_can_be_asked_what_the_revision_has(
+    revision: str,
+) -> None:
+    capabilities = every_capability(dialect_for(revision, None))
+    assert closed(revision, capabilities) == closed(revision, EVERYTHING)
+
+
+def test_what_a_handshake_did_not_offer_is_named() -> None:
+    dialect = dialect_for("2025-11-25", None)
+    assert undeclared(dialect, Offer(form=True), Offer(form=True, url=True)) is None
+    assert undeclared(dialect, Offer(form=True, url=True), Offer(form=True)) == "url"
+    assert undeclared(dialect, Offer(sampling=True, sampling_tools=True), Offer(sampling=True)) == (
+        "sampling tools"
+    )
+
+
+def test_without_a_handshake_everything_can_be_offered_later() -> None:
+    assert undeclared(None, Offer(form=True), NOTHING) is None
+    assert undeclared(dialect_for("2026-07-28", None), Offer(form=True), NOTHING) is None
+    assert undeclared(dialect_for("2025-11-25", None), Offer(form=True), None) is None

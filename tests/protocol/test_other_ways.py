@@ -1,0 +1,146 @@
+"""What is left to try when `initialize` is refused, and going on with somebody's session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncmcp._protocol.negotiate import Ask, Hello, Older, Outcome, negotiate, rejoin
+from syncmcp._protocol.offer import Offer
+from syncmcp.errors import (
+    AuthError,
+    ConnectFailed,
+    HttpError,
+    InvalidRequest,
+    McpError,
+    MethodNotFound,
+    ServerError,
+    SessionLost,
+)
+
+HELLO = Hello({"name": "tests", "version": "1"}, Offer())
+OLD_ANSWER: dict[str, Any] = {
+    "protocolVersion": "2024-11-05",
+    "capabilities": {},
+    "serverInfo": {"name": "s"},
+}
+
+
+def refused(status: int, kind: type[ServerError] | type[HttpError] = HttpError) -> McpError:
+    error = kind("refused", status=status)
+    error.method = "initialize"
+    return error
+
+
+def drive(steps: Any, *outcomes: Outcome) -> tuple[list[str], Any]:
+    """Play a negotiation; return what it did, and its result or error."""
+    left, did = list(outcomes), []
+    outcome: Outcome = None
+    try:
+        while True:
+            effect = steps.send(outcome)
+            did.append(effect.method if hasattr(effect, "method") else type(effect).__name__)
+            outcome = left.pop(0) if isinstance(effect, Ask | Older) else None
+    except StopIteration as stop:
+        assert not left
+        return did, stop.value
+    except McpError as error:
+        assert not left
+        return did, error
+
+
+@pytest.mark.requirement("HTL-16")
+@pytest.mark.parametrize("status", [400, 404, 405])
+@pytest.mark.parametrize("mode", ["legacy", "2024-11-05"])
+def test_a_server_that_refuses_the_post_is_tried_over_the_older_transport(
+    mode: str, status: int
+) -> None:
+    steps = negotiate(mode, HELLO, older=True)
+    did, negotiated = drive(steps, refused(status), None, OLD_ANSWER)
+    assert did == ["initialize", "Older", "initialize", "notifications/initialized"]
+    assert negotiated.dialect.revision == "2024-11-05"
+
+
+@pytest.mark.requirement("HTL-16")
+def test_after_a_probe_the_older_transport_gets_no_second_one() -> None:
+    steps = negotiate("auto", HELLO, older=True)
+    did, negotiated = drive(steps, refused(404), refused(404), None, OLD_ANSWER)
+    assert did[0] == "server/discover"
+    assert did[1:4] == ["initialize", "Older", "initialize"]
+    assert negotiated.dialect.revision == "2024-11-05"
+
+
+@pytest.mark.requirement("HTL-16")
+@pytest.mark.parametrize(
+    "error",
+    [
+        refused(500),
+        refused(401, AuthError),
+        refused(404, MethodNotFound),
+        pytest.param(HttpError("refused", status=404), id="not of initialize"),
+    ],
+)
+def test_any_other_refusal_is_the_end(error: McpError) -> None:
+    did, raised = drive(negotiate("legacy", HELLO, older=True), error)
+    assert (did, raised) == (["initialize"], error)
+
+
+@pytest.mark.requirement("HTL-16")
+def test_where_there_is_no_older_transport_none_is_tried() -> None:
+    error = refused(404)
+    assert drive(negotiate("legacy", HELLO), error) == (["initialize"], error)
+
+
+@pytest.mark.requirement("HTL-16")
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (HttpError("the server answered Not Found", status=404), "HTTP 404"),
+        (HttpError("no stream of events", status=200), "no stream of events"),
+        (ConnectFailed("nobody is there"), "nobody is there"),
+    ],
+)
+def test_when_both_ways_fail_the_first_error_names_both(failure: McpError, told: str) -> None:
+    first = refused(405, InvalidRequest)
+    did, error = drive(negotiate("legacy", HELLO, older=True), first, failure)
+    assert did == ["initialize", "Older"]
+    assert type(error) is InvalidRequest
+    assert error.status == 405
+    assert "refused" in error.message
+    assert told in error.message
+    assert error.__cause__ is failure
+
+
+def test_a_sign_in_that_fails_on_the_older_way_is_what_the_caller_sees() -> None:
+    denied = AuthError("no", status=401)
+    _, error = drive(negotiate("legacy", HELLO, older=True), refused(404), denied)
+    assert error is denied
+
+
+# -- somebody's session
+
+
+@pytest.mark.requirement("M-34")
+@pytest.mark.parametrize(
+    ("mode", "revision"),
+    [("auto", "2025-11-25"), ("legacy", "2025-11-25"), ("2025-03-26", "2025-03-26")],
+)
+def test_a_session_that_answers_is_gone_on_with(mode: str, revision: str) -> None:
+    did, dialect = drive(rejoin(mode, HELLO), {})
+    assert (did, dialect.revision) == (["ping"], revision)
+
+
+@pytest.mark.requirement("M-34")
+def test_a_session_that_is_gone_is_none() -> None:
+    assert drive(rejoin("auto", HELLO), SessionLost("gone")) == (["ping"], None)
+    assert drive(rejoin("auto", HELLO), MethodNotFound("no ping")) == (["ping"], None)
+
+
+def test_where_there_are_no_sessions_there_is_none_to_go_on_with() -> None:
+    assert drive(rejoin("2026-07-28", HELLO)) == ([], None)
+
+
+def test_a_server_that_cannot_be_asked_for_its_session_is_an_error() -> None:
+    away = ConnectFailed("nobody is there")
+    assert drive(rejoin("auto", HELLO), away) == (["ping"], away)
