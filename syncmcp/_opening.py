@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncmcp._options import Options
 from syncmcp._protocol.gates import every_capability
@@ -33,7 +33,7 @@ from syncmcp.errors import (
     RequestTimeout,
     SessionLost,
 )
-from syncmcp.transports.base import Resumable
+from syncmcp.transports.base import Listening, Resumable
 
 if TYPE_CHECKING:
     from syncmcp._connection import Connection
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 # What a connection that turned out useless gets for its end, in seconds.
 _DISCARD_SECONDS = 1.0
+
+# How long the answer to the request for the server's own stream is waited for, in seconds. It comes
+# at once; but some servers send it with the first event.
+_LISTEN_SECONDS = 0.5
 
 
 class Way(NamedTuple):
@@ -99,7 +103,7 @@ def open_connection(
         if isinstance(transport, Resumable) and transport.session_id is not None:
             dialect = _rejoin(connection, mode, hello, deadline)
             if dialect is not None:
-                connection.adopt(dialect, every_capability(dialect), hello.offer)
+                _adopt(connection, dialect, every_capability(dialect), hello, deadline)
                 return connection, Negotiated(dialect, {}), way
         if way.older and mode == "auto":
             mode = "legacy"
@@ -123,7 +127,7 @@ def open_connection(
         negotiated: Negotiated = stop.value
         capabilities = negotiated.result.get("capabilities")
         capabilities = capabilities if isinstance(capabilities, dict) else {}
-        connection.adopt(negotiated.dialect, capabilities, hello.offer)
+        _adopt(connection, negotiated.dialect, capabilities, hello, deadline)
         return connection, negotiated, way
     except BaseException as error:
         connection.close(deadline.sooner(_DISCARD_SECONDS))
@@ -134,6 +138,19 @@ def open_connection(
         if isinstance(error, RequestTimeout):
             raise _too_late(error, connection, deadline) from error
         raise
+
+
+def _adopt(
+    connection: Connection,
+    dialect: Dialect,
+    capabilities: dict[str, Any],
+    hello: Hello,
+    deadline: Deadline,
+) -> None:
+    connection.adopt(dialect, capabilities, hello.offer)
+    if any(hello.offer) and isinstance(connection.transport, Listening):
+        # What a server asks there before the stream is open is lost, and it waits for ever.
+        connection.transport.wait_listening(deadline.sooner(_LISTEN_SECONDS))
 
 
 def _again(

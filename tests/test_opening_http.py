@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import AuthError, HttpError, ProtocolError, ServerError
-from syncmcp.testing import ScriptedPeer
+from syncmcp import AuthError, HttpError, ProtocolError, ServerError, _opening
+from syncmcp.testing import FaultProxy, Hold, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
 from tests.scripts import EVERYTHING, NEW, OLD
+
+PATIENCE = 10.0
 
 STARTED = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {"name": "http"}}
 INITIALIZE = [s.expect("initialize"), s.reply(STARTED)]
@@ -113,3 +117,48 @@ def test_a_server_that_echoes_an_unknown_revision_over_http_is_left() -> None:
     ]
     with ScriptedPeer(script) as peer, pytest.raises(ProtocolError, match="1999-01-01"):
         syncmcp.connect(peer.url)
+
+
+# -- the server's own stream
+
+
+@pytest.fixture
+def behind() -> Iterator[FaultProxy]:
+    """A proxy in front of a server that can ask; how its stream is answered is up to the test."""
+    with serve_http(Server("asking")) as running, FaultProxy(running.url) as proxy:
+        yield proxy
+
+
+def answer_nothing(request: Any, context: syncmcp.HandlerContext) -> Any:
+    raise AssertionError("nothing is asked here")
+
+
+@pytest.mark.requirement("HTL-08")
+def test_who_can_be_asked_is_open_only_when_the_server_has_answered_the_stream(
+    behind: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_opening, "_LISTEN_SECONDS", PATIENCE)
+    held = behind.queue(Hold("head"), verb="GET")
+    client = syncmcp.Client(behind.url, mode=OLD, elicitation=answer_nothing)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(client.open)
+        held.wait()
+        with pytest.raises(TimeoutError):
+            opening.result(0.2)
+        held.release()
+        with opening.result(PATIENCE):
+            client.ping()
+
+
+@pytest.mark.requirement("HTL-08")
+@pytest.mark.parametrize("asked", [False, True], ids=["nobody to ask", "not for ever"])
+def test_a_server_that_holds_its_stream_back_holds_nobody(
+    behind: FaultProxy, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    monkeypatch.setattr(_opening, "_LISTEN_SECONDS", 0.01 if asked else 10 * PATIENCE)
+    held = behind.queue(Hold("head"), verb="GET")
+    handler = answer_nothing if asked else None
+    with syncmcp.connect(behind.url, mode=OLD, elicitation=handler) as client:
+        client.ping()
+        held.wait()
+        held.release()

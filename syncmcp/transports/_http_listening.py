@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from syncmcp._http import body_of, finish
@@ -42,6 +43,8 @@ class Listener:
         self._events = events
         self._session_lost = session_lost
         self._listened = False
+        self.answered = threading.Event()
+        """Set once the server has said whether there is a stream, or nobody asks any more."""
         # Seconds that the server wants no other attempt.
         self._not_before = 0.0
 
@@ -62,6 +65,8 @@ class Listener:
             return
         except Exception as error:
             self._receiver.lost(reader_failed(self._label, error))
+        finally:
+            self.answered.set()
 
     def once(self, exchange: Exchange, events: EventStream, attempts: Attempts) -> bool:
         """Open the stream and read it to its end. Returns whether to open it again."""
@@ -69,6 +74,7 @@ class Listener:
         self._not_before = 0.0
         try:
             response, _ = self._endpoint.open_events(exchange, events)
+            self.answered.set()
             try:
                 status = response.status_code
                 if status != 200 or reply.content_type(response) != EVENTS:

@@ -167,6 +167,18 @@ class Resumable(Protocol):
         ...
 
 
+@runtime_checkable
+class Listening(Protocol):
+    """A transport with a stream for what the server sends outside of requests."""
+
+    def wait_listening(self, deadline: Deadline) -> None:
+        """Wait until the server has answered the request for that stream, whatever it said.
+
+        Ends by `deadline`.
+        """
+        ...
+
+
 def reader_failed(label: str, error: Exception) -> ConnectionLost:
     """The end of the connection when its reader fails in a way that nobody expected.
 

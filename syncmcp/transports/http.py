@@ -67,6 +67,7 @@ class HttpTransport(HttpSender):
         super().__init__(config, max_in_flight + _STREAMS)
         self._rejoin = rejoin
         self._listening: Exchange | None = None
+        self._listener: Listener | None = None
         self._events: EventStream | None = None
         self._stateful = False
         self._session_lost = False
@@ -113,7 +114,7 @@ class HttpTransport(HttpSender):
         if before is not None:
             before.end()
         if listening is not None:
-            listener = Listener(
+            listener = self._listener = Listener(
                 self._endpoint, self._receiver, self.label, events, self._end_session
             )
             threading.Thread(
@@ -122,6 +123,11 @@ class HttpTransport(HttpSender):
                 name=f"syncmcp-listen[{self.label}]",
                 daemon=True,
             ).start()
+
+    def wait_listening(self, deadline: Deadline) -> None:
+        """See `Listening`."""
+        if self._listener is not None:
+            self._listener.answered.wait(deadline.remaining())
 
     def close(self, deadline: Deadline) -> None:
         """End every exchange and the session, close the connections.
