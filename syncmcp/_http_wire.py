@@ -10,6 +10,7 @@ import errno
 import ipaddress
 import os
 import socket
+import ssl
 import threading
 from functools import partial
 from http.client import HTTPResponse, RemoteDisconnected
@@ -231,10 +232,26 @@ class _SecureConnection(_Connection, HTTPSConnection):
             exchange = current()
             if exchange is not None:
                 exchange.hold(partial(shut_down, self.sock))
+        except OSError as error:
+            _close_half_made(error)
+            raise
         finally:
             if self._handle is not None:
                 self._handle.close()
                 self._handle = None
+
+
+def _close_half_made(error: OSError) -> None:
+    """Close the TLS socket that Python 3.10 leaves open if its peer was gone before the handshake.
+
+    Nobody else has it: its making failed.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        made = trace.tb_frame.f_locals.get("self")
+        if isinstance(made, ssl.SSLSocket):
+            made.close()
+        trace = trace.tb_next
 
 
 class _Pool(HTTPConnectionPool):
