@@ -143,6 +143,7 @@ class RawServer:
     def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
         self.requests: list[Request] = []
+        self._closing = False
         self.connections: list[Connection] = []
         self.failures: list[BaseException] = []
         self._tls = tls
@@ -185,7 +186,9 @@ class RawServer:
                 if connection.sock.fileno() < 0:
                     break
         except BaseException as error:
-            self.failures.append(error)
+            # Nobody waits for what a connection still does when it is closed here.
+            if not (isinstance(error, OSError) and self._closing):
+                self.failures.append(error)
         finally:
             connection.ended.set()
             connection.close()
@@ -194,6 +197,7 @@ class RawServer:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._closing = True
         for connection in list(self.connections):
             connection.close()
         for thread in self._threads:
