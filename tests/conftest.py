@@ -83,7 +83,8 @@ def leaks_since(before: Footprint, patience: float = PATIENCE) -> list[str]:
     deadline = time.monotonic() + patience
     while True:
         for thread in library_threads() - before.threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.ident is not None:  # else it is being started, and cannot be joined yet
+                thread.join(max(0.0, deadline - time.monotonic()))
         leaks = Footprint().grown_since(before)
         if not leaks or time.monotonic() >= deadline:
             return leaks
