@@ -269,7 +269,8 @@ def finish(exchange: Exchange, response: requests.Response) -> None:
 def _drain(exchange: Exchange, raw: Any, sock: socket.socket) -> None:
     limit = exchange.deadline.sooner(_DRAIN_SECONDS)
     size = 0
-    while size <= _DRAIN_BYTES:
+    # At its end a response gives its connection away, and the next thread may be using it already.
+    while raw.connection is not None and size <= _DRAIN_BYTES:
         left = limit.remaining()
         if not left:
             return

@@ -248,8 +248,7 @@ def test_the_iterator_of_progress_ends_however_the_call_ends(how: str) -> None:
 # -- close
 
 
-# Over HTTP+SSE one call of a hundred is now and then lost before `close` reaches it.
-@pytest.mark.parametrize("wire", [wire for wire in WIRES if wire.transport != "sse"], ids=str)
+@pytest.mark.parametrize("wire", WIRES, ids=str)
 @pytest.mark.requirement("M-01")
 def test_close_ends_every_call_in_flight_and_each_has_its_own_error(wire: Wire) -> None:
     stage = Stage()
