@@ -6,6 +6,7 @@ handlers do not notice the difference. Everything here runs on a pool thread.
 
 from __future__ import annotations
 
+import logging
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     )
 
 M = TypeVar("M", bound="WireModel")
+
+_log = logging.getLogger("syncmcp.handlers")
 
 # What the specification gives the refusal of a person.
 _REJECTED = -1
@@ -153,6 +156,11 @@ def _sample(
     else:
         if going_on.max_tokens > request.max_tokens:
             # A reviewer may ask for less than the server, and not for more.
+            _log.warning(
+                "the review raised max_tokens to %d; the server asked for %d, and gets no more",
+                going_on.max_tokens,
+                request.max_tokens,
+            )
             going_on = going_on.model_copy(update={"max_tokens": request.max_tokens})
         result = handlers.sampling(going_on, context)
         _expect(result, types.CreateMessageResult, "a sampling handler")

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from syncmcp._coroutines import refuse_coroutines
 from syncmcp.handlers import (
     Handlers,
     LogHandler,
     NotificationHandler,
     ProgressHandler,
     RequestHandler,
-    refuse_coroutines,
 )
 
 

@@ -12,7 +12,8 @@ from syncmcp._protocol.meta import check_keys
 from syncmcp._workers import in_handler
 from syncmcp.cancellation import CancelToken, as_token
 from syncmcp.errors import UsageError
-from syncmcp.handlers import Handlers, ProgressHandler, refuse_coroutines
+from syncmcp._coroutines import refuse_coroutines
+from syncmcp.handlers import Handlers, ProgressHandler
 
 if TYPE_CHECKING:
     from syncmcp.types import LoggingLevel

@@ -31,7 +31,7 @@ from syncmcp._consent import (
 )
 from syncmcp._policies import AllowAll, AutoApprove, DenyAll, Rule, Rules
 from syncmcp.errors import Denied, UsageError
-from syncmcp.handlers import refuse_coroutines
+from syncmcp._coroutines import refuse_coroutines
 
 if TYPE_CHECKING:
     from syncmcp._consent import Answer, Request

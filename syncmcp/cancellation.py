@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 
+from syncmcp._coroutines import refuse_coroutines
 from syncmcp._threads import reaper, timer
 from syncmcp._workers import Workers, lending_handler
 from syncmcp.errors import RequestCancelled
@@ -110,7 +111,11 @@ class CancelToken:
 
         Returns:
             A function that takes the callback away again.
+
+        Raises:
+            UsageError: It is a coroutine function, or not callable.
         """
+        refuse_coroutines(callback, "the callback of on_cancel")
         return self._register(self._callbacks, callback)
 
     def _subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 import threading
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from syncmcp._coroutines import refuse_coroutines
 from syncmcp._protocol.offer import Offer
 from syncmcp._threads import Deadline
 from syncmcp._workers import lending_handler
@@ -408,16 +408,3 @@ def _as_elicitation(given: AnyElicitation | None) -> Elicitation:
         return Elicitation(form, url, asks_person=bool(getattr(given, "asks_person", False)))
     refuse_coroutines(given, "elicitation")  # type: ignore[arg-type]
     return Elicitation(given)  # type: ignore[arg-type]
-
-
-def refuse_coroutines(handler: Callable[..., object], name: str) -> None:
-    """Refuse what cannot be called here.
-
-    Raises:
-        UsageError: `handler` is not callable, or a coroutine function: there is no event loop.
-    """
-    call = getattr(handler, "__call__", None)  # noqa: B004 - the method itself is looked at
-    if call is None:
-        raise UsageError(f"{name} is not callable")
-    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
-        raise UsageError(f"{name} is a coroutine function; a plain function is needed here")

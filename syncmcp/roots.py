@@ -17,6 +17,7 @@ from pathlib import Path, PurePath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, unquote_to_bytes
 
+from syncmcp._coroutines import refuse_coroutines
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -150,7 +151,11 @@ class Roots:
 
         Returns:
             A function that ends this; it may be called more than once.
+
+        Raises:
+            UsageError: It is a coroutine function, or not callable.
         """
+        refuse_coroutines(callback, "the callback of on_change")
         key = object()
         with self._lock:
             self._callbacks[key] = callback

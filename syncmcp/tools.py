@@ -27,7 +27,8 @@ from syncmcp.errors import (
     TooManyRounds,
     UsageError,
 )
-from syncmcp.handlers import HandlerContext, SamplingHandler, refuse_coroutines
+from syncmcp._coroutines import refuse_coroutines
+from syncmcp.handlers import HandlerContext, SamplingHandler
 
 if TYPE_CHECKING:
     from syncmcp.approval import Approval, Policy

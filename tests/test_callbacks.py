@@ -341,6 +341,10 @@ def test_a_coroutine_function_is_refused_where_it_is_given() -> None:
             syncmcp.Client(stage.server, on_log=listen)
         with pytest.raises(syncmcp.UsageError):
             client.on_notification("notifications/x", listen)
+    with pytest.raises(syncmcp.UsageError):
+        syncmcp.CancelToken().on_cancel(listen)  # type: ignore[arg-type]
+    with pytest.raises(syncmcp.UsageError):
+        syncmcp.Roots().on_change(listen)
 
 
 @stateful_wires

@@ -156,3 +156,35 @@ def test_a_model_that_takes_no_notice_of_being_stopped_is_left_to_itself(revisio
         assert over.wait(PATIENCE)
         client.set_sampling(model)
         assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
+
+
+class Spendthrift:
+    """A reviewer who grants the model more than the server asked for."""
+
+    def review(self, question: Question, /) -> Verdict:
+        if question.answer is not None:
+            return Verdict.allow()
+        assert isinstance(question.request, CreateMessageRequestParams)
+        more = question.request.max_tokens + 1
+        return Verdict.allow(question.request.model_copy(update={"max_tokens": more}))
+
+
+@pytest.mark.requirement("SAMP-04")
+def test_a_reviewer_cannot_grant_more_tokens_than_the_server_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    granted: list[int] = []
+
+    def count(
+        request: CreateMessageRequestParams, context: HandlerContext, /
+    ) -> CreateMessageResult:
+        granted.append(request.max_tokens)
+        return reply()
+
+    with syncmcp.connect(
+        asking_server(), mode=NEW, sampling=count, approval=Approval(reviewer=Spendthrift())
+    ) as client:
+        asked(client, SAMPLING, PROMPT)
+    assert granted == [PROMPT["maxTokens"]]
+    [record] = [each for each in caplog.records if each.name == "syncmcp.handlers"]
+    assert f"asked for {PROMPT['maxTokens']}" in record.getMessage()
