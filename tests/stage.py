@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -78,6 +79,21 @@ class Stage:
                 f"only {sorted(self._inside)} of {sorted(keys)} came"
             )
             return [self._inside[key] for key in keys]
+
+
+class GatedQueue(SimpleQueue[Any]):
+    """The jobs of a pool; who takes the word to end from it is held until `gate` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told, self.gate = threading.Event(), threading.Event()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        item = super().get(block, timeout)
+        if item is None:
+            self.told.set()
+            assert self.gate.wait(PATIENCE)
+        return item
 
 
 class Wire(NamedTuple):

@@ -16,7 +16,7 @@ import pytest
 
 from syncmcp._threads import Deadline
 from syncmcp._workers import Seat, Workers, lending, seat_of_this_thread
-from tests.stage import PATIENCE, in_threads, nervous
+from tests.stage import PATIENCE, GatedQueue, in_threads, nervous
 
 
 def wait_until(look: Callable[[], bool]) -> None:
@@ -354,24 +354,9 @@ def test_a_job_that_forks_has_no_seat_in_the_child(pool: Counting) -> None:
     second.end()
 
 
-class Gated(SimpleQueue[Any]):
-    """A queue that lets its reader think about the word to end for a while."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told, self.gate = threading.Event(), threading.Event()
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        item = super().get(block, timeout)
-        if item is None:
-            self.told.set()
-            assert self.gate.wait(PATIENCE)
-        return item
-
-
 def test_a_thread_that_ends_with_the_pool_takes_no_job_beyond_the_limit() -> None:
     pool = Counting(1)
-    queue = pool._jobs = Gated()
+    queue = pool._jobs = GatedQueue()
     first, second = Job(pool), Job(pool)
     seat = first.wait_started()
     first.do(seat.lend)

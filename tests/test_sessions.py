@@ -18,11 +18,13 @@ from syncmcp import (
     NotSupported,
     OutcomeUnknown,
     RequestCancelled,
+    RequestFuture,
     RequestTimeout,
     SessionLost,
     UsageError,
 )
 from syncmcp.testing import Server, serve_http
+from syncmcp.types import CallToolResult
 from tests.conftest import child_processes
 from tests.session_server import SessionServer, session_server
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads, nervous, relayed
@@ -37,6 +39,25 @@ def connect(server: SessionServer, **options: Any) -> syncmcp.Client:
     """An open client that does not look for the newest revision first."""
     given: dict[str, Any] = {"mode": MODE, **options}
     return syncmcp.connect(server.url, **given)
+
+
+def beginning_again(
+    server: SessionServer, client: syncmcp.Client
+) -> tuple[RequestFuture[CallToolResult], threading.Event]:
+    """A call that waits for a new session, and what lets the server begin it."""
+    beginning, go_on = threading.Event(), threading.Event()
+
+    def begin_slowly(one: Request) -> bool:
+        if b'"initialize"' in one.body:
+            beginning.set()
+            assert go_on.wait(PATIENCE)
+        return False
+
+    server.before = begin_slowly
+    server.forget()
+    patient = client.call_tool.future("pid")
+    assert beginning.wait(PATIENCE)
+    return patient, go_on
 
 
 # -- a session that the server has forgotten -------------------------------------------------------
@@ -207,19 +228,8 @@ def test_a_server_that_forgets_the_new_session_at_once_is_not_asked_a_third_time
 
 @pytest.mark.requirement("HTL-11")
 def test_who_waits_for_the_new_session_waits_no_longer_than_its_own_deadline() -> None:
-    beginning, go_on = threading.Event(), threading.Event()
-
-    def begin_slowly(one: Request) -> bool:
-        if b'"initialize"' in one.body:
-            beginning.set()
-            assert go_on.wait(PATIENCE)
-        return False
-
     with session_server() as server, connect(server) as client:
-        server.before = begin_slowly
-        server.forget()
-        patient = client.call_tool.future("pid")
-        assert beginning.wait(PATIENCE)
+        patient, go_on = beginning_again(server, client)
         with pytest.raises(RequestTimeout) as caught:
             client.call_tool("pid", timeout=0.05)
         assert caught.value.delivery == "not_sent"
@@ -232,19 +242,8 @@ def test_who_waits_for_the_new_session_waits_no_longer_than_its_own_deadline() -
 @pytest.mark.pitfall("14")
 @pytest.mark.parametrize("way", ["token", "event", "future"])
 def test_who_waits_for_the_new_session_can_be_cancelled(way: str) -> None:
-    beginning, go_on = threading.Event(), threading.Event()
-
-    def begin_slowly(one: Request) -> bool:
-        if b'"initialize"' in one.body:
-            beginning.set()
-            assert go_on.wait(PATIENCE)
-        return False
-
     with session_server() as server, connect(server) as client:
-        server.before = begin_slowly
-        server.forget()
-        patient = client.call_tool.future("pid")
-        assert beginning.wait(PATIENCE)
+        patient, go_on = beginning_again(server, client)
         token, event = CancelToken(), threading.Event()
         waiting = client.call_tool.future("pid", cancel=event if way == "event" else token)
         assert not waiting.done()

@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from syncmcp import _threads
 from syncmcp._threads import Deadline, Reaper, Timer, acquire
 from syncmcp._workers import Lane, Workers
-from tests.stage import PATIENCE, Clock, in_threads, nervous
+from tests.stage import PATIENCE, Clock, GatedQueue, in_threads, nervous
 
 
 @pytest.fixture
@@ -247,24 +247,9 @@ def test_a_closed_pool_does_what_waits_and_what_comes_later(
     assert heard.get(timeout=PATIENCE) == "later"
 
 
-class _Gated(SimpleQueue[Any]):
-    """A queue that lets its reader think about the word to end for a while."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told, self.gate = threading.Event(), threading.Event()
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        item = super().get(block, timeout)
-        if item is None:
-            self.told.set()
-            assert self.gate.wait(PATIENCE)
-        return item
-
-
 def test_a_job_that_comes_while_the_last_thread_of_a_closed_pool_ends_is_done() -> None:
     pool = Workers("syncmcp-test", 1)
-    queue = pool._jobs = _Gated()
+    queue = pool._jobs = GatedQueue()
     done = threading.Event()
     pool.submit(lambda: None)
     # `close` says its word to threads that are idle, which is a moment after their job.
