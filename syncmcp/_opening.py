@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncmcp._options import Options
@@ -22,6 +24,7 @@ from syncmcp._protocol.negotiate import (
     rejoin,
     verdict,
 )
+from syncmcp._redaction import redact
 from syncmcp._threads import Deadline
 from syncmcp.errors import (
     ClosedError,
@@ -38,6 +41,8 @@ from syncmcp.transports.base import Listening, Resumable
 if TYPE_CHECKING:
     from syncmcp._connection import Connection
     from syncmcp._protocol.dialect import Dialect
+
+_log = logging.getLogger("syncmcp.tools")
 
 # What a connection that turned out useless gets for its end, in seconds.
 _DISCARD_SECONDS = 1.0
@@ -147,10 +152,16 @@ def _adopt(
     hello: Hello,
     deadline: Deadline,
 ) -> None:
+    if connection.transport.blocking:  # that is HTTP; nothing else has headers
+        dialect.repeat_arguments(partial(_left_out, connection.label))
     connection.adopt(dialect, capabilities, hello.offer)
     if any(hello.offer) and isinstance(connection.transport, Listening):
         # What a server asks there before the stream is open is lost, and it waits for ever.
         connection.transport.wait_listening(deadline.sooner(_LISTEN_SECONDS))
+
+
+def _left_out(label: str, tool: str, reason: str) -> None:
+    _log.warning("[%s] the tool %r is left out: %s", label, redact(tool), redact(reason))
 
 
 def _again(

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from syncmcp._coroutines import refuse_coroutines
 from syncmcp._protocol.meta import check_keys
 from syncmcp._workers import in_handler
 from syncmcp.cancellation import CancelToken, as_token
 from syncmcp.errors import UsageError
-from syncmcp._coroutines import refuse_coroutines
 from syncmcp.handlers import Handlers, ProgressHandler
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from syncmcp._consent import (
     Verdict,
     tokens_of,
 )
+from syncmcp._coroutines import refuse_coroutines
 from syncmcp._policies import AllowAll, AutoApprove, DenyAll, Rule, Rules
 from syncmcp.errors import Denied, UsageError
-from syncmcp._coroutines import refuse_coroutines
 
 if TYPE_CHECKING:
     from syncmcp._consent import Answer, Request

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from typing_extensions import Unpack
@@ -16,7 +17,14 @@ from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
 from syncmcp._results import validate
 from syncmcp._resume import outcome
-from syncmcp.errors import McpError, NotSupported, ResourceNotFound, ServerError, UsageError
+from syncmcp.errors import (
+    HeaderMismatch,
+    McpError,
+    NotSupported,
+    ResourceNotFound,
+    ServerError,
+    UsageError,
+)
 from syncmcp.pending import BY_HAND, Answerable, InputRequired, as_offer
 
 if TYPE_CHECKING:
@@ -72,7 +80,7 @@ class Operations(OperationHost, Protocol):
             OutcomeUnknown: The connection broke after the call was sent; it may have been done.
         """
         params = _named(name, arguments)
-        raw = yield from exchange("tools/call", params, max_rounds=self._round_limit)
+        raw = yield from _tool_exchange(params, self)
         result = validate(types.CallToolResult, raw, "tools/call")
         result._came_from(name, self._label)
         return result
@@ -367,6 +375,22 @@ class Operations(OperationHost, Protocol):
         except ServerError:
             self._remember_log_level(earlier)
             raise
+
+
+def _tool_exchange(params: dict[str, Any], host: OperationHost) -> Steps[dict[str, Any]]:
+    """Call a tool; if the headers did not repeat what they should, list the tools and try again.
+
+    A call with such headers was refused before it was read (spec: transports, "Client Behavior").
+    """
+    call = partial(exchange, "tools/call", params, max_rounds=host._round_limit)
+    try:
+        return (yield from call())
+    except HeaderMismatch as mismatch:
+        try:
+            yield from pages("tools/list", types.ListToolsResult, "tools", host, ALL_PAGES, None)
+        except McpError as error:
+            raise mismatch from error
+    return (yield from call())
 
 
 def _named(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:

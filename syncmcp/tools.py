@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from syncmcp import types
+from syncmcp._coroutines import refuse_coroutines
 from syncmcp._options import seconds, whole_number
 from syncmcp._protocol.conversation import check_balance, tool_uses
 from syncmcp._protocol.offer import SAMPLING
@@ -27,7 +28,6 @@ from syncmcp.errors import (
     TooManyRounds,
     UsageError,
 )
-from syncmcp._coroutines import refuse_coroutines
 from syncmcp.handlers import HandlerContext, SamplingHandler
 
 if TYPE_CHECKING:

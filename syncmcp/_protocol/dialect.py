@@ -6,7 +6,7 @@ absence is the gate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from syncmcp._protocol import dialect_2025, dialect_2026
@@ -90,6 +90,13 @@ class Dialect(Protocol):
 
     def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
         """The HTTP headers of one request."""
+        ...
+
+    def repeat_arguments(self, left_out: Callable[[str, str], object]) -> None:
+        """Have HTTP headers repeat the arguments that tools mark, where the revision knows marks.
+
+        `left_out` is told of each tool that its marks make unusable: its name and the reason.
+        """
         ...
 
     def session_headers(self) -> Mapping[str, str]:

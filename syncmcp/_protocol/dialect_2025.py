@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from syncmcp._protocol.meta import callers_meta
@@ -160,6 +160,9 @@ class Stateful:
     def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
         """See `Dialect`."""
         return {}
+
+    def repeat_arguments(self, left_out: Callable[[str, str], object]) -> None:
+        """See `Dialect`. There are no marks yet."""
 
     def session_headers(self) -> Mapping[str, str]:
         """See `Dialect`."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from syncmcp._protocol.headers import encode_value
 from syncmcp._protocol.meta import callers_meta
+from syncmcp._protocol.mirroring import Mirrors
 from syncmcp._protocol.offer import NOTHING, Offer, client_capabilities
 from syncmcp._protocol.rounds import InputRound, read_round
 from syncmcp.errors import ProtocolError
@@ -48,6 +49,7 @@ class Stateless:
         self._client_info = client_info
         # The protocol's part of `_meta` by what is offered: few kinds, many requests.
         self._metas: dict[Offer, dict[str, Any]] = {}
+        self._mirrors: Mirrors | None = None
 
     def needs(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""
@@ -98,7 +100,13 @@ class Stateless:
         key = _NAMED_BY.get(method)
         if key is not None and params is not None and isinstance(params.get(key), str):
             headers["Mcp-Name"] = encode_value(params[key])
+        if self._mirrors is not None and method == "tools/call" and params is not None:
+            headers.update(self._mirrors.headers(params))
         return headers
+
+    def repeat_arguments(self, left_out: Callable[[str, str], object]) -> None:
+        """See `Dialect`."""
+        self._mirrors = Mirrors(left_out)
 
     def session_headers(self) -> Mapping[str, str]:
         """See `Dialect`. There is no session."""
@@ -114,6 +122,10 @@ class Stateless:
             raise ProtocolError("the result is not an object", method=method)
         kind = result.get("resultType", "complete")
         if kind == "complete":
+            if self._mirrors is not None and method == "tools/list":
+                tools = result.get("tools")
+                if isinstance(tools, list):
+                    return {**result, "tools": self._mirrors.admit(tools)}
             return result
         if kind == "input_required":
             return read_round(method, result)

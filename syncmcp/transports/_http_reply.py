@@ -109,6 +109,12 @@ def refusal(
     text = f"the server answered {(response.reason or 'with an error status')[:80]}"
     if status in (404, 405):
         text += _PATH_HINT
+    if status == 413:
+        text += ": the request is too large for it"
+    elif status == 431:
+        text += ": the headers are too large for it"
+        if any(name.lower().startswith("mcp-param-") for name in sent):
+            text += ", among them arguments that the tool wants repeated there"
     wait = response.headers.get("Retry-After")
     if wait is not None:
         text += f"; it wants no other try for now (Retry-After: {wait[:40]})"

@@ -108,6 +108,19 @@ def use_everything(client: syncmcp.Client) -> None:
         client.get_prompt(prompt.name)
 
 
+def call_as_told(client: syncmcp.Client) -> None:
+    """Calls tools with the arguments that the suite gives."""
+    client.list_tools()
+    for call in json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])["toolCalls"]:
+        client.call_tool(call["name"], call["arguments"]).raise_for_error()
+
+
+def call_what_is_listed(client: syncmcp.Client) -> None:
+    """Calls each tool that the list holds."""
+    for tool in client.list_tools().tools:
+        client.call_tool(tool.name).raise_for_error()
+
+
 def echo_schema(client: syncmcp.Client) -> None:
     """Sends a tool's input schema back as it came."""
     tools = {tool.name: tool for tool in client.list_tools().tools}
@@ -200,6 +213,8 @@ SCENARIOS = {
     "sse-retry": reconnect,
     "request-metadata": connect_only,
     "http-standard-headers": use_everything,
+    "http-custom-headers": call_as_told,
+    "http-invalid-tool-headers": call_what_is_listed,
     "json-schema-ref-no-deref": list_tools,
     "json-schema-2020-12-preservation": echo_schema,
     "elicitation-sep1034-client-defaults": accept_defaults,

@@ -12,6 +12,8 @@ WIRES = {
     "sse-retry": ("2025-11-25",),
     "request-metadata": _STATELESS,
     "http-standard-headers": _STATELESS,
+    "http-custom-headers": _STATELESS,
+    "http-invalid-tool-headers": _STATELESS,
     "json-schema-ref-no-deref": _STATELESS,
     "json-schema-2020-12-preservation": _BOTH,
     "elicitation-sep1034-client-defaults": ("2025-11-25",),

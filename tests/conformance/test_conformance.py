@@ -24,6 +24,10 @@ SHOWS = {
     "sse-retry": pytest.mark.requirement("HTL-08", "HTL-09", "HTL-15", "M-09"),
     "request-metadata": pytest.mark.requirement("VER-08", "VER-09", "VER-10", "VER-11", "HTM-03"),
     "http-standard-headers": pytest.mark.requirement("HTM-04", "HTM-05"),
+    "http-custom-headers": pytest.mark.requirement("XHD-01", "XHD-09", "XHD-10", "XHD-11"),
+    "http-invalid-tool-headers": pytest.mark.requirement(
+        "XHD-02", "XHD-03", "XHD-04", "XHD-05", "XHD-06"
+    ),
     "elicitation-sep1034-client-defaults": pytest.mark.requirement("ELI-01", "ELI-14"),
     "sep-2322-client-request-state": pytest.mark.requirement(
         "MRTR-02", "MRTR-03", "MRTR-05", "MRTR-06"

@@ -11,6 +11,7 @@ from tests.mutant_switches import (
     grants,
     http,
     machinery,
+    mirroring,
     negotiation,
     oauth,
     pages,
@@ -41,6 +42,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + auth_io.MUTANTS
     + oauth.MUTANTS
     + grants.MUTANTS
+    + mirroring.MUTANTS
 )
 
 
