@@ -20,6 +20,7 @@ from syncmcp._options import CallOptions, Options, seconds, some_seconds, text, 
 from syncmcp._pools import Pools
 from syncmcp._protocol.dialect import Mode
 from syncmcp._protocol.exchange import MAX_ROUNDS
+from syncmcp._protocol.extensions import check_extensions
 from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
 from syncmcp._registration import Registration, as_roots
 from syncmcp._repeating import Repeatable
@@ -114,6 +115,8 @@ class Client(Operations, Registration, Sessions):
             refused.
         max_rounds: How often a server may ask before a call has a result (2026-07-28).
         retry: What is sent again after a failure, how often and when; `None` for nothing.
+        extensions: What is added to the protocol: our settings by the identifier of each
+            extension. One that the server lacks has no effect: see `server.extension`.
         ping_interval: Ping the server this often, in seconds, and end the connection when two
             pings in a row have no answer within that time (until 2025-11-25).
 
@@ -150,6 +153,7 @@ class Client(Operations, Registration, Sessions):
         max_rounds: int = MAX_ROUNDS,
         retry: Retry | None = _CAREFUL,
         ping_interval: float | None = None,
+        extensions: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         if mode not in MODES:
             raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
@@ -165,6 +169,7 @@ class Client(Operations, Registration, Sessions):
         if client_info is not None and not hasattr(client_info, "to_wire"):
             raise UsageError(f"client_info is an Implementation, not {client_info!r}")
         self._client_info = client_info
+        self._extensions = check_extensions({} if extensions is None else extensions)
         self._max_in_flight = whole_number(max_in_flight, "max_in_flight")
         self._page_limit = whole_number(max_pages, "max_pages")
         if approval is not None:
@@ -315,6 +320,7 @@ class Client(Operations, Registration, Sessions):
             "max_rounds": self._round_limit,
             "retry": self._repeatable.policy,
             "ping_interval": self._ping_interval,
+            "extensions": self._extensions,
         }
 
     # -- what the server is --------------------------------------------------------------------
@@ -332,7 +338,9 @@ class Client(Operations, Registration, Sessions):
         return self._connected(negotiated)
 
     def _connected(self, negotiated: Negotiated) -> ConnectedServer:
-        return ConnectedServer(negotiated, name=self._label, trusted=self._trusted)
+        return ConnectedServer(
+            negotiated, name=self._label, trusted=self._trusted, extensions=self._extensions
+        )
 
     @property
     def request(self) -> Request:
@@ -543,10 +551,10 @@ class Client(Operations, Registration, Sessions):
     def _hello(self) -> Hello:
         offer = self._handlers.answering._offer
         if self._client_info is not None:
-            return Hello(self._client_info.to_wire(), offer)
+            return Hello(self._client_info.to_wire(), offer, self._extensions)
         from syncmcp import __version__
 
-        return Hello({"name": "syncmcp", "version": __version__}, offer)
+        return Hello({"name": "syncmcp", "version": __version__}, offer, self._extensions)
 
     def _check_process(self) -> None:
         if self._generation != _threads.generation:

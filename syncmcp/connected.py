@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from syncmcp.errors import NotSupported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from syncmcp._protocol.negotiate import Negotiated
     from syncmcp.types import Implementation, ServerCapabilities
 
@@ -17,8 +21,16 @@ class ConnectedServer:
     What it said is for display; nothing of it is checked or trusted.
     """
 
-    def __init__(self, negotiated: Negotiated, *, name: str, trusted: bool = False) -> None:
+    def __init__(
+        self,
+        negotiated: Negotiated,
+        *,
+        name: str,
+        trusted: bool = False,
+        extensions: Iterable[str] = (),
+    ) -> None:
         self._result = negotiated.result
+        self._extensions = frozenset(extensions)
         self.name = name
         """What the program calls it: the only name to show as a fact."""
         self.trusted = trusted
@@ -53,6 +65,37 @@ class ConnectedServer:
             return ServerCapabilities.model_validate(self._result.get("capabilities") or {})
         except ValidationError:
             return ServerCapabilities()
+
+    @property
+    def extensions(self) -> dict[str, dict[str, Any]]:
+        """The extensions that both sides have: the server's settings by identifier.
+
+        Our side is `extensions=` of `Client`; all that the server has is in `capabilities`.
+        """
+        stated = self._result.get("capabilities")
+        stated = stated.get("extensions") if isinstance(stated, dict) else None
+        stated = stated if isinstance(stated, dict) else {}
+        return {
+            identifier: settings
+            for identifier, settings in stated.items()
+            if identifier in self._extensions and isinstance(settings, dict)
+        }
+
+    def extension(self, identifier: str) -> dict[str, Any]:
+        """The server's settings of an extension.
+
+        Raises:
+            NotSupported: One side does not have it; the text says which.
+        """
+        found = self.extensions.get(identifier)
+        if found is not None:
+            return found
+        if identifier not in self._extensions:
+            raise NotSupported(
+                f"the extension {identifier} is not switched on: see extensions= of Client",
+                server=self.name,
+            )
+        raise NotSupported(f"the server has no extension {identifier}", server=self.name)
 
     @property
     def instructions(self) -> str | None:

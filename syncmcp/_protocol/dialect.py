@@ -22,6 +22,8 @@ STATEFUL: tuple[str, ...] = tuple(dialect_2025.TABLES)
 REVISIONS: tuple[str, ...] = STATELESS + STATEFUL
 """Every published revision, newest first."""
 
+NO_EXTENSIONS: Mapping[str, Any] = {}
+
 Mode = Literal[
     "auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
 ]
@@ -116,16 +118,27 @@ class Dialect(Protocol):
         ...
 
 
-def dialect_for(revision: str, client_info: dict[str, Any] | None) -> Dialect:
+def dialect_for(
+    revision: str, client_info: dict[str, Any] | None, extensions: Mapping[str, Any] = NO_EXTENSIONS
+) -> Dialect:
     """Build the dialect of `revision` for a client that presents itself like this."""
     if revision == dialect_2026.REVISION:
-        return dialect_2026.Stateless(client_info)
+        return dialect_2026.Stateless(client_info, extensions)
     return dialect_2025.Stateful(revision)
 
 
-def session_capabilities(revision: str, offer: Offer) -> dict[str, Any]:
-    """What a client that offers `offer` declares in a handshake for a stateful `revision`."""
-    return dialect_2025.Stateful(revision).capabilities(offer)
+def session_capabilities(
+    revision: str, offer: Offer, extensions: Mapping[str, Any] = NO_EXTENSIONS
+) -> dict[str, Any]:
+    """What a client that offers `offer` declares in a handshake for a stateful `revision`.
+
+    Extensions have a place of their own since 2026-07-28; servers of older revisions that know one
+    look for it there, too, and the others look past it.
+    """
+    capabilities = dialect_2025.Stateful(revision).capabilities(offer)
+    if extensions:
+        capabilities["extensions"] = dict(extensions)
+    return capabilities
 
 
 def newest_shared(offered: object, ours: tuple[str, ...]) -> str | None:

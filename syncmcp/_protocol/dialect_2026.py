@@ -45,8 +45,9 @@ class Stateless:
     content_lists = True
     single_blocks: frozenset[str] = frozenset()
 
-    def __init__(self, client_info: dict[str, Any] | None) -> None:
+    def __init__(self, client_info: dict[str, Any] | None, extensions: Mapping[str, Any]) -> None:
         self._client_info = client_info
+        self._extensions = extensions
         # The protocol's part of `_meta` by what is offered: few kinds, many requests.
         self._metas: dict[Offer, dict[str, Any]] = {}
         self._mirrors: Mirrors | None = None
@@ -66,10 +67,10 @@ class Stateless:
     def _meta(self, offer: Offer) -> dict[str, Any]:
         made = self._metas.get(offer)
         if made is None:
-            made = {
-                _VERSION_KEY: REVISION,
-                _CAPABILITIES_KEY: client_capabilities(offer, modes=True),
-            }
+            capabilities = client_capabilities(offer, modes=True)
+            if self._extensions:
+                capabilities["extensions"] = dict(self._extensions)
+            made = {_VERSION_KEY: REVISION, _CAPABILITIES_KEY: capabilities}
             if self._client_info is not None:
                 made[_INFO_KEY] = self._client_info
             self._metas[offer] = made

@@ -23,6 +23,13 @@ def check_keys(keys: Iterable[object]) -> None:
             raise UsageError(f"{key!r} is not a valid _meta key")
 
 
+def is_prefixed(key: object) -> bool:
+    """Whether `key` has the form of a `_meta` key with a prefix."""
+    return (
+        isinstance(key, str) and not key.endswith("/") and "/" in key and bool(_KEY.fullmatch(key))
+    )
+
+
 def callers_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
     """The caller's own `_meta`: what stands in its `params`, and `meta`, checked before, over it.
 

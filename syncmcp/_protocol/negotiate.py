@@ -7,10 +7,11 @@ Versions"; 2025-11-25 lifecycle.)
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
 from syncmcp._protocol.dialect import (
+    NO_EXTENSIONS,
     REVISIONS,
     STATEFUL,
     STATELESS,
@@ -49,6 +50,11 @@ class Hello(NamedTuple):
 
     client_info: dict[str, Any] | None
     offer: Offer
+    extensions: Mapping[str, Any] = NO_EXTENSIONS
+
+    def dialect(self, revision: str) -> Dialect:
+        """The dialect of `revision`, which says this."""
+        return dialect_for(revision, self.client_info, self.extensions)
 
 
 class Ask(NamedTuple):
@@ -213,7 +219,7 @@ def rejoin(mode: str, hello: Hello) -> Generator[Effect, Outcome, Dialect | None
     """
     if mode in STATELESS:
         return None
-    dialect = dialect_for(mode if mode in STATEFUL else STATEFUL[0], hello.client_info)
+    dialect = hello.dialect(mode if mode in STATEFUL else STATEFUL[0])
     outcome = yield Ask(dialect, "ping", None, probe=False, in_session=True)
     if isinstance(outcome, dict):
         return dialect
@@ -253,13 +259,13 @@ def _negotiate(
 
 
 def _probe(hello: Hello) -> Generator[Effect, Outcome, Negotiated]:
-    dialect = dialect_for(STATELESS[0], hello.client_info)
+    dialect = hello.dialect(STATELESS[0])
     outcome = yield Ask(dialect, "server/discover", None, probe=True)
     found = verdict(outcome)
     if isinstance(found, Again):
         return (yield from _discover(hello, found.revision))
     if isinstance(found, Modern):
-        return Negotiated(dialect_for(found.revision, hello.client_info), found.result)
+        return Negotiated(hello.dialect(found.revision), found.result)
     if isinstance(found, Fail):
         raise found.error
     if isinstance(outcome, Died):
@@ -270,7 +276,7 @@ def _probe(hello: Hello) -> Generator[Effect, Outcome, Negotiated]:
 
 def _discover(hello: Hello, revision: str) -> Generator[Effect, Outcome, Negotiated]:
     """Ask in a stateless revision that is settled; there is no way back to `initialize`."""
-    dialect = dialect_for(revision, hello.client_info)
+    dialect = hello.dialect(revision)
     outcome = yield Ask(dialect, "server/discover", None, probe=False)
     if not isinstance(outcome, dict):
         raise _as_error(outcome)
@@ -283,10 +289,10 @@ def _discover(hello: Hello, revision: str) -> Generator[Effect, Outcome, Negotia
 def _handshake(
     hello: Hello, offer: str, *, only: str | None = None, probed: bool = False
 ) -> Generator[Effect, Outcome, Negotiated]:
-    offered = dialect_for(offer, hello.client_info)
+    offered = hello.dialect(offer)
     params = {
         "protocolVersion": offer,
-        "capabilities": session_capabilities(offer, hello.offer),
+        "capabilities": session_capabilities(offer, hello.offer, hello.extensions),
         "clientInfo": hello.client_info or {"name": "syncmcp", "version": "0"},
     }
     outcome = yield Ask(offered, "initialize", params, probe=False)
@@ -310,7 +316,7 @@ def _handshake(
             f"the server answered initialize with revision {chosen!r}, we speak {list(accepted)}",
             method="initialize",
         )
-    dialect = dialect_for(chosen, hello.client_info)
+    dialect = hello.dialect(chosen)
     yield Tell(dialect, "notifications/initialized")
     return Negotiated(dialect, outcome)
 

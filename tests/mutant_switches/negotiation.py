@@ -118,7 +118,35 @@ def _introduce_oneself_once(original: Function) -> Function:
     return params
 
 
+def _whatever_both_sides_have(original: Function) -> Function:
+    def extension(self: Any, identifier: str) -> Any:
+        return self.extensions.get(identifier, {})
+
+    return extension
+
+
 MUTANTS = (
+    Mutant(
+        "extensions-of-any-name",
+        "an extension may be called anything",
+        "syncmcp._protocol.extensions:is_prefixed",
+        always(True),
+        ("VER-17",),
+    ),
+    Mutant(
+        "extensions-of-nobody",
+        "an extension that one side lacks is taken for one that is there",
+        "syncmcp.connected:ConnectedServer.extension",
+        _whatever_both_sides_have,
+        ("VER-18",),
+    ),
+    Mutant(
+        "extensions-always-on",
+        "an extension is declared that nobody switched on",
+        "syncmcp.client:check_extensions",
+        result(lambda given: {**given, "com.example/extra": {}}),
+        ("VER-20",),
+    ),
     Mutant(
         "notify-before-initialize",
         "a notification goes out before the handshake",
