@@ -10,8 +10,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ("tests.plugin_requirements",)
+
+# Generated examples are judged by what they show, never by how long a busy machine takes.
+settings.register_profile(
+    "without a clock", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("without a clock")
+
+
+def pytest_collection_finish() -> None:
+    """Hide what collecting has made from the garbage collector: it outlives every test.
+
+    The leak check collects, and would go through thousands of tests each time.
+    """
+    gc.collect()
+    gc.freeze()
+
 
 # Things that are ending may take this long, in seconds; far more than any of them needs.
 PATIENCE = 10.0

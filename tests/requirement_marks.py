@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -78,6 +79,8 @@ class _Reader:
         if "pytestmark" in names:
             self._take([statement], place, carries=_has_tests(scope))
             return
+        if not any(_marks(statement)):
+            return
         # A list of cases or a mark under a name: it counts if something in the file uses it.
         loaded = {
             node.id
@@ -139,12 +142,14 @@ def _kind(node: ast.AST) -> str | None:
 def read(source: str, file: str) -> tuple[list[Carrier], list[str]]:
     """The carriers in one file's source, and what is wrong with its marks."""
     reader = _Reader(file)
-    reader.read(ast.parse(source, file))
+    if any(kind in source for kind in KINDS):
+        reader.read(ast.parse(source, file))
     return reader.carriers, reader.problems
 
 
+@cache
 def scan(root: Path = TESTS) -> tuple[list[Carrier], list[str]]:
-    """All carriers below a folder, and what is wrong with the marks there."""
+    """All carriers below a folder, and what is wrong with the marks there; it is read once."""
     carriers: list[Carrier] = []
     problems: list[str] = []
     for path in sorted(root.rglob("*.py")):

@@ -212,10 +212,10 @@ def test_any_stream_split_anywhere_reads_as_the_standard_says(text: str, cuts: l
 
 def seconds(count: int) -> float:
     stream = b"data: x\n" * count + b"\n"
-    start = time.perf_counter()
+    start = time.thread_time()
     [data] = parse(*(stream[at : at + 65536] for at in range(0, len(stream), 65536)))
     assert len(data) == 2 * count - 1
-    return time.perf_counter() - start
+    return time.thread_time() - start
 
 
 @pytest.mark.pitfall("H3")
@@ -227,6 +227,6 @@ def test_time_is_linear_in_the_number_of_data_lines() -> None:
 @pytest.mark.pitfall("H3")
 def test_five_megabytes_in_one_line_take_no_time() -> None:
     stream = b"data: " + b"x" * 5_000_000 + b"\n\n"
-    start = time.perf_counter()
+    start = time.thread_time()
     parse(*(stream[at : at + 16384] for at in range(0, len(stream), 16384)))
-    assert time.perf_counter() - start < 0.3
+    assert time.thread_time() - start < 0.3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import re
 import threading
 from typing import Any
 
@@ -386,7 +387,7 @@ def test_the_value_of_a_refused_header_is_not_shown() -> None:
 def test_a_refusal_names_its_status_once_and_shows_a_page_by_its_title() -> None:
     page = b"<!doctype html><html><head><title>Not\n here</title></head>" + b"<p>" * 400
     text = str(send_one(respond(404, page)).error)
-    assert text.count("404") == 1
+    assert re.findall(r"\b404\b", text) == ["404"]  # a port may have these digits, too
     assert "body began with: Not here;" in text
     assert "is the path right" in text
 
