@@ -17,7 +17,7 @@ from requests.structures import CaseInsensitiveDict
 from requests.utils import default_user_agent
 from urllib3.exceptions import HTTPError
 
-from syncmcp._http_wire import Adapter, is_socks
+from syncmcp._http_wire import Adapter
 from syncmcp.errors import HttpError, LimitExceeded
 
 if TYPE_CHECKING:
@@ -67,9 +67,6 @@ class HttpSession:
         }
         if config.proxies is not None:
             self._settings["proxies"] = dict(config.proxies)
-        self._recorded = self._adapter is not None and not any(
-            map(is_socks, filter(None, self._settings["proxies"].values()))
-        )
         template = PreparedRequest()
         template.prepare(
             method="POST", url=config.url, params=session.params, hooks=session.hooks, cookies={}
@@ -119,14 +116,17 @@ class HttpSession:
         left = exchange.deadline.remaining()
         if left is not None and left <= 0:
             raise TimeoutError("there was no time left")
-        if not self._recorded:
-            exchange.hold(_nothing, sending=True)
-        # Somebody else's connection cannot be ended while it is waited for.
-        patience = None if exchange.watched and self._recorded else left
-        options: dict[str, Any] = {**self._settings, "timeout": (left, patience)}
         if self._adapter is None:
-            response = session.send(request, allow_redirects=False, **options)
+            # Somebody else's connection cannot be ended while it is waited for.
+            exchange.hold(_nothing, sending=True)
+            response = session.send(
+                request, allow_redirects=False, timeout=(left, left), **self._settings
+            )
+            _let_go_in_time(exchange, response.raw)
+            exchange.hold(partial(_shut_down_response, response.raw))
         else:
+            patience = None if exchange.watched else left
+            options: dict[str, Any] = {**self._settings, "timeout": (left, patience)}
             response = self._adapter.send(request, **options)
             if request.hooks["response"]:
                 response = dispatch_hook(  # type: ignore[no-untyped-call]
@@ -134,8 +134,6 @@ class HttpSession:
                 )
             if response.cookies:
                 session.cookies.update(response.cookies)
-        if not self._recorded:
-            exchange.hold(partial(_shut_down_response, response.raw))
         return response
 
     def close(self) -> None:
@@ -152,6 +150,17 @@ def _shut_down_response(raw: Any) -> None:
     # ValueError: nothing there to shut down; RuntimeError: its connection is in use by others.
     with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
         raw.shutdown()
+
+
+def _let_go_in_time(exchange: Exchange, raw: Any) -> None:
+    """Have the exchange let go of a connection before a pool that is not ours gets it back."""
+
+    def release_conn() -> None:
+        del raw.release_conn  # that of its class comes to light, and no cycle is left behind
+        exchange.let_go()
+        raw.release_conn()
+
+    raw.release_conn = release_conn
 
 
 def _has_its_own_way(session: requests.Session) -> bool:

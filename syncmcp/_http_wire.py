@@ -12,7 +12,8 @@ import os
 import socket
 import ssl
 import threading
-from functools import partial
+from functools import cache, partial
+from http import HTTPStatus
 from http.client import HTTPResponse, RemoteDisconnected
 from typing import Any
 
@@ -29,7 +30,7 @@ from urllib3.util.wait import wait_for_write
 
 from syncmcp._http_exchange import Exchange, Resolve, current, shut_down
 
-__all__ = ["Adapter", "is_socks", "look_up", "resolve"]
+__all__ = ["Adapter", "look_up", "resolve"]
 
 # Not every system wakes a thread that waits for a connection when the socket is shut down.
 _CONNECT_SLICE = 0.25
@@ -150,7 +151,15 @@ class _WholeLines:
 
 
 class _Response(HTTPResponse):
-    """Does not take headers that break off for all the headers there are."""
+    """Knows what is not the answer yet: interim responses, and headers that break off."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        # RFC 9110 15.2: any number may come. The base class skips those with status 100 alone, and
+        # would leave the answer to the next request on this connection.
+        version, status, reason = super()._read_status()  # type: ignore[misc]
+        if 100 < status < 200 and status != HTTPStatus.SWITCHING_PROTOCOLS:
+            status = HTTPStatus.CONTINUE
+        return version, status, reason
 
     def begin(self) -> None:
         stream: Any = self.fp
@@ -277,6 +286,29 @@ class _SecurePool(HTTPSConnectionPool):
 _POOLS: dict[str, Any] = {"http": _Pool, "https": _SecurePool}
 
 
+@cache
+def _socks_pools() -> dict[str, Any]:
+    """Pools of connections through SOCKS. While one is made, only its deadline ends that.
+
+    They need PySocks, which whoever has come here has.
+    """
+    from urllib3.contrib.socks import SOCKSConnection
+
+    class Connection(SOCKSConnection, _Connection):
+        pass
+
+    class SecureConnection(SOCKSConnection, _SecureConnection):
+        pass
+
+    class Pool(_Pool):
+        ConnectionCls = Connection
+
+    class SecurePool(_SecurePool):
+        ConnectionCls = SecureConnection
+
+    return {"http": Pool, "https": SecurePool}
+
+
 _NO_RETRIES = Retry(0, read=False)
 
 # Distinct URLs whose pool is remembered; a server may redirect to as many as it likes.
@@ -284,7 +316,7 @@ _KNOWN_URLS = 16
 
 
 class Adapter(HTTPAdapter):
-    """Makes connections that can be ended, directly and through HTTP proxies.
+    """Makes connections that can be ended, directly and through proxies.
 
     It is used with the same proxies and certificates for all its life, and therefore finds out
     once for each URL what `HTTPAdapter` finds out for each request.
@@ -348,8 +380,8 @@ class Adapter(HTTPAdapter):
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
         manager = super().proxy_manager_for(proxy, **kwargs)
-        if not is_socks(proxy):
-            manager.pool_classes_by_scheme = _POOLS
+        socks = proxy.lower().startswith("socks")
+        manager.pool_classes_by_scheme = _socks_pools() if socks else _POOLS
         return manager
 
     def close(self) -> None:
@@ -361,8 +393,3 @@ class Adapter(HTTPAdapter):
                     pool.close()
         self._ways.clear()
         super().close()
-
-
-def is_socks(proxy: str) -> bool:
-    """Whether `proxy` needs connections of another make, which tell no exchange their socket."""
-    return proxy.lower().startswith("socks")

@@ -372,6 +372,28 @@ def test_whoever_only_listens_gets_a_new_session_without_a_call() -> None:
 
 
 @pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("15")
+def test_a_server_that_forgets_each_session_at_once_is_not_asked_for_ever() -> None:
+    storm = threading.Event()
+
+    def forget(one: Request) -> bool:
+        if b'"initialize"' in one.body and server.count("initialize") > 20:
+            storm.set()
+        if b'"initialize"' in one.body or b'"notifications/' in one.body:
+            return False
+        if one.method == "POST":
+            one.connection.respond(404)
+        return one.method == "POST"
+
+    with session_server() as server, connect(server) as client:
+        client.subscribe_resource("a:1")  # which each new session is asked for first
+        server.before = forget
+        with pytest.raises(SessionLost):
+            client.ping()
+        assert not storm.wait(1.0)  # a hundred sessions are begun in that time, if anybody does
+
+
+@pytest.mark.requirement("HTL-11")
 def test_a_notification_that_is_refused_goes_to_the_new_session() -> None:
     with session_server() as server, connect(server) as client:
         server.forget()

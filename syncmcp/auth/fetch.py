@@ -21,7 +21,7 @@ from syncmcp._http import body_of, finish
 from syncmcp._http_errors import WIRE_ERRORS, explain
 from syncmcp._http_exchange import Cut, Exchange, current
 from syncmcp._http_headers import check_headers
-from syncmcp._http_wire import Adapter, is_socks
+from syncmcp._http_wire import Adapter
 from syncmcp._redaction import redact
 from syncmcp._threads import Deadline, timer
 from syncmcp._url_guard import UnsafeUrl
@@ -160,12 +160,7 @@ class Fetcher:
         prepared = _prepare(request, url, headers)
         settings = self._settings_of(url)
         left = exchange.deadline.remaining()
-        patience = None
-        if any(map(is_socks, filter(None, settings["proxies"].values()))):
-            # Its connection tells nobody its socket, so that only the socket's own limit is left.
-            patience = left
-            exchange.hold(_nothing, sending=True)
-        response = self._adapter.send(prepared, timeout=(left, patience), **settings)
+        response = self._adapter.send(prepared, timeout=(left, None), **settings)
         try:
             body = b"".join(body_of(exchange, response, self._limit))
         finally:
@@ -234,10 +229,6 @@ def _too_late(deadline: Deadline) -> RequestTimeout:
     return RequestTimeout(
         "no answer came in time while signing in", seconds=deadline.seconds, delivery="not_sent"
     )
-
-
-def _nothing() -> None:
-    """There is no way to reach a connection that goes through a SOCKS proxy."""
 
 
 _all: weakref.WeakSet[Fetcher] = weakref.WeakSet()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import urllib3.exceptions
@@ -158,7 +159,7 @@ class Endpoint:
                 body += piece
                 if len(body) > _ERROR_BODY:
                     break
-        except (urllib3.exceptions.HTTPError, OSError, EOFError, HttpError) as error:
+        except (urllib3.exceptions.HTTPError, OSError, EOFError, zlib.error, HttpError) as error:
             # The status says what happened; the body only adds to it.
             _log.debug("the body of an error response broke off: %s", type(error).__name__)
         return body

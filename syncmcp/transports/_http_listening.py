@@ -59,8 +59,9 @@ class Listener:
                     if pause is None:
                         level = logging.WARNING if self._listened else logging.DEBUG
                         _log.log(level, "%s: gave up listening", self._label)
-                        return
+                        break
                     exchange.sleep(max(pause, self._not_before))
+            self._receiver.silent()
         except Cut:
             return
         except Exception as error:
@@ -74,7 +75,6 @@ class Listener:
         self._not_before = 0.0
         try:
             response, _ = self._endpoint.open_events(exchange, events)
-            self.answered.set()
             try:
                 status = response.status_code
                 if status != 200 or reply.content_type(response) != EVENTS:
@@ -83,7 +83,11 @@ class Listener:
                     if status == 404 and self._listened and self._endpoint.session_id is not None:
                         self._session_lost()
                     self._not_before = reply.retry_after(response) or 0.0
-                    return status == 429 or status >= 500
+                    if status == 429 or status >= 500:
+                        self.answered.set()
+                        return True
+                    return False
+                self.answered.set()
                 self._listened = True
                 for piece in body_of(exchange, response):
                     attempts.progress()

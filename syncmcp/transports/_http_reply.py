@@ -194,7 +194,7 @@ def redirect(response: requests.Response, method: str, url: str) -> str | None:
         allowed = (
             (status in (307, 308) or method == "GET")
             and _origin(target) == _origin(url)
-            and "@" not in parts.netloc
+            and "@" not in urlsplit(location).netloc
         )
     except ValueError:
         shown, target, allowed = "an address that cannot be read", "", False

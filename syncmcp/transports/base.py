@@ -79,6 +79,14 @@ class Receiver(Protocol):
         """
         ...
 
+    def settled(self, out: Outgoing) -> bool:
+        """Whether nobody waits for the request `out` any more."""
+        ...
+
+    def silent(self) -> None:
+        """Nothing will come any more that belongs to no request; otherwise all is well."""
+        ...
+
     def failed(self, out: Outgoing, error: McpError) -> None:
         """The exchange of the request `out` ended without an answer."""
         ...

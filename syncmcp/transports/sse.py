@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from syncmcp._http import body_of, finish
 from syncmcp._http_errors import WIRE_ERRORS, explain
 from syncmcp._http_exchange import Exchange
-from syncmcp._threads import Deadline
+from syncmcp._threads import Deadline, timer
 from syncmcp._workers import Lane
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, ProtocolError, SessionLost
 from syncmcp.transports import _http_reply as reply
@@ -26,10 +26,15 @@ from syncmcp.transports.base import reader_failed
 if TYPE_CHECKING:
     import requests
 
+    from syncmcp._threads import TimerEntry
     from syncmcp.config import Http
     from syncmcp.transports.base import Outgoing, Receiver
 
 __all__ = ["SseTransport"]
+
+# A request that is answered on the stream before its POST is: the POST may take so many seconds
+# more, which most need no part of, and is then ended. Its caller waits for nothing else.
+_LATE_POST = 0.1
 
 _UNKNOWN = "the server no longer knows this session"
 
@@ -52,6 +57,9 @@ class SseTransport(HttpSender):
         self._lane = Lane(self._posting)
         self._stream: _Stream | None = None
         self._address: str | None = None
+        # The requests whose POST is not answered yet, and when it is ended, where that has been
+        # decided; guarded by the lock.
+        self._posted: dict[Outgoing, TimerEntry | None] = {}
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:
         """Open the stream and wait until the server has named the address for messages.
@@ -140,6 +148,7 @@ class SseTransport(HttpSender):
                         receiver.alive(None)
                     else:
                         receiver.receive(message)
+                        self._end_late_posts()
         except WIRE_ERRORS as error:
             lost = error if isinstance(error, McpError) else explain(error, exchange)
         except Exception as error:  # without its reader a connection would only time out
@@ -149,9 +158,34 @@ class SseTransport(HttpSender):
         if not self._closed:
             receiver.lost(lost)
 
+    def _end_late_posts(self) -> None:
+        if not self._posted:
+            return
+        with self._lock:
+            posted = [out for out, ending in self._posted.items() if ending is None]
+        for out in filter(self._receiver.settled, posted):
+            with self._lock:
+                if out in self._posted:
+                    ending = timer.after(_LATE_POST, partial(self.withdraw, out))
+                    self._posted[out] = ending
+
     # One message
 
     def _exchange(self, out: Outgoing, exchange: Exchange) -> None:
+        if out.id is None:
+            self._post(out, exchange)
+            return
+        with self._lock:
+            self._posted[out] = None
+        try:
+            self._post(out, exchange)
+        finally:
+            with self._lock:
+                ending = self._posted.pop(out)
+            if ending is not None:
+                ending.cancel()
+
+    def _post(self, out: Outgoing, exchange: Exchange) -> None:
         headers = self._endpoint.headers(out.headers)
         headers["Content-Type"] = JSON
         response = self._endpoint.fetch(exchange, "POST", headers, out.body, url=self._address)
@@ -213,6 +247,9 @@ class _Stream:
 
 def _wait_for_ever(response: requests.Response) -> None:
     """Undo the socket's timeout, which was for the response and would count for each read."""
-    connection = response.raw.connection
-    if connection is not None and connection.sock is not None:
-        connection.sock.settimeout(None)
+    raw: Any = response.raw
+    if raw.closed:
+        return
+    # Where the server says that it closes afterwards, only the response has the socket any more.
+    sock = raw.connection.sock or raw._fp.fp.raw._sock
+    sock.settimeout(None)

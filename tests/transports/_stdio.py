@@ -63,6 +63,12 @@ class Notes:
     def alive(self, out: Outgoing | None) -> None:
         raise AssertionError("stdio has no streams")
 
+    def silent(self) -> None:
+        raise AssertionError("stdio has no streams")
+
+    def settled(self, out: Outgoing) -> bool:
+        raise AssertionError("stdio asks nobody")
+
     def failed(self, out: Outgoing, error: McpError) -> None:
         with self._changed:
             self.failures.append((out, error))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from requests.adapters import HTTPAdapter
+
 from syncmcp._threads import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import McpError
@@ -227,6 +229,7 @@ class FakeReceiver:
     failures: list[tuple[Outgoing, McpError]] = field(default_factory=list)
     signs: list[Outgoing | None] = field(default_factory=list)
     ends: list[McpError] = field(default_factory=list)
+    is_silent: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
@@ -239,6 +242,15 @@ class FakeReceiver:
         with self.changed:
             self.signs.append(out)
             self.changed.notify_all()
+
+    def silent(self) -> None:
+        with self.changed:
+            self.is_silent = True
+            self.changed.notify_all()
+
+    def settled(self, out: Outgoing) -> bool:
+        with self.changed:
+            return any(settles(frame, out) for frame, _ in self.frames)
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         with self.changed:
@@ -304,6 +316,18 @@ def opened(config: Http | str, **options: Any) -> Iterator[tuple[HttpTransport, 
         yield transport, receiver
     finally:
         transport.close(Deadline(WAIT))
+
+
+class ForeignAdapter(HTTPAdapter):
+    """Makes the session that it is mounted in one that is used as it is."""
+
+    def close(self) -> None:
+        # Else urllib3 closes the connections when it pleases the garbage collector.
+        for key in self.poolmanager.pools.keys():  # noqa: SIM118 - a copy; it is no dict
+            pool = self.poolmanager.pools.get(key)
+            if pool is not None:
+                pool.close()
+        super().close()
 
 
 class Running:

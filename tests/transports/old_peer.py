@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ class OldServer:
         status: What a POST of a tool call is answered with, and the body of that.
         answers: Whether tool calls are answered on the stream.
         streams: The streams opened so far.
+        closes: Whether a stream says that its connection is closed behind it.
         calls: The ids of the tool calls that came.
         refuse_post: The status and body with which a POST to the stream's own address ends.
     """
@@ -40,6 +42,7 @@ class OldServer:
         self.prelude = b""
         self.status: tuple[int, bytes] = (202, b"")
         self.answers = True
+        self.closes = False
         self.streams: list[Connection] = []
         self.calls: list[Any] = []
         self.refuse_post: tuple[int, bytes] = (405, b"")
@@ -56,7 +59,8 @@ class OldServer:
 
     def open_stream(self, request: Request) -> None:
         connection = request.connection
-        connection.start_events({"Content-Type": "text/event-stream; charset=utf-8"})
+        headers = {"Content-Type": "text/event-stream; charset=utf-8"}
+        connection.start_events({**headers, "Connection": "close"} if self.closes else headers)
         with self._changed:
             self.streams.append(connection)
             if self.prelude:
@@ -112,9 +116,9 @@ class OldServer:
 
 
 @contextmanager
-def old_server() -> Iterator[OldServer]:
+def old_server(tls: ssl.SSLContext | None = None) -> Iterator[OldServer]:
     old = OldServer()
-    with serving(old) as old.server:
+    with serving(old, tls) as old.server:
         yield old
 
 
@@ -123,9 +127,9 @@ def target(old: OldServer, **options: Any) -> Http:
 
 
 @contextmanager
-def connected(old: OldServer, **options: Any) -> Iterator[syncmcp.Client]:
+def connected(old: OldServer, http: Http | None = None, **options: Any) -> Iterator[syncmcp.Client]:
     """An open client of the server, which does not try anything else first."""
-    with syncmcp.connect(target(old), **options) as client:
+    with syncmcp.connect(http or target(old), **options) as client:
         yield client
 
 

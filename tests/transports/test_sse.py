@@ -177,6 +177,52 @@ def test_an_answer_may_come_before_the_post_is_accepted() -> None:
             assert other.cancel()
 
 
+class Hasty(OldServer):
+    """Answers a call on the stream before its POST, and may keep the POST for ever."""
+
+    def __init__(self, *, accepts: bool) -> None:
+        super().__init__()
+        self.accepts = accepts
+        self.given_up = threading.Event()
+
+    def take(self, request: Request) -> None:
+        if request.message.get("method") != "tools/call":
+            super().take(request)
+            return
+        self.answer(request.id, "hasty")
+        if self.accepts:
+            request.connection.respond(202)
+        elif request.connection.wait_for_end():
+            self.given_up.set()
+
+
+def test_a_call_returns_when_it_is_answered_though_its_post_never_is() -> None:
+    hasty, texts = Hasty(accepts=False), list[str]()
+    with old_server() as old:
+        old.server.script, hasty.server = hasty, old.server
+        with connected(hasty) as client:
+            thread = threading.Thread(
+                target=lambda: texts.append(call(client, timeout=None, idle_timeout=None))
+            )
+            thread.start()
+            thread.join(WAIT)
+            assert texts == ["hasty"]
+            assert hasty.given_up.wait(WAIT)
+            assert client.call_tool.future("work", timeout=None).result(WAIT).text == "hasty"
+
+
+def test_a_post_that_is_answered_after_the_call_keeps_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncmcp.transports.sse._LATE_POST", WAIT)
+    hasty = Hasty(accepts=True)
+    with old_server() as old:
+        old.server.script, hasty.server = hasty, old.server
+        with connected(hasty) as client:
+            assert [call(client) for _ in range(5)] == ["hasty"] * 5
+        assert len(old.server.connections) == 2  # one for the stream, one for messages
+
+
 def test_what_comes_right_behind_the_first_event_is_not_lost() -> None:
     with old_server() as old:
         message = '{"jsonrpc":"2.0","method":"notifications/early"}'
@@ -219,8 +265,8 @@ def test_an_event_of_very_many_lines_is_one_event() -> None:
         future = client.call_tool.future("work")
         old.wait_for_calls(1)
         text = json.dumps({"jsonrpc": "2.0", "id": old.calls[0], "result": {"content": []}})
-        old.write(b"data:\n" * 99_999 + f"data: {text}\n\n".encode())
-        assert future.result(WAIT).content == []
+        old.write(b"data:\n" * 999_999 + f"data: {text}\n\n".encode())
+        assert future.result(6 * WAIT).content == []
 
 
 @pytest.mark.parametrize("way", ["end", "cut"])

@@ -1,0 +1,88 @@
+"""A SOCKS5 proxy on loopback (RFC 1928, CONNECT, no password) that says where it was asked."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+_WAIT = 10.0
+
+
+class SocksProxy:
+    """Takes connections for anywhere to one port of this computer.
+
+    Attributes:
+        url: What `proxies` names, with the names of hosts left to the proxy.
+        asked: The hosts and ports that clients wanted.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self._port = port
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"socks5h://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._start(self._accept)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for sock in self._sockets:
+            _shut(sock, socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(_WAIT)
+            assert not thread.is_alive()
+
+    def _start(self, run: Callable[..., None], *args: socket.socket) -> threading.Thread:
+        thread = threading.Thread(target=run, args=args, name="test-socks", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._sockets.append(client)
+                self._start(self._serve, client)
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            stream = client.makefile("rb")
+            stream.read(stream.read(2)[1])
+            client.sendall(b"\5\0")
+            _, _, _, kind = stream.read(4)
+            host = stream.read(stream.read(1)[0] if kind == 3 else 4)
+            name = host.decode() if kind == 3 else socket.inet_ntoa(host)
+            self.asked.append((name, int.from_bytes(stream.read(2), "big")))
+            with socket.create_connection(("127.0.0.1", self._port)) as server:
+                self._sockets.append(server)
+                client.sendall(b"\5\0\0\1\0\0\0\0\0\0")
+                back = self._start(_copy, server, client)
+                _copy(client, server)
+                back.join(_WAIT)
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    _shut(target, socket.SHUT_WR)
+
+
+def _shut(sock: socket.socket, how: int) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(how)
+
+
+@contextlib.contextmanager
+def socks_proxy(port: int) -> Iterator[SocksProxy]:
+    proxy = SocksProxy(port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

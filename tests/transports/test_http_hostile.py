@@ -1,0 +1,199 @@
+"""Servers and proxies that bend HTTP: each call has its own answer, or an error that is true."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import struct
+import threading
+from typing import Any
+
+import pytest
+
+from syncmcp.errors import (
+    AuthError,
+    ConnectionLost,
+    HttpError,
+    LimitExceeded,
+    ProtocolError,
+    SessionLost,
+)
+from tests.transports.http_peer import WAIT, Request, Running, opened, request, serving
+
+JSON = b"Content-Type: application/json\r\n"
+
+
+def answer(one: Request) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": one.id, "result": {}}).encode()
+
+
+def whole(body: bytes, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    return b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (JSON, size, body)
+
+
+# Interim responses
+
+
+@pytest.mark.parametrize("status", [100, 102, 103, 199])
+@pytest.mark.parametrize("times", [1, 300])
+def test_what_a_server_says_on_the_way_is_not_its_answer(status: int, times: int) -> None:
+    def script(one: Request) -> None:
+        one.connection.write(b"HTTP/1.1 %d On The Way\r\nLink: </x>\r\n\r\n" % status * times)
+        one.connection.write(whole(answer(one)))
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        for _ in range(2):
+            transport.send(request())
+        assert receiver.failures == []
+        assert len(receiver.frames) == 2
+    assert len(server.connections) == 1
+
+
+# Bodies that are not what their headers say
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(400, HttpError), (401, AuthError), (404, HttpError), (405, HttpError), (500, HttpError)],
+)
+def test_an_error_that_is_wrongly_said_to_be_compressed_keeps_its_status(
+    status: int, error: type[HttpError]
+) -> None:
+    def script(one: Request) -> None:
+        one.connection.respond(status, b"go away", {"Content-Encoding": "gzip"})
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request())
+        assert type(receiver.error) is error
+        assert receiver.error.status == status
+
+
+def test_a_session_is_lost_however_badly_the_404_is_compressed() -> None:
+    def script(one: Request) -> None:
+        if one.method == "POST" and one.message["method"] == "tools/call":
+            one.connection.respond(404, b"\x1f\x8bno", {"Content-Encoding": "gzip"})
+        else:
+            one.connection.result(one, Mcp_Session_Id="abc")
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request("initialize"))
+        transport.send(request())
+        assert isinstance(receiver.error, SessionLost)
+
+
+@pytest.mark.parametrize("end", [b"", b"\x1f\x8b\x08", b"rubbish"])
+def test_a_compressed_answer_that_is_cut_or_followed_by_rubbish_is_no_answer(end: bytes) -> None:
+    def script(one: Request) -> None:
+        body = gzip.compress(answer(one))
+        one.connection.respond(
+            200,
+            body + end if end else body[:-4],
+            {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+        )
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request())
+        assert isinstance(receiver.error, ConnectionLost)
+        assert receiver.error.delivery == "unknown"
+        assert receiver.frames == []
+
+
+@pytest.mark.parametrize(
+    ("length", "error"),
+    [(5, ProtocolError), (500, ConnectionLost), (10**20, LimitExceeded)],
+)
+def test_an_answer_of_another_length_than_its_header_says_is_none(
+    length: int, error: type[Exception]
+) -> None:
+    def script(one: Request) -> None:
+        one.connection.write(whole(answer(one), length))
+        one.connection.close()
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request())
+        assert type(receiver.error) is error
+
+
+def test_a_second_answer_to_one_request_is_nobodys() -> None:
+    def script(one: Request) -> None:
+        one.connection.write(whole(answer(one)) * 2)
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        for _ in range(5):
+            transport.send(request())
+        assert receiver.failures == []
+        ids = [message["id"] for message in receiver.messages]
+    assert ids == [one.id for one in server.requests]
+
+
+# Connections that end at the wrong moment
+
+
+def test_a_reset_behind_the_answer_costs_a_connection_and_nothing_else() -> None:
+    def script(one: Request) -> None:
+        connection = one.connection
+        connection.start_events()
+        connection.event(json.loads(answer(one)))
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.sock.close()
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        for _ in range(3):
+            transport.send(request())
+        # A reset may overtake the answer; then the call says so.
+        assert len(receiver.frames) + len(receiver.failures) == 3
+        assert {type(error) for _, error in receiver.failures} <= {ConnectionLost}
+    assert len(server.connections) == 3
+
+
+def test_an_answer_that_comes_on_the_listening_stream_after_202_is_too_late() -> None:
+    streams: list[Any] = []
+    listening = threading.Event()
+
+    def script(one: Request) -> None:
+        if one.method == "GET":
+            one.connection.start_events()
+            streams.append(one.connection)
+            listening.set()
+            one.connection.wait_for_end()
+        elif one.method == "DELETE" or one.message["method"] == "initialize":
+            one.connection.respond(
+                200,
+                answer(one) if one.body else b"",
+                {"Content-Type": "application/json", "Mcp-Session-Id": "abc"},
+            )
+        else:
+            one.connection.respond(202)
+            streams[0].event(json.loads(answer(one)))
+
+    with serving(script) as server, opened(server.url) as (transport, receiver):
+        transport.send(request("initialize"))
+        transport.adopt({"MCP-Protocol-Version": "2025-11-25"}, stateful=True)
+        assert listening.wait(WAIT)
+        running = Running(transport, request())
+        running.join()
+        assert isinstance(receiver.error, ProtocolError)
+        receiver.wait_for(lambda: len(receiver.frames) == 2)
+        assert receiver.frames[1][1] is None
+        assert receiver.ends == []
+
+
+# Redirects
+
+
+def test_a_redirect_is_followed_though_our_own_address_names_a_user() -> None:
+    def script(one: Request) -> None:
+        if one.path == "/mcp":
+            one.connection.respond(307, b"", {"Location": "/there"})
+        else:
+            one.connection.write(whole(answer(one)))
+
+    with serving(script) as server:
+        url = server.url.replace("http://", "http://me:pa55@")
+        with opened(url) as (transport, receiver):
+            transport.send(request())
+            assert receiver.failures == []
+    assert [one.path for one in server.requests] == ["/mcp", "/there"]
+    assert len({one.headers["authorization"] for one in server.requests}) == 1

@@ -1,0 +1,102 @@
+"""Through SOCKS proxies, whose connections are of another make than ours."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import requests
+
+from syncmcp._url_guard import UnsafeUrl, UrlGuard
+from syncmcp.auth.fetch import Fetcher
+from syncmcp.auth.steps import Fetch
+from syncmcp.config import Http
+from syncmcp.errors import ConnectFailed, RequestTimeout
+from tests.transports.certificates import Certificates, make
+from tests.transports.http_peer import WAIT, Request, Running, request, serving
+from tests.transports.http_peer import opened as opened_http
+from tests.transports.old_peer import connected, old_server, target
+from tests.transports.socks_proxy import socks_proxy
+
+NAME = "mcp.invalid"
+"""A host that nobody but the proxy can look up."""
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.pitfall("25")
+def test_calls_go_through_the_proxy_which_looks_the_name_up() -> None:
+    def script(one: Request) -> None:
+        one.connection.result(one)
+
+    with serving(script) as server, socks_proxy(server.port) as proxy:
+        http = Http(f"http://{NAME}:{server.port}/mcp", proxies={"http": proxy.url})
+        with opened_http(http) as (transport, receiver):
+            for _ in range(3):
+                transport.send(request())
+            assert receiver.failures == []
+    assert proxy.asked == [(NAME, server.port)]
+    assert len(server.requests) == 3
+    assert len(server.connections) == 1
+
+
+@pytest.mark.pitfall("H1b")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_withdrawing_ends_the_wait_for_an_answer(scheme: str, certificates: Certificates) -> None:
+    came, ended = threading.Event(), threading.Event()
+
+    def script(one: Request) -> None:
+        came.set()
+        if one.connection.wait_for_end():
+            ended.set()
+
+    context = certificates.server_context() if scheme == "https" else None
+    with serving(script, context) as server, socks_proxy(server.port) as proxy:
+        http = Http(server.url, proxies={scheme: proxy.url}, verify=certificates.authority)
+        with opened_http(http) as (transport, receiver):
+            out = request(seconds=None)
+            running = Running(transport, out)
+            assert came.wait(WAIT)
+            assert transport.withdraw(out) == "unknown"
+            running.join()
+            assert ended.wait(WAIT)
+            transport.send(request(seconds=0.1))
+            assert isinstance(receiver.error, RequestTimeout)
+
+
+def test_a_proxy_that_is_not_there_leaves_the_request_unsent() -> None:
+    with socks_proxy(1) as proxy:
+        url = proxy.url
+    with opened_http(Http(f"http://{NAME}/mcp", proxies={"http": url})) as (transport, receiver):
+        transport.send(request())
+    assert isinstance(receiver.error, ConnectFailed)
+    assert receiver.error.delivery == "not_sent"
+
+
+def test_the_older_transport_goes_through_the_proxy_and_may_be_silent_for_long() -> None:
+    with old_server() as old, socks_proxy(old.server.port) as proxy:
+        for old.closes in (False, True):
+            http = target(old, proxies={"http": proxy.url})
+            with connected(old, http) as client:
+                assert client.call_tool("work").text == "done"
+    assert len(proxy.asked) == len(old.server.connections)
+
+
+@pytest.mark.requirement("SEC-01", "SEC-02")
+@pytest.mark.parametrize(
+    "url", ["http://169.254.169.254/token", "https://127.0.0.1/token", "http://10.0.0.1/token"]
+)
+def test_no_proxy_is_asked_for_an_address_that_the_guard_refuses(url: str) -> None:
+    with socks_proxy(1) as proxy, requests.Session() as session:
+        session.proxies = {"http": proxy.url, "https": proxy.url}
+        found: list[Any] = [(2, 1, 6, "", ("93.184.215.14", 443))]
+        guard = UrlGuard("https://mcp.example.com/mcp", look_up=lambda *_: found)
+        fetcher = Fetcher(guard, session=session)
+        with pytest.raises(UnsafeUrl):
+            fetcher.fetch(Fetch("GET", url, {}))
+        fetcher.close()
+    assert proxy.asked == []
