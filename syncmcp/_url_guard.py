@@ -34,6 +34,25 @@ _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _EMBEDDING: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _EMBEDDING_AT_HOME: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
 
+# Where clouds tell a machine its secrets beside 169.254.0.0/16: Alibaba, Azure, Oracle, AWS, Google
+# and Scaleway. To `ipaddress` they are private, or public, like any other.
+_CLOUDS: Final = frozenset(
+    map(
+        ipaddress.ip_address,
+        (
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "fd00:42::42",
+        ),
+    )
+)
+
+# "This network" (RFC 6890 §2.2.2); `ipaddress` takes all of it but the first for private.
+_THIS_NETWORK: Final = ipaddress.IPv4Network("0.0.0.0/8")
+
 _LOOK_UP_SECONDS: Final = 30.0
 _SHOWN: Final = 200
 
@@ -55,7 +74,7 @@ class _Place(enum.Enum):
     PUBLIC = "a public address"
     PRIVATE = "an address of a private network"
     HERE = "an address of this computer"
-    LINK = "an address of the local link, like those of cloud metadata"
+    LINK = "an address of the local link or of cloud metadata"
     NOBODY = "an address that is nobody's"
 
 
@@ -196,7 +215,9 @@ def _place(written: str) -> _Place:
         return _Place.HERE
     if address.is_multicast or address.is_unspecified or address.is_reserved:
         return _Place.NOBODY
-    if address.is_link_local:
+    if address in _THIS_NETWORK:
+        return _Place.NOBODY
+    if address.is_link_local or address in _CLOUDS:
         return _Place.LINK
     if not address.is_global or getattr(address, "is_site_local", False):
         return _Place.PRIVATE

@@ -47,8 +47,36 @@ PRIVATE_ADDRESSES = [
     "192.0.2.1",
 ]
 LOOPBACK_ADDRESSES = ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1", "64:ff9b::127.0.0.1"]
-LINK_ADDRESSES = ["169.254.169.254", "fe80::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"]
-NOBODYS_ADDRESSES = ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "240.0.0.1", "255.255.255.255", "::8"]
+LINK_ADDRESSES = [
+    "169.254.169.254",
+    "fe80::1",
+    "::ffff:169.254.169.254",
+    "64:ff9b::a9fe:a9fe",
+    "2002:a9fe:a9fe::1",
+    # What clouds have elsewhere.
+    "100.100.100.200",
+    "::ffff:100.100.100.200",
+    "64:ff9b::6464:64c8",
+    "168.63.129.16",
+    "192.0.0.192",
+    "fd00:ec2::254",
+    "fd20:ce::254",
+    "fd00:42::42",
+]
+NOBODYS_ADDRESSES = [
+    "0.0.0.0",
+    "0.1.2.3",
+    "::ffff:0.1.2.3",
+    "::",
+    "224.0.0.1",
+    "239.255.255.250",
+    "ff02::1",
+    "240.0.0.1",
+    "255.255.255.255",
+    "::8",
+    "::169.254.169.254",
+    "::ffff:0:169.254.169.254",
+]
 PUBLIC_ADDRESSES = ["93.184.215.14", "2606:2800::1", "64:ff9b::93.184.215.14", "2002:5db8:d70e::1"]
 
 
@@ -268,6 +296,27 @@ def test_a_name_that_leads_into_a_private_network_is_refused_when_it_is_used() -
     find = judge.pin("https://as.home.example/token")
     with pytest.raises(UnsafeUrl, match="private network"):
         find("as.home.example", 443)
+
+
+@pytest.mark.requirement("SEC-01", "SEC-02")
+@pytest.mark.parametrize(
+    "address", PRIVATE_ADDRESSES + LOOPBACK_ADDRESSES + LINK_ADDRESSES + NOBODYS_ADDRESSES
+)
+def test_a_public_server_names_no_name_that_leads_to_an_address_that_is_not(address: str) -> None:
+    judge = guard(PUBLIC, hidden_example=[address])
+    with pytest.raises(UnsafeUrl, match="it leads to an address"):
+        addresses(judge, "https://hidden.example/", "hidden.example")
+
+
+@pytest.mark.requirement("SEC-01")
+@pytest.mark.parametrize("address", [*LINK_ADDRESSES, "fe80::1%eth0", *NOBODYS_ADDRESSES])
+@pytest.mark.parametrize("server", [OWN, HOME])
+def test_a_server_at_home_names_no_name_that_leads_to_cloud_metadata_or_to_nobody(
+    server: str, address: str
+) -> None:
+    judge = guard(server, hidden_example=[address])
+    with pytest.raises(UnsafeUrl, match=r"local link|nobody"):
+        addresses(judge, "https://hidden.example/", "hidden.example")
 
 
 @pytest.mark.requirement("SEC-01")

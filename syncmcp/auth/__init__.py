@@ -17,12 +17,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from syncmcp._threads import Deadline
     from syncmcp.auth.assertion import PrivateKeyJwt
     from syncmcp.auth.bearer import Bearer
+    from syncmcp.auth.client_auth import ClientAssertion
     from syncmcp.auth.client_credentials import ClientCredentials
     from syncmcp.auth.enterprise import EnterpriseManaged
     from syncmcp.auth.file_store import FileStore
-    from syncmcp.auth.keyring_store import KeyringStore
+    from syncmcp.auth.grants import MachineOptions
+    from syncmcp.auth.keyring_store import Keyring, KeyringStore
     from syncmcp.auth.loopback import LoopbackReceiver
     from syncmcp.auth.oauth import OAuth
     from syncmcp.auth.receiver import PasteReceiver, Receiver, Waiting
@@ -34,11 +37,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bearer",
+    "ClientAssertion",
     "ClientCredentials",
+    "Deadline",
     "EnterpriseManaged",
     "FileStore",
+    "Keyring",
     "KeyringStore",
     "LoopbackReceiver",
+    "MachineOptions",
     "MemoryStore",
     "OAuth",
     "PasteReceiver",
@@ -55,11 +62,15 @@ __all__ = [
 # Loaded when they are asked for: most programs need one of them, or none.
 _LAZY = {
     "Bearer": "syncmcp.auth.bearer",
+    "ClientAssertion": "syncmcp.auth.client_auth",
     "ClientCredentials": "syncmcp.auth.client_credentials",
+    "Deadline": "syncmcp._threads",
     "EnterpriseManaged": "syncmcp.auth.enterprise",
     "FileStore": "syncmcp.auth.file_store",
+    "Keyring": "syncmcp.auth.keyring_store",
     "KeyringStore": "syncmcp.auth.keyring_store",
     "LoopbackReceiver": "syncmcp.auth.loopback",
+    "MachineOptions": "syncmcp.auth.grants",
     "MemoryStore": "syncmcp.auth.store",
     "OAuth": "syncmcp.auth.oauth",
     "PasteReceiver": "syncmcp.auth.receiver",

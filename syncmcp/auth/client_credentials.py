@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syncmcp.auth.grants import MachineAuth
+from syncmcp.auth.grants import MachineAuth, MachineOptions
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
     from typing import Any
 
-    import requests
+    from typing_extensions import Unpack
 
     from syncmcp.auth.client_auth import ClientAssertion
     from syncmcp.auth.discovery import Place
     from syncmcp.auth.signing import SigningKey
     from syncmcp.auth.steps import FetchSteps
-    from syncmcp.auth.store import TokenStore
 
 __all__ = ["ClientCredentials"]
 
@@ -43,12 +42,7 @@ class ClientCredentials(MachineAuth):
             server whose metadata it is given.
         issuer: The one authorization server that gets any of these. `None` leaves the choice to
             the MCP server, which then has to be trusted with a secret.
-        url: The MCP server; by default that of the first request.
-        scopes: What to ask for instead of what the server's metadata list.
-        store: Where tokens are kept; by default in memory.
-        session: Where proxies and certificates for the authorization server come from.
-        allow_private: Whether a public server may name private addresses.
-        dpop: Whether tokens are bound to a key, as with `OAuth`.
+        **options: See `MachineOptions`.
 
     Raises:
         UsageError: There is not exactly one of the three ways to prove who it is.
@@ -63,12 +57,7 @@ class ClientCredentials(MachineAuth):
         algorithm: str | None = None,
         assertion: ClientAssertion | None = None,
         issuer: str | None,
-        url: str | None = None,
-        scopes: Iterable[str] | None = None,
-        store: TokenStore | None = None,
-        session: requests.Session | None = None,
-        allow_private: bool = False,
-        dpop: bool | SigningKey = False,
+        **options: Unpack[MachineOptions],
     ) -> None:
         ways = [way for way in (client_secret, private_key, assertion) if way is not None]
         if len(ways) != 1 or not client_id:
@@ -83,14 +72,9 @@ class ClientCredentials(MachineAuth):
         super().__init__(
             client_id,
             client_secret,
-            url=url,
             issuer=issuer,
-            scopes=scopes,
-            store=store,
-            session=session,
-            allow_private=allow_private,
-            dpop=dpop,
             assertion=assertion,
+            **options,
         )
 
     def _grant(self, place: Place, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:

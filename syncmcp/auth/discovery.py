@@ -39,6 +39,8 @@ _OPENID = "/.well-known/openid-configuration"
 # handshake they know. (2025-03-26 basic/authorization#server-metadata-discovery-headers)
 _HEADERS = {"Accept": "application/json", "MCP-Protocol-Version": STATEFUL[0]}
 
+_MOST_SHOWN = 3
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -117,8 +119,14 @@ def find_resource(
     return None
 
 
-def find_server(issuer: str) -> FetchSteps[AuthorizationServerMetadata | None]:
+def find_server(
+    issuer: str, *, guessed: bool = False
+) -> FetchSteps[AuthorizationServerMetadata | None]:
     """The metadata of the authorization server `issuer`; `None` if it has none (RFC 8414 §3).
+
+    Args:
+        issuer: Its name, which is the address of its metadata, too.
+        guessed: Whether nobody has named it: it is an origin, and may write itself with a slash.
 
     Raises:
         DiscoveryFailed: They are another issuer's, are no use, or cannot be had now.
@@ -129,7 +137,7 @@ def find_server(issuer: str) -> FetchSteps[AuthorizationServerMetadata | None]:
         if found is None:
             continue
         # Letter by letter: whoever may publish here could otherwise speak for another issuer.
-        if found.issuer != issuer:
+        if found.issuer != issuer and not (guessed and found.issuer == f"{issuer}/"):
             raise DiscoveryFailed(
                 f"the metadata of the authorization server {_shown(issuer)} are those of another"
                 f" issuer, {_shown(found.issuer)}"
@@ -225,8 +233,10 @@ def _choose(listed: Sequence[str], issuer: str | None, known: str | None) -> str
     """The authorization server to use of those listed (RFC 9728 §7.6)."""
     if issuer is not None:
         if issuer not in listed:
+            shown = ", ".join(map(_shown, listed[:_MOST_SHOWN])) or "nobody"
+            others = len(listed) - _MOST_SHOWN
             raise DiscoveryFailed(
-                f"the server takes tokens of {', '.join(map(_shown, listed)) or 'nobody'}, and"
+                f"the server takes tokens of {shown}{f' and {others} others' * (others > 0)}, and"
                 f" not of the issuer that was configured, {_shown(issuer)}"
             )
         return issuer
@@ -241,7 +251,7 @@ def _fallback(url: str, issuer: str | None) -> FetchSteps[Place]:
     (2025-03-26 basic/authorization#fallbacks-for-servers-without-metadata-discovery)
     """
     origin = str(origin_of(url))
-    server = yield from find_server(issuer or origin)
+    server = yield from find_server(issuer or origin, guessed=issuer is None)
     published = server is not None
     if server is None:
         if issuer not in (None, origin):

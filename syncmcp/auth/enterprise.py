@@ -12,7 +12,7 @@ from syncmcp.auth import flow
 from syncmcp.auth.client_auth import token_request
 from syncmcp.auth.discovery import Place, find_server
 from syncmcp.auth.driver import Driver
-from syncmcp.auth.grants import JWT_BEARER, MachineAuth
+from syncmcp.auth.grants import JWT_BEARER, MachineAuth, MachineOptions
 from syncmcp.auth.source import Source, SourceLike
 from syncmcp.auth.token import Registration
 from syncmcp.errors import AuthError, DiscoveryFailed, UsageError
@@ -20,14 +20,12 @@ from syncmcp.links import Link, UnsafeLink
 from syncmcp.types.auth import AuthorizationServerMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    import requests
+    from typing_extensions import Unpack
 
     from syncmcp.auth.client_auth import ClientAssertion
-    from syncmcp.auth.signing import SigningKey
     from syncmcp.auth.steps import Fetched, FetchSteps
-    from syncmcp.auth.store import TokenStore
 
 __all__ = ["EnterpriseManaged"]
 
@@ -56,12 +54,8 @@ class EnterpriseManaged(MachineAuth):
         assertion: what signs for it there.
         issuer: The authorization server that is acceptable. `None` leaves the choice to the MCP
             server, which then has to be trusted with what the identity provider hands out.
-        url: The MCP server; by default that of the first request.
-        scopes: What to ask for instead of what the server's metadata list.
-        store: Where tokens are kept; by default in memory. A store is for one employee.
-        session: Where proxies and certificates for both servers come from.
-        allow_private: Whether a public server may name private addresses.
-        dpop: Whether tokens are bound to a key, as with `OAuth`.
+        **options: See `MachineOptions`. The `store` is for one employee; the `session` says how
+            both servers are reached.
 
     Raises:
         UsageError: An argument is not what it should be.
@@ -80,12 +74,7 @@ class EnterpriseManaged(MachineAuth):
         client_secret: str | None = None,
         assertion: ClientAssertion | None = None,
         issuer: str | None,
-        url: str | None = None,
-        scopes: Iterable[str] | None = None,
-        store: TokenStore | None = None,
-        session: requests.Session | None = None,
-        allow_private: bool = False,
-        dpop: bool | SigningKey = False,
+        **options: Unpack[MachineOptions],
     ) -> None:
         if idp_client_secret is not None and idp_assertion is not None:
             raise UsageError("a client proves itself by a secret or by a key, not by both")
@@ -99,18 +88,15 @@ class EnterpriseManaged(MachineAuth):
             None if idp_client_secret or idp_assertion else "none",
         )
         # The user names it, so it may be private whatever the MCP server is.
-        self._idp = Driver(_place_of(idp_issuer, idp_token_endpoint), session=session)
+        self._idp = Driver(
+            _place_of(idp_issuer, idp_token_endpoint), session=options.get("session")
+        )
         super().__init__(
             client_id,
             client_secret,
-            url=url,
             issuer=issuer,
-            scopes=scopes,
-            store=store,
-            session=session,
-            allow_private=allow_private,
-            dpop=dpop,
             assertion=assertion,
+            **options,
         )
 
     def _grant(self, place: Place, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:

@@ -251,10 +251,11 @@ def read_token(fetched: Fetched, base: Token, now: float) -> Token:
         AuthError: It makes no sense.
     """
     error = field_of(fetched, "error")
-    if fetched.status != 200:
+    access, kind = field_of(fetched, "access_token"), field_of(fetched, "token_type")
+    # Some servers refuse with a 200.
+    if fetched.status != 200 or (error and not access):
         words = field_of(fetched, "error_description")
         raise refused("there is no token", error, words, status=fetched.status)
-    access, kind = field_of(fetched, "access_token"), field_of(fetched, "token_type")
     if not access or not kind:
         raise AuthError("the token endpoint answered without a token or without its type")
     if not all("!" <= one <= "~" for one in access):  # it would end the header, or not fit into it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from syncmcp.auth import flow
 from syncmcp.auth.client_auth import token_request
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import requests
+    from typing_extensions import Unpack
 
     from syncmcp.auth.client_auth import ClientAssertion
     from syncmcp.auth.discovery import Place
@@ -31,10 +32,30 @@ if TYPE_CHECKING:
     from syncmcp.auth.steps import FetchSteps
     from syncmcp.auth.store import TokenStore
 
-__all__ = ["JWT_BEARER", "MachineAuth"]
+__all__ = ["JWT_BEARER", "MachineAuth", "MachineOptions"]
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 """The grant that trades a signed statement for a token (RFC 7523 §2.1)."""
+
+
+class MachineOptions(TypedDict, total=False):
+    """What every grant without a person takes.
+
+    Attributes:
+        url: The MCP server; by default that of the first request.
+        scopes: What to ask for instead of what the server's metadata list.
+        store: Where tokens are kept; by default in memory.
+        session: Where proxies and certificates for the authorization server come from.
+        allow_private: Whether a public server may name private addresses.
+        dpop: Whether tokens are bound to a key, as with `OAuth`.
+    """
+
+    url: str | None
+    scopes: Iterable[str] | None
+    store: TokenStore | None
+    session: requests.Session | None
+    allow_private: bool
+    dpop: bool | SigningKey
 
 
 class MachineAuth(TokenAuth):
@@ -45,15 +66,10 @@ class MachineAuth(TokenAuth):
     Args:
         client_id: The client, as the authorization server knows it; empty if it need not.
         client_secret: Its secret.
-        url: The MCP server; by default that of the first request.
         issuer: The one authorization server that gets what proves the right to a token. `None`
             leaves the choice to the MCP server, which then has to be trusted with it.
-        scopes: What to ask for instead of what the server's metadata list.
-        store: Where tokens are kept; by default in memory.
-        session: Where proxies and certificates for the authorization server come from.
-        allow_private: Whether a public server may name private addresses.
-        dpop: Whether tokens are bound to a key.
         assertion: Signs for a client that proves itself by a key.
+        **options: See `MachineOptions`.
     """
 
     def __init__(
@@ -61,29 +77,15 @@ class MachineAuth(TokenAuth):
         client_id: str,
         client_secret: str | None = None,
         *,
-        url: str | None = None,
         issuer: str | None,
-        scopes: Iterable[str] | None = None,
-        store: TokenStore | None = None,
-        session: requests.Session | None = None,
-        allow_private: bool = False,
-        dpop: bool | SigningKey = False,
         assertion: ClientAssertion | None = None,
+        **options: Unpack[MachineOptions],
     ) -> None:
         if client_secret is not None and assertion is not None:
             raise UsageError("a client proves itself by a secret or by a key, not by both")
         self._client_id = client_id
         self._client_secret = client_secret
-        super().__init__(
-            url,
-            store=store,
-            issuer=issuer,
-            scopes=scopes,
-            session=session,
-            allow_private=allow_private,
-            dpop=dpop,
-            assertion=assertion,
-        )
+        super().__init__(issuer=issuer, assertion=assertion, **options)
 
     @property
     def _client(self) -> str:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from syncmcp._redaction import redact
 from syncmcp.auth._key_locks import KeyLocks
 from syncmcp.auth._private import unusable
-from syncmcp.errors import UsageError
+from syncmcp.errors import AuthError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,6 +28,12 @@ __all__ = ["Keyring", "KeyringStore"]
 # Each key is a service of its own with one user: where a service has several, Windows moves
 # entries about at each change, and a reader may find none.
 _USER: Final = "tokens"
+
+# Windows takes 2,560 bytes, and two for each character (CRED_MAX_CREDENTIAL_BLOB_SIZE).
+_LONGEST_ON_WINDOWS: Final = 1_200
+
+# The one member of an entry whose value is in parts.
+_IN_PARTS: Final = "syncmcp in parts"
 
 
 class Keyring(Protocol):
@@ -43,10 +50,10 @@ class Keyring(Protocol):
 
 
 class KeyringStore:
-    """Keeps each entry as one secret of the user's keyring, shared by the user's processes.
+    """Keeps each entry as a secret of the user's keyring, shared by the user's processes.
 
     The keyring may ask the person to unlock it, and takes as long as the person does. Windows
-    takes secrets of up to about 1,200 characters; longer tokens need a `FileStore` there.
+    takes short secrets only; there a long entry is several of them.
 
     A keyring has no locks, so they are files in the user's state directory
     (``~/.local/state/syncmcp``, or what the system has for it).
@@ -58,6 +65,8 @@ class KeyringStore:
     Raises:
         UsageError: `keyring` is not installed.
     """
+
+    _longest: ClassVar[int | None] = _LONGEST_ON_WINDOWS if sys.platform == "win32" else None
 
     def __init__(self, service: str = "syncmcp", *, backend: Keyring | None = None) -> None:
         if backend is None:
@@ -78,18 +87,16 @@ class KeyringStore:
         Raises:
             AuthError: The keyring cannot be read, or the entry is not ours.
         """
-        text = self._ask("read", lambda: self._keyring.get_password(self._name(key), _USER))
-        if text is None:
-            return None
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise unusable(
-                f"the entry {self._name(key)!r} of the keyring holds no tokens of ours; it was "
-                "left as it is"
-            )
+        name = self._name(key)
+        value, before = self._entry(name), None
+        while value is not None and (parts := _Parts.of(value)) is not None:
+            texts = [self._read(one) for one in parts.names(name)]
+            if None not in texts:
+                return self._value(name, "".join(filter(None, texts)))
+            if parts == before:
+                raise self._foreign(name)
+            # They may have been replaced in the meantime.
+            value, before = self._entry(name), parts
         return value
 
     def save(self, key: str, value: Mapping[str, Any] | None) -> None:
@@ -99,12 +106,18 @@ class KeyringStore:
             AuthError: The keyring cannot be written, or what is there is not ours.
         """
         name = self._name(key)
-        known = self.load(key)
+        known = self._entry(name)
         if value is not None:
             text = json.dumps(dict(value))
-            self._ask("changed", lambda: self._keyring.set_password(name, _USER, text), text)
+            if self._longest is not None and len(text) > self._longest:
+                text = self._write_parts(name, text, self._longest)
+            # From here on it is the new value that is read, whole.
+            self._write(name, text)
         elif known is not None:
-            self._ask("changed", lambda: self._keyring.delete_password(name, _USER))
+            self._delete(name)
+        old = None if known is None else _Parts.of(known)
+        for one in () if old is None else old.names(name):
+            self._delete(one)
 
     def lock(self, key: str, deadline: Deadline) -> AbstractContextManager[None]:
         """Keep all threads and processes of the user out that lock the same key.
@@ -118,6 +131,49 @@ class KeyringStore:
     def _name(self, key: str) -> str:
         return f"{self._service} {key}"
 
+    def _entry(self, name: str) -> dict[str, Any] | None:
+        text = self._read(name)
+        return None if text is None else self._value(name, text)
+
+    def _value(self, name: str, text: str) -> dict[str, Any]:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise self._foreign(name)
+        return value
+
+    def _foreign(self, name: str) -> AuthError:
+        return unusable(
+            f"the entry {name!r} of the keyring holds no tokens of ours; it was left as it is"
+        )
+
+    def _write_parts(self, name: str, text: str, longest: int) -> str:
+        """Write a long text beside what is there; return the entry that leads to it."""
+        pieces = [text[start : start + longest] for start in range(0, len(text), longest)]
+        parts = _Parts(secrets.token_hex(8), len(pieces))
+        written: list[str] = []
+        try:
+            for one, piece in zip(parts.names(name), pieces, strict=True):
+                self._write(one, piece)
+                written.append(one)
+        except AuthError:
+            for one in written:
+                self._delete(one)
+            raise
+        return json.dumps({_IN_PARTS: parts})
+
+    def _read(self, name: str) -> str | None:
+        text: str | None = self._ask("read", lambda: self._keyring.get_password(name, _USER))
+        return text
+
+    def _write(self, name: str, text: str) -> None:
+        self._ask("changed", lambda: self._keyring.set_password(name, _USER, text), text)
+
+    def _delete(self, name: str) -> None:
+        self._ask("changed", lambda: self._keyring.delete_password(name, _USER))
+
     def _ask(self, what: str, call: Callable[[], Any], secret: str = "") -> Any:
         try:
             return call()
@@ -129,6 +185,33 @@ class KeyringStore:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._service!r})"
+
+
+class _Parts(NamedTuple):
+    """Where a value is that one secret cannot hold.
+
+    Attributes:
+        mark: Tells these parts from those of an earlier value.
+        size: How many there are.
+    """
+
+    mark: str
+    size: int
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> _Parts | None:
+        """Read an entry; `None`: it is the value itself."""
+        if _IN_PARTS not in value:
+            return None
+        match value[_IN_PARTS]:
+            case [str(mark), int(size)]:
+                return cls(mark, size)
+            case _:
+                return cls("", 0)  # it is damaged, and has none
+
+    def names(self, name: str) -> list[str]:
+        """The names of the entries that hold them, in order."""
+        return [f"{name} part {self.mark}.{number}" for number in range(self.size)]
 
 
 def _state_directory() -> Path:

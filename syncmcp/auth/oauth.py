@@ -149,6 +149,7 @@ class OAuth(TokenAuth):
                 "somebody has to sign in, and receiver=None says that nobody can: call login() on"
                 " an OAuth with a receiver and the same store, where a person is"
             )
+        self._sign_ins.check()
         site = self._bound()
         driver = site.driver
         earlier = None if need.refused is None else need.refused.server.issuer
@@ -197,6 +198,7 @@ class OAuth(TokenAuth):
     ) -> dict[str, str]:
         redirect = attempt.redirect
         self._bound().driver.guard.check(redirect.url)
+        self._sign_ins.begin()
         exchange = current()
         with flight.person(None if exchange is None else exchange.deadline):
             return dict(waiting.receive(redirect, Deadline(self._login_timeout)))

@@ -67,8 +67,8 @@ class Refusals:
         except BaseException:
             _let_go(response)
             raise
-        if self._operation is not None and response.status_code < 400:
-            self._auth._accepted(self._operation)
+        if self._used is not None and response.status_code < 400:
+            self._auth._let_in(self._operation)
         return response
 
     def _remedy(self, response: requests.Response) -> Login | None:

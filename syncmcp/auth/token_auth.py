@@ -24,6 +24,7 @@ from syncmcp.auth.login import Login
 from syncmcp.auth.need import Need
 from syncmcp.auth.refusals import Refusals
 from syncmcp.auth.scope import missing
+from syncmcp.auth.sign_ins import SignIns
 from syncmcp.auth.single_flight import SingleFlight
 from syncmcp.auth.step_up import StepUps
 from syncmcp.auth.store import MemoryStore
@@ -63,7 +64,9 @@ class Site:
 
 
 # What belongs to the process, and not into a pickle.
-_OF_PROCESS = frozenset({"_store", "_flights", "_step_ups", "_lock", "_site", "binder"})
+_OF_PROCESS = frozenset(
+    {"_store", "_flights", "_step_ups", "_sign_ins", "_lock", "_site", "binder"}
+)
 
 
 class TokenAuth(AuthBase):
@@ -116,6 +119,7 @@ class TokenAuth(AuthBase):
         self.binder = self._binder()
         self._flights: SingleFlight[Held] = SingleFlight()
         self._step_ups = StepUps()
+        self._sign_ins = SignIns()
         # Guards what follows.
         self._lock = threading.RLock()
         self._site: Site | None = None
@@ -170,7 +174,7 @@ class TokenAuth(AuthBase):
             TransportError: A server could not be reached.
         """
         site = self._bound()
-        self._step_ups.reset()
+        self._begin_anew()
         demand = site.driver.run(flow.ask(site.url))
         held = site.keeper.current()
         refused = None if held is None else held.login
@@ -187,7 +191,7 @@ class TokenAuth(AuthBase):
             TransportError: It could not be reached.
         """
         site = self._bound()
-        self._step_ups.reset()
+        self._begin_anew()
         with site.keeper.turn():
             login = site.keeper.forget()
         if login is not None:
@@ -273,11 +277,17 @@ class TokenAuth(AuthBase):
             self._step_ups.deny(need)
             raise
 
-    def _accepted(self, operation: str) -> None:
-        """An operation that had needed more scope was let through."""
-        self._step_ups.accept(operation)
+    def _let_in(self, operation: str | None) -> None:
+        """A request with a token was let through; `operation`: what had needed more scope."""
+        self._sign_ins.let_in()
+        if operation is not None:
+            self._step_ups.accept(operation)
 
     # How it is done
+
+    def _begin_anew(self) -> None:
+        self._step_ups.reset()
+        self._sign_ins.reset()
 
     def _binder(self) -> Binder | None:
         if self._dpop is False:

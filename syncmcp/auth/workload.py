@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syncmcp.auth.grants import JWT_BEARER, MachineAuth
+from syncmcp.auth.grants import JWT_BEARER, MachineAuth, MachineOptions
 from syncmcp.auth.source import Source, SourceLike
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    import requests
+    from typing_extensions import Unpack
 
     from syncmcp.auth.discovery import Place
-    from syncmcp.auth.signing import SigningKey
     from syncmcp.auth.steps import FetchSteps
-    from syncmcp.auth.store import TokenStore
 
 __all__ = ["WorkloadIdentity"]
 
@@ -38,12 +36,7 @@ class WorkloadIdentity(MachineAuth):
         issuer: The one authorization server that gets it. `None` leaves the choice to the MCP
             server, which then has to be trusted with the identity.
         client_id: A client id, where the authorization server wants one.
-        url: The MCP server; by default that of the first request.
-        scopes: What to ask for instead of what the server's metadata list.
-        store: Where tokens are kept; by default in memory.
-        session: Where proxies and certificates for the authorization server come from.
-        allow_private: Whether a public server may name private addresses.
-        dpop: Whether tokens are bound to a key, as with `OAuth`.
+        **options: See `MachineOptions`.
 
     Raises:
         UsageError: The identity can be none.
@@ -55,24 +48,10 @@ class WorkloadIdentity(MachineAuth):
         *,
         issuer: str | None,
         client_id: str = "",
-        url: str | None = None,
-        scopes: Iterable[str] | None = None,
-        store: TokenStore | None = None,
-        session: requests.Session | None = None,
-        allow_private: bool = False,
-        dpop: bool | SigningKey = False,
+        **options: Unpack[MachineOptions],
     ) -> None:
         self._identity = Source(assertion, "the identity of the workload")
-        super().__init__(
-            client_id,
-            url=url,
-            issuer=issuer,
-            scopes=scopes,
-            store=store,
-            session=session,
-            allow_private=allow_private,
-            dpop=dpop,
-        )
+        super().__init__(client_id, issuer=issuer, **options)
 
     def _grant(self, place: Place, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
         yield from ()

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from syncmcp.testing.authorization import AuthorizationServer
 from syncmcp.testing.events import EventBody
 from syncmcp.testing.http import HttpEndpoint, HttpReply
 from syncmcp.testing.server import Server
@@ -37,6 +38,7 @@ def serve_http(
     keep_alive: float | None = 15.0,
     event_limit: int = 1000,
     allowed_hosts: Iterable[str] | None = LOOPBACK,
+    authorization_server: AuthorizationServer | None = None,
 ) -> HttpServer:
     """Serve `server` at `http://127.0.0.1:<port>/mcp` until the context ends.
 
@@ -50,6 +52,7 @@ def serve_http(
         keep_alive: Seconds.
         event_limit: A number of messages.
         allowed_hosts: The names of loopback unless given.
+        authorization_server: Who issues the token that each request then needs.
 
     Returns:
         A running server to use in a `with` statement, or to `close()`.
@@ -65,7 +68,7 @@ def serve_http(
     legacy = SseEndpoint(
         server, messages=MESSAGES_PATH, keep_alive=keep_alive, allowed_hosts=allowed_hosts
     )
-    return HttpServer(endpoint, legacy, port)
+    return HttpServer(endpoint, legacy, port, authorization_server)
 
 
 class HttpServer:
@@ -78,10 +81,16 @@ class HttpServer:
         sse_url: The URL of the stream of HTTP+SSE, which answers a POST as such servers do.
     """
 
-    def __init__(self, endpoint: HttpEndpoint, sse_endpoint: SseEndpoint, port: int = 0) -> None:
+    def __init__(
+        self,
+        endpoint: HttpEndpoint,
+        sse_endpoint: SseEndpoint,
+        port: int = 0,
+        authorization_server: AuthorizationServer | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self.sse_endpoint = sse_endpoint
-        self._listener = _Listener(endpoint, sse_endpoint, port)
+        self._listener = _Listener(endpoint, sse_endpoint, port, authorization_server)
         root = f"http://127.0.0.1:{self._listener.server_address[1]}"
         self.url = root + PATH
         self.sse_url = root + SSE_PATH
@@ -137,9 +146,16 @@ class HttpServer:
 class _Listener(ThreadingHTTPServer):
     request_queue_size = 128
 
-    def __init__(self, endpoint: HttpEndpoint, sse_endpoint: SseEndpoint, port: int) -> None:
+    def __init__(
+        self,
+        endpoint: HttpEndpoint,
+        sse_endpoint: SseEndpoint,
+        port: int,
+        authorization_server: AuthorizationServer | None,
+    ) -> None:
         self.endpoint = endpoint
         self.sse_endpoint = sse_endpoint
+        self.authorization_server = authorization_server
         self.accepted = 0
         self._lock = threading.Lock()  # Guards `accepted` and `_open`.
         self._open: dict[socket.socket, threading.Thread] = {}
@@ -221,6 +237,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             body = self.rfile.read(int(length))
             path, _, query = self.path.partition("?")
+            if not self._may_come_in():
+                return
             if path == MESSAGES_PATH:
                 self._write(self._sse_endpoint.handle_post(self._fields, body, query))
             elif path == SSE_PATH:
@@ -229,13 +247,15 @@ class _Handler(BaseHTTPRequestHandler):
                 self._write(self._endpoint.handle_post(self._fields, body, gone=self._gone))
 
     def do_GET(self) -> None:
+        if not self._may_come_in():
+            return
         if urlsplit(self.path).path == SSE_PATH:
             self._write(self._sse_endpoint.handle_get(self._fields, gone=self._gone))
         elif self._at_endpoint():
             self._write(self._endpoint.handle_get(self._fields, gone=self._gone))
 
     def do_DELETE(self) -> None:
-        if self._at_endpoint():
+        if self._may_come_in() and self._at_endpoint():
             self._write(self._endpoint.handle_delete(self._fields))
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -250,6 +270,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _sse_endpoint(self) -> SseEndpoint:
         assert isinstance(self.server, _Listener)
         return self.server.sse_endpoint
+
+    def _may_come_in(self) -> bool:
+        assert isinstance(self.server, _Listener)
+        issuer = self.server.authorization_server
+        if issuer is None:
+            return True
+        path = SSE_PATH if self.path.startswith((SSE_PATH, MESSAGES_PATH)) else PATH
+        resource = f"http://127.0.0.1:{self.server.server_port}{path}"
+        refusal = issuer.refusal(self._fields, resource)
+        if refusal is not None:
+            self._write(refusal)
+        return refusal is None
 
     def _at_endpoint(self) -> bool:
         if urlsplit(self.path).path == PATH:

@@ -237,6 +237,14 @@ def test_a_server_that_names_others_than_the_configured_issuer_is_refused() -> N
         walk.run(discover(SERVER, issuer="https://mine.example"))
 
 
+def test_an_error_names_a_few_of_many_authorization_servers() -> None:
+    listed = [f"https://as-{number}.example/{'x' * 300}" for number in range(1000)]
+    walk = Walk({PATH_FORM: resource(authorization_servers=listed)})
+    with pytest.raises(DiscoveryFailed, match="and 997 others") as caught:
+        walk.run(discover(SERVER, issuer="https://mine.example"))
+    assert len(str(caught.value)) < 1000
+
+
 @pytest.mark.requirement("AUD-08", "AUD-09")
 def test_an_old_server_is_its_own_authorization_server() -> None:
     origin = "https://mcp.example"
@@ -246,6 +254,25 @@ def test_an_old_server_is_its_own_authorization_server() -> None:
     assert place.published
     assert walk.urls == [PATH_FORM, ROOT_FORM, f"{origin}/.well-known/oauth-authorization-server"]
     assert {fetch.headers["MCP-Protocol-Version"] for fetch in walk.asked} == {"2025-11-25"}
+
+
+@pytest.mark.requirement("AUD-08")
+def test_the_name_of_an_old_server_may_end_with_a_slash_as_nobody_else_gave_it_one() -> None:
+    origin = "https://mcp.example"
+    place = f"{origin}/.well-known/oauth-authorization-server"
+    for issuer in (origin, f"{origin}/"):
+        found = Walk({place: server(issuer)}).run(discover(SERVER))
+        assert found.server.issuer == issuer
+
+
+@pytest.mark.requirement("AUD-07", "AUD-08")
+@pytest.mark.parametrize(
+    "issuer", ["https://mcp.example//", "https://mcp.example/mcp", "https://evil.example/"]
+)
+def test_an_old_server_cannot_speak_for_another_issuer(issuer: str) -> None:
+    place = "https://mcp.example/.well-known/oauth-authorization-server"
+    with pytest.raises(DiscoveryFailed, match="another issuer"):
+        Walk({place: server(issuer)}).run(discover(SERVER))
 
 
 @pytest.mark.requirement("AUD-08")

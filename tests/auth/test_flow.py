@@ -257,6 +257,13 @@ def test_a_refused_token_request_says_why_and_masks_what_it_quotes() -> None:
     assert (bare.value.error, bare.value.status) == (None, 502)
 
 
+def test_a_refusal_that_looks_like_a_success_is_still_one() -> None:
+    answer = told({"error": "bad_verification_code", "error_description": "It has expired."})
+    with pytest.raises(TokenRefused, match="It has expired") as caught:
+        read_token(answer, Token(""), 0.0)
+    assert caught.value.error == "bad_verification_code"
+
+
 def test_revocation_gives_back_the_refresh_token_and_then_the_access_token() -> None:
     token = Token("access", refresh_token="refresh", issuer=ISSUER)
     url = f"{ISSUER}/revoke"

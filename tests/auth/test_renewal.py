@@ -89,6 +89,17 @@ def test_a_refused_refresh_leads_to_one_login() -> None:
         assert len(person.redirects) == 2
 
 
+def test_a_refresh_that_is_refused_with_a_success_status_leads_to_one_login_too() -> None:
+    with signed_in() as (resource, auth, person):
+        server = resource.authorization_server
+        server.expire()
+        server.refreshable.clear()
+        server.token_answer = lambda answer: Answer(200, answer.body)
+        assert call(resource, auth).status_code == 200
+        assert len(server.grants("refresh_token")) == 1
+        assert len(person.redirects) == 2
+
+
 def test_a_fresh_token_that_is_refused_leads_to_one_login_and_no_more() -> None:
     with signed_in() as (resource, auth, person):
         server = resource.authorization_server

@@ -23,35 +23,13 @@ from syncmcp._threads import Deadline
 from syncmcp.auth import FileStore, KeyringStore, MemoryStore, TokenStore
 from syncmcp.auth._file_lock import FileLock
 from syncmcp.auth._turns import Turns
-from syncmcp.errors import AuthError, RequestTimeout, UsageError
+from syncmcp.errors import AuthError, RequestTimeout
+from tests.auth.keyrings import FakeKeyring
 from tests.auth.store_peer import KEY
 
 WAIT = 20.0
 SECRET = "canary-4f1d9b"
 ENTRY = {"token": {"access_token": SECRET, "expires_at": 12.5}, "list": [1, None, "ü"]}
-
-
-class FakeKeyring:
-    """A keyring that is a dictionary."""
-
-    def __init__(self) -> None:
-        self.kept: dict[tuple[str, str], str] = {}
-
-    def get_password(self, service: str, username: str, /) -> str | None:
-        return self.kept.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str, /) -> None:
-        self.kept[service, username] = password
-
-    def delete_password(self, service: str, username: str, /) -> None:
-        del self.kept[service, username]
-
-
-class BrokenKeyring(FakeKeyring):
-    """A keyring that fails, and quotes what it got."""
-
-    def set_password(self, service: str, username: str, password: str, /) -> None:
-        raise RuntimeError(f"no room for {password}")
 
 
 @pytest.fixture(params=["memory", "file", "keyring"])
@@ -607,41 +585,3 @@ def test_who_has_passed_the_gate_is_next(tmp_path: Path) -> None:
         order.append("again")
     thread.join(WAIT)
     assert order == ["other", "again"]
-
-
-# --- keyrings
-
-
-def test_a_keyring_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "keyring", None)
-    with pytest.raises(UsageError, match=r"install syncmcp-client\[keyring\]"):
-        KeyringStore()
-
-
-@pytest.mark.requirement("TOK-04")
-def test_what_a_keyring_says_is_told_without_the_secret() -> None:
-    with pytest.raises(AuthError, match="cannot be changed: RuntimeError") as caught:
-        KeyringStore(backend=BrokenKeyring()).save(KEY, {"access_token": SECRET})
-    assert SECRET not in str(caught.value)
-    assert caught.value.__cause__ is None
-
-
-def test_an_entry_of_somebody_else_is_left_as_it_is() -> None:
-    backend = FakeKeyring()
-    store = KeyringStore(backend=backend)
-    store.save(KEY, ENTRY)
-    (name,) = backend.kept
-    backend.kept[name] = "[]"
-    for use in uses(store):
-        with pytest.raises(AuthError, match="no tokens of ours"):
-            use()
-    assert backend.kept == {name: "[]"}
-
-
-def test_the_keyring_of_the_desktop_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    import keyring
-
-    backend = FakeKeyring()
-    monkeypatch.setattr(keyring, "get_keyring", lambda: backend)
-    KeyringStore("program").save(KEY, ENTRY)
-    assert list(backend.kept) == [(f"program {KEY}", "tokens")]

@@ -42,8 +42,8 @@ def _fall_on_nothing(original: Function) -> Function:
 
 
 def _believe_any_issuer(original: Function) -> Function:
-    def find(issuer: str) -> Generator[Any, Any, Any]:
-        steps = original(issuer)
+    def find(issuer: str, **named: Any) -> Generator[Any, Any, Any]:
+        steps = original(issuer, **named)
         fetched = None
         while True:
             try:
@@ -104,6 +104,14 @@ def _without_pkce(_: Any, fields: dict[str, str]) -> dict[str, str]:
 
 def _plain_pkce(attempt: Any, fields: dict[str, str]) -> dict[str, str]:
     return {**fields, "code_challenge": attempt.verifier, "code_challenge_method": "plain"}
+
+
+def _send_with_credentials(original: Function) -> Function:
+    def send(self: Any, out: Any) -> None:
+        out.body = out.body.replace(b"{", b'{"authorization":"Bearer x",', 1)
+        original(self, out)
+
+    return send
 
 
 def _without_resource(original: Function) -> Function:
@@ -425,6 +433,20 @@ TOKENS = (
         f"{SCOPE}:select",
         _selecting(lambda _, given: {**given, "earlier": None}),
         ("SCO-04",),
+    ),
+    Mutant(
+        "credentials-in-frames",
+        "a transport of another kind gets frames with credentials that it has not asked for",
+        "syncmcp.transports.memory:MemoryTransport.send",
+        _send_with_credentials,
+        ("ASC-03",),
+    ),
+    Mutant(
+        "people-asked-for-ever",
+        "each request to a server that refuses every token opens a browser",
+        "syncmcp.auth.sign_ins:SignIns.check",
+        always(None),
+        ("SCO-05", "SEC-08"),
     ),
     Mutant(
         "step-ups-unlimited",

@@ -17,27 +17,40 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 import syncmcp
 from syncmcp import AuthError
-from syncmcp.auth import ClientCredentials, FileStore, LoopbackReceiver, OAuth, SigningKey
-from syncmcp.errors import TokenRefused
+from syncmcp.auth import (
+    ClientCredentials,
+    Deadline,
+    FileStore,
+    LoopbackReceiver,
+    OAuth,
+    PrivateKeyJwt,
+    Redirect,
+    SigningKey,
+    Waiting,
+)
+from syncmcp.errors import LoginRequired, TokenRefused
 from tests.peers.launch import HttpServer, http_server
 from tests.peers.oauth.guarded import guarded
 from tests.peers.oauth.person import Person
 from tests.peers.oauth.proofs import Proofs
+from tests.peers.oauth.published import Published, published
+from tests.peers.oauth.sign_ins import ASKING, DEMO, FASTMCP, JUDGING, MCP_1_9
 from tests.peers.oauth.stage import AN_HOUR, PATIENCE, Stage, notebook, set_clock, staged
 from tests.peers.peers import Program
 from tests.peers.setup_peers import HERE, NODE_MODULES, venv_python
+from tests.transports import certificates
 from tests.ui.setup_browser import chromium, in_ci
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("table")]
 
 THREADS = 8
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-DEMO = "examples/server/simpleStreamableHttp.js"
+DEMO_SCRIPT = "examples/server/simpleStreamableHttp.js"
 TOOLS = ("read", "write")
 
 
@@ -48,13 +61,28 @@ def key() -> SigningKey:
 
 
 @pytest.fixture(scope="module")
-def running(key: SigningKey) -> Iterator[HttpServer]:
+def papers(tmp_path_factory: pytest.TempPathFactory) -> certificates.Certificates:
+    """Certificates of an authority that the authorization server trusts."""
+    return certificates.make(tmp_path_factory.mktemp("papers"))
+
+
+@pytest.fixture(scope="module")
+def running(key: SigningKey, papers: certificates.Certificates) -> Iterator[HttpServer]:
     """The authorization server."""
     script = HERE / "oauth" / "authorization_server.mjs"
     # Braces in a command mean something else.
     public = json.dumps(key.public).replace("{", "{{").replace("}", "}}")
-    with http_server(Program(("{node}", str(script), "{port}", public), path="")) as server:
+    command = ("{node}", str(script), "{port}", public)
+    env = {"NODE_EXTRA_CA_CERTS": papers.authority}
+    with http_server(Program(command, env, path="")) as server:
         yield server
+
+
+@pytest.fixture
+def page(papers: certificates.Certificates) -> Iterator[Published]:
+    """An address where a program can publish who it is."""
+    with published(papers.server_context()) as page:
+        yield page
 
 
 @pytest.fixture
@@ -71,6 +99,7 @@ def stage(issuer: HttpServer) -> Iterator[Stage]:
         yield stage
 
 
+@pytest.mark.signs_in(JUDGING, "login")
 @pytest.mark.requirement("AUD-01", "AUD-02", "AUD-04", "REG-01", "FLW-01", "FLW-04")
 def test_a_person_signs_in_on_its_pages_and_the_call_goes_on(stage: Stage) -> None:
     auth = stage.auth()
@@ -123,6 +152,7 @@ def test_chromium_takes_a_person_through_the_pages_and_back(stage: Stage) -> Non
     assert complaints == []
 
 
+@pytest.mark.signs_in(JUDGING, "renewal")
 @pytest.mark.requirement("TOK-01", "TOK-05")
 def test_an_expired_token_is_renewed_and_nobody_is_asked(stage: Stage) -> None:
     auth = stage.auth()
@@ -138,6 +168,7 @@ def test_an_expired_token_is_renewed_and_nobody_is_asked(stage: Stage) -> None:
     assert stage.person.pages == ["login", "consent"]
 
 
+@pytest.mark.signs_in(JUDGING, "renewal")
 @pytest.mark.pitfall("17")
 def test_threads_whose_token_expires_share_one_refresh(stage: Stage) -> None:
     together = Barrier(THREADS)
@@ -154,6 +185,7 @@ def test_threads_whose_token_expires_share_one_refresh(stage: Stage) -> None:
     assert grants == ["authorization_code", "refresh_token"]
 
 
+@pytest.mark.signs_in(JUDGING, "more scope")
 @pytest.mark.requirement("SCO-01", "SCO-03", "SCO-04")
 def test_what_needs_more_scope_leads_back_to_the_page_for_old_and_new(stage: Stage) -> None:
     with stage.connect(stage.auth()) as client:
@@ -170,6 +202,106 @@ def test_what_needs_more_scope_leads_back_to_the_page_for_old_and_new(stage: Sta
     calls = [(what, claims["scope"]) for what, claims in stage.guard.let_in if what in TOOLS]
     both = "mcp:read mcp:write"
     assert calls == [("read", "mcp:read"), ("write", both), ("read", both)]
+
+
+def sign_in_by_document(stage: Stage, page: Published, **proof: Any) -> OAuth:
+    """What signs in as the client whose document is at an address; it is published, too."""
+    receiver = LoopbackReceiver(port=free_port(), open_browser=False, show=stage.person.read)
+    auth = OAuth(client_metadata_url=page.url, client_name="Notes", receiver=receiver, **proof)
+    with receiver.start() as waiting:
+        page.document = auth.client_metadata([waiting.redirect_uri])
+    return auth
+
+
+@pytest.mark.signs_in(JUDGING, "document")
+@pytest.mark.requirement("REG-01", "REG-02", "REG-03")
+def test_the_address_of_a_document_is_a_client_that_needs_no_registration(
+    stage: Stage, page: Published
+) -> None:
+    auth = sign_in_by_document(stage, page)
+    with stage.connect(auth) as client:
+        assert client.call_tool("read").text == "a line"
+        stage.an_hour_passes()
+        assert client.call_tool("read").text == "a line"
+        assert client.call_tool("write").text == "written"
+    assert page.asked
+    assert stage.events("registered") == []
+    assert [event["client_id"] for event in stage.events("authorized")] == [page.url] * 2
+    grants = [event["grant"] for event in stage.events("granted")]
+    assert grants == ["authorization_code", "refresh_token", "authorization_code"]
+    assert {claims["client_id"] for _, claims in stage.guard.let_in} == {page.url}
+    auth.logout()
+    assert stage.events("revoked")
+
+
+@pytest.mark.signs_in(JUDGING, "document")
+@pytest.mark.requirement("REG-03")
+def test_a_document_with_a_key_is_a_client_that_proves_itself_by_it(
+    stage: Stage, page: Published, key: SigningKey
+) -> None:
+    auth = sign_in_by_document(stage, page, assertion=PrivateKeyJwt(page.url, key))
+    page.document["jwks"] = {"keys": [key.public]}
+    with stage.connect(auth) as client:
+        assert client.call_tool("read").text == "a line"
+    assert page.document["token_endpoint_auth_method"] == "private_key_jwt"
+    assert [event["grant"] for event in stage.events("granted")] == ["authorization_code"]
+    auth.logout()
+    assert stage.events("revoked")
+
+
+@pytest.mark.requirement("REG-03")
+def test_a_document_with_another_key_is_no_proof(stage: Stage, page: Published) -> None:
+    ours, theirs = SigningKey.generate("ES256"), SigningKey.generate("ES256")
+    auth = sign_in_by_document(stage, page, assertion=PrivateKeyJwt(page.url, ours))
+    page.document["jwks"] = {"keys": [theirs.public]}
+    with pytest.raises(TokenRefused) as caught:
+        stage.connect(auth)
+    assert caught.value.error == "invalid_client"
+
+
+class Passer:
+    """Opens the address and looks whether anybody is asked to sign in there."""
+
+    redirect_uri = "http://127.0.0.1:51764/callback"
+
+    def __init__(self) -> None:
+        self.saw: list[int] = []
+
+    def start(self, registered: Sequence[str] = ()) -> Waiting:
+        return self
+
+    def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
+        answer = requests.get(redirect.url, timeout=deadline.remaining())
+        self.saw.append(answer.status_code)
+        raise LoginRequired("somebody passed by")
+
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was held."""
+
+
+@pytest.mark.requirement("REG-03", "REG-09")
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({}, 200),
+        ({"client_id": "https://127.0.0.1/of/another.json"}, 400),
+        ({"redirect_uris": ["http://127.0.0.1/elsewhere"]}, 400),
+    ],
+    ids=["right", "another", "elsewhere"],
+)
+def test_a_document_has_to_name_itself_and_where_people_come_back_to(
+    stage: Stage, page: Published, change: dict[str, Any], status: int
+) -> None:
+    passer = Passer()
+    auth = OAuth(client_metadata_url=page.url, receiver=passer)
+    page.document = {**auth.client_metadata([passer.redirect_uri]), **change}
+    with pytest.raises(LoginRequired):
+        stage.connect(auth)
+    assert passer.saw == [status]
+    assert page.asked
 
 
 def test_a_person_who_says_no_is_not_asked_again(stage: Stage) -> None:
@@ -204,6 +336,7 @@ def test_a_program_that_starts_again_finds_its_login(stage: Stage, tmp_path: Pat
     assert stage.person.pages == ["login", "consent"]
 
 
+@pytest.mark.signs_in(JUDGING, "logout")
 def test_logging_out_revokes_the_login_and_the_next_call_needs_another(stage: Stage) -> None:
     auth = stage.auth()
     with stage.connect(auth) as client:
@@ -225,6 +358,13 @@ def test_logging_out_revokes_the_login_and_the_next_call_needs_another(stage: St
     assert stage.person.pages == ["login", "consent", "consent"]
 
 
+def free_port() -> int:
+    """A port of the loopback address that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
 def forged(token: str) -> str:
     """The same token, signed by somebody else who claims to be the issuer."""
     claims = jwt.decode(token, options={"verify_signature": False})
@@ -232,6 +372,7 @@ def forged(token: str) -> str:
     return jwt.encode(claims, key, "RS256", headers=dict(jwt.get_unverified_header(token)))
 
 
+@pytest.mark.signs_in(JUDGING, "login")
 @pytest.mark.requirement("FLW-05", "TOK-03")
 def test_a_token_is_good_for_the_server_it_was_asked_for_alone(stage: Stage) -> None:
     auth = stage.auth()
@@ -251,6 +392,7 @@ def test_a_token_is_good_for_the_server_it_was_asked_for_alone(stage: Stage) -> 
             assert guard.refused[1:] == [("401", "invalid_token")]
 
 
+@pytest.mark.signs_in(JUDGING, "DPoP")
 @pytest.mark.requirement("AXT-08", "AXT-09")
 def test_a_token_that_is_bound_to_a_key_has_a_fresh_proof_each_time(issuer: HttpServer) -> None:
     proofs = Proofs()
@@ -276,6 +418,7 @@ def test_a_token_that_is_bound_to_a_key_has_a_fresh_proof_each_time(issuer: Http
             syncmcp.connect(syncmcp.Http(stage.guard.url, headers=stolen))
 
 
+@pytest.mark.signs_in(JUDGING, "as itself")
 @pytest.mark.requirement("AXT-01")
 @pytest.mark.parametrize("dpop", [False, True], ids=["bearer", "dpop"])
 @pytest.mark.parametrize("name", ["clerk", "robot"])
@@ -316,6 +459,7 @@ def person() -> Iterator[Person]:
     person.leave()
 
 
+@pytest.mark.signs_in(ASKING, "login", "renewal", "logout")
 @pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
 def test_the_official_server_lets_in_who_signed_in_until_they_log_out(
     official: str, issuer: HttpServer, person: Person, mode: syncmcp.Mode
@@ -353,6 +497,7 @@ def test_too_small_a_scope_that_the_official_server_does_not_name_is_an_error(
 # -- FastMCP as both servers ---------------------------------------------------------------------
 
 
+@pytest.mark.signs_in(FASTMCP, "login", "renewal", "logout")
 def test_fastmcp_signs_people_in_renews_their_tokens_and_takes_them_back(person: Person) -> None:
     command = (str(venv_python("fastmcp-4")), "-m", "tests.peers.oauth.fastmcp_4", "{port}")
     auth = OAuth(receiver=person.receiver())
@@ -375,13 +520,39 @@ def test_fastmcp_signs_people_in_renews_their_tokens_and_takes_them_back(person:
     assert "Back to your program" in person.saw
 
 
+# -- an old server, which is its own authorization server ----------------------------------------
+
+
+@pytest.mark.signs_in(MCP_1_9, "login", "renewal", "logout")
+@pytest.mark.requirement("AUD-08")
+def test_an_old_server_signs_people_in_by_itself(person: Person) -> None:
+    command = (str(venv_python("mcp-1.9")), "-m", "tests.peers.oauth.official_1", "{port}")
+    auth = OAuth(receiver=person.receiver())
+    with (
+        http_server(Program(command)) as server,
+        syncmcp.connect(syncmcp.Http(server.url, auth=auth)) as client,
+    ):
+        assert client.server.revision == "2025-03-26"
+        assert client.call_tool("expire").text == "1"
+        assert client.call_tool("read").text == "a line"
+        token = auth.token
+        auth.logout()
+        assert token
+        headers = {"Authorization": f"Bearer {token.access_token}"}
+        with pytest.raises(AuthError) as caught:
+            syncmcp.connect(syncmcp.Http(server.url, headers=headers))
+        assert caught.value.status == 401
+    assert token.issuer == server.url.replace("/mcp", "/")
+    assert "Back to your program" in person.saw
+
+
 # -- the TypeScript SDK's demo of both servers ---------------------------------------------------
 
 
+@pytest.mark.signs_in(DEMO, "login")
 def test_the_strict_typescript_demo_lets_in_who_signed_in_for_it(person: Person) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    script = NODE_MODULES / "@modelcontextprotocol" / "sdk" / "dist" / "esm" / DEMO
+    port = free_port()
+    script = NODE_MODULES / "@modelcontextprotocol" / "sdk" / "dist" / "esm" / DEMO_SCRIPT
     command = ("{node}", str(script), "--oauth", "--oauth-strict")
     env = {"MCP_PORT": "{port}", "MCP_AUTH_PORT": str(port)}
     auth = OAuth(receiver=person.receiver())

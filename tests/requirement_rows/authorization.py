@@ -9,7 +9,6 @@ from .row import (
     FROM_2503,
     FROM_2506,
     FROM_2511,
-    OAUTH,
     ONLY_2503,
     S26,
     S2503,
@@ -136,7 +135,7 @@ PRACTICE = (
     Row("ASC-02", "MUST", FROM_2503, f"{SECURITY}#communication-security",
         "Endpoints of an authorization server are https."),
     Row("ASC-03", "MUST", FROM_2503, f"{AUTH}#protocol-requirements",
-        "A caller's own transport brings its own way to authenticate.", OAUTH),
+        "A caller's own transport brings its own way to authenticate."),
 )
 
 MANAGED = f"{EXT_AUTH}/stable/enterprise-managed-authorization"

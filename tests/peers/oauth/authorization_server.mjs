@@ -2,7 +2,8 @@
 //
 // The client "robot" proves itself by a key, whose public half is the JWK, "clerk" by a secret.
 // Tokens are JWTs for resources whose path is /mcp, and opaque ones for others; those can be
-// introspected by the client "resource-server". What it does is written as a line of JSON each.
+// introspected by the client "resource-server". Clients may be the address of a document of theirs,
+// also on this computer, which it would take for an attack otherwise. What it does is written as a line of JSON each.
 // Its clock is as many seconds ahead as a request for /clock?ahead=... says.
 
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
@@ -42,9 +43,11 @@ const provider = new Provider(issuer, {
       grant_types: ['client_credentials'],
     },
   ],
+  fetch: (url, options) => fetch(url, { ...options, dispatcher: undefined }),
   findAccount: (_, sub) => ({ accountId: sub, claims: () => ({ sub }) }),
   features: {
     clientCredentials: { enabled: true },
+    clientIdMetadataDocument: { enabled: true, ack: 'draft-02' },
     devInteractions: { enabled: true },
     dPoP: { enabled: true, nonceSecret: randomBytes(32), requireNonce: () => true },
     introspection: { enabled: true },

@@ -1,0 +1,146 @@
+"""Tokens in the keyring of the desktop, whatever it can hold."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from syncmcp.auth import KeyringStore
+from syncmcp.errors import AuthError, UsageError
+from tests.auth.keyrings import BrokenKeyring, FakeKeyring, WindowsKeyring
+from tests.auth.store_peer import KEY
+
+SECRET = "canary-4f1d9b"
+ENTRY = {"token": {"access_token": SECRET}}
+
+
+def long_entry(word: str = "x") -> dict[str, Any]:
+    """What does not fit into one secret of Windows."""
+    return {"token": {"access_token": f"{SECRET}{word * 6000}", "name": "ü"}}
+
+
+def test_a_keyring_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(UsageError, match=r"install syncmcp-client\[keyring\]"):
+        KeyringStore()
+
+
+@pytest.mark.requirement("TOK-04")
+def test_what_a_keyring_says_is_told_without_the_secret() -> None:
+    with pytest.raises(AuthError, match="cannot be changed: RuntimeError") as caught:
+        KeyringStore(backend=BrokenKeyring()).save(KEY, {"access_token": SECRET})
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("foreign", ["[]", "{", '"word"', "[" * 200_000])
+def test_an_entry_of_somebody_else_is_left_as_it_is(foreign: str) -> None:
+    backend = FakeKeyring()
+    store = KeyringStore(backend=backend)
+    store.save(KEY, ENTRY)
+    (name,) = backend.kept
+    backend.kept[name] = foreign
+    for use in (store.load, lambda key: store.save(key, ENTRY), lambda key: store.save(key, None)):
+        with pytest.raises(AuthError, match="no tokens of ours"):
+            use(KEY)
+    assert backend.kept == {name: foreign}
+
+
+def test_the_keyring_of_the_desktop_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    import keyring
+
+    backend = FakeKeyring()
+    monkeypatch.setattr(keyring, "get_keyring", lambda: backend)
+    KeyringStore("program").save(KEY, ENTRY)
+    assert list(backend.kept) == [(f"program {KEY}", "tokens")]
+
+
+def test_where_secrets_may_be_long_an_entry_is_one() -> None:
+    backend = FakeKeyring()
+    KeyringStore(backend=backend).save(KEY, long_entry())
+    assert len(backend.kept) == 1
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> WindowsKeyring:
+    """The keyring of a computer with Windows."""
+    monkeypatch.setattr(KeyringStore, "_longest", 1_200)
+    return WindowsKeyring()
+
+
+def test_a_long_entry_is_in_parts_where_secrets_are_short(windows: WindowsKeyring) -> None:
+    store = KeyringStore(backend=windows)
+    store.save(KEY, long_entry())
+    assert store.load(KEY) == long_entry()
+    assert len(windows.kept) > 4
+    assert SECRET not in windows.kept[f"syncmcp {KEY}", "tokens"]
+
+
+def test_parts_that_are_replaced_or_deleted_leave_nothing_behind(windows: WindowsKeyring) -> None:
+    store = KeyringStore(backend=windows)
+    store.save(KEY, long_entry("x"))
+    before = set(windows.kept)
+    store.save(KEY, long_entry("y"))
+    assert store.load(KEY) == long_entry("y")
+    assert len(windows.kept) == len(before)
+    assert len(before & set(windows.kept)) == 1
+    store.save(KEY, ENTRY)
+    assert store.load(KEY) == ENTRY
+    assert len(windows.kept) == 1
+    store.save(KEY, long_entry())
+    store.save(KEY, None)
+    assert store.load(KEY) is None
+    assert windows.kept == {}
+
+
+def test_who_reads_while_parts_are_replaced_gets_the_new_value_whole(
+    windows: WindowsKeyring,
+) -> None:
+    store, other = KeyringStore(backend=windows), KeyringStore(backend=windows)
+    store.save(KEY, long_entry("old"))
+    names: list[str] = []
+
+    def replace_once(name: str) -> None:
+        names.append(name)
+        if name.endswith(".1"):
+            windows.before_read = names.append
+            other.save(KEY, long_entry("new"))
+
+    windows.before_read = replace_once
+    assert store.load(KEY) == long_entry("new")
+    assert any(name.endswith(".1") for name in names)
+
+
+def test_a_part_that_is_missing_is_an_error_and_no_end_of_reading(windows: WindowsKeyring) -> None:
+    store = KeyringStore(backend=windows)
+    store.save(KEY, long_entry())
+    (lost,) = [name for name in windows.kept if name[0].endswith(".2")]
+    del windows.kept[lost]
+    with pytest.raises(AuthError, match="no tokens of ours"):
+        store.load(KEY)
+
+
+def test_parts_that_cannot_be_written_leave_what_there_was(windows: WindowsKeyring) -> None:
+    class Full(WindowsKeyring):
+        def set_password(self, service: str, username: str, password: str, /) -> None:
+            if service.endswith(".2"):
+                raise OSError("no room")
+            super().set_password(service, username, password)
+
+    full = Full()
+    store = KeyringStore(backend=full)
+    store.save(KEY, ENTRY)
+    with pytest.raises(AuthError, match="cannot be changed: OSError: no room"):
+        store.save(KEY, long_entry())
+    assert store.load(KEY) == ENTRY
+    assert len(full.kept) == 1
+
+
+@pytest.mark.parametrize("parts", ['["a", 99]', '["a", -1]', '["a"]', "[1, 2]", "null"])
+def test_an_entry_whose_parts_are_nowhere_is_damaged(windows: WindowsKeyring, parts: str) -> None:
+    store = KeyringStore(backend=windows)
+    windows.kept[f"syncmcp {KEY}", "tokens"] = f'{{"syncmcp in parts": {parts}}}'
+    with pytest.raises(AuthError, match="no tokens of ours"):
+        store.load(KEY)

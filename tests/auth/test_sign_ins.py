@@ -1,0 +1,191 @@
+"""People are not asked for ever, whatever a server answers."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import _threads
+from syncmcp.auth import OAuth, sign_ins
+from syncmcp.errors import AuthError, LoginRequired, TokenRefused
+from tests.auth.authorization_server import Answer, Person, ResourceServer, Seen, call, world
+
+MANY = 30
+HOUR = 3600.0
+
+
+@pytest.fixture
+def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets so many seconds pass."""
+    ahead = 0.0
+
+    def move(seconds: float) -> None:
+        nonlocal ahead
+        ahead += seconds
+
+    monkeypatch.setattr(_threads, "monotonic", lambda: time.monotonic() + ahead)
+    return move
+
+
+@pytest.fixture
+def resource() -> Iterator[ResourceServer]:
+    """An MCP endpoint and its authorization server."""
+    with world() as resource:
+        yield resource
+
+
+def refuse_everything(resource: ResourceServer) -> None:
+    """It takes no token, whoever issued it."""
+    challenge = {"WWW-Authenticate": resource.challenge or ""}
+    resource.routes["POST", resource.path] = lambda _: Answer(401, None, challenge)
+
+
+def ask_often(resource: ResourceServer, auth: OAuth) -> list[type[BaseException] | int]:
+    """Make many requests; what each of them came to."""
+    outcomes: list[type[BaseException] | int] = []
+    for number in range(MANY):
+        try:
+            outcomes.append(call(resource, auth, f"method/{number}").status_code)
+        except AuthError as error:
+            outcomes.append(type(error))
+    return outcomes
+
+
+@pytest.mark.requirement("SCO-05", "SEC-08")
+def test_a_server_that_refuses_every_token_has_three_browsers_opened_and_no_more(
+    resource: ResourceServer,
+) -> None:
+    refuse_everything(resource)
+    person = Person()
+    outcomes = ask_often(resource, OAuth(receiver=person))
+    assert outcomes == [401] * 3 + [LoginRequired] * (MANY - 3)
+    assert len(person.redirects) == sign_ins._MOST_IN_VAIN == 3
+
+
+def test_the_error_says_why_nobody_is_asked_and_who_can_be(resource: ResourceServer) -> None:
+    refuse_everything(resource)
+    auth = OAuth(receiver=Person())
+    for _ in range(3):
+        call(resource, auth)
+    with pytest.raises(LoginRequired, match=r"last 3 sign-ins led to nothing .* by login\(\)"):
+        call(resource, auth)
+
+
+def test_a_client_of_ours_says_so_too(resource: ResourceServer) -> None:
+    refuse_everything(resource)
+    person = Person()
+    target = syncmcp.Http(resource.url, auth=OAuth(receiver=person))
+    for _ in range(3):
+        with pytest.raises(AuthError):
+            syncmcp.connect(target)
+    with pytest.raises(LoginRequired):
+        syncmcp.connect(target)
+    assert len(person.redirects) == 3
+
+
+def test_a_server_that_always_wants_another_scope_is_no_exception(
+    resource: ResourceServer,
+) -> None:
+    numbers = itertools.count()
+
+    def more(_: Seen) -> Answer:
+        challenge = f'Bearer error="insufficient_scope", scope="scope-{next(numbers)}"'
+        return Answer(403, None, {"WWW-Authenticate": challenge})
+
+    resource.serve = more
+    person = Person()
+    outcomes = ask_often(resource, OAuth(receiver=person))
+    assert outcomes == [403] + [LoginRequired] * (MANY - 1)
+    assert len(person.redirects) == 3
+
+
+def test_a_server_that_lets_something_through_now_and_then_gets_twenty_in_an_hour(
+    resource: ResourceServer, pass_time: Callable[[float], None]
+) -> None:
+    server = resource.authorization_server
+    server.refresh = False
+
+    def once(seen: Seen) -> Answer:
+        server.expire()
+        return Answer(200, None)
+
+    resource.serve = once
+    person = Person()
+    auth = OAuth(receiver=person)
+    outcomes = ask_often(resource, auth)
+    assert outcomes == [200] * 20 + [LoginRequired] * (MANY - 20)
+    assert len(person.redirects) == sign_ins._MOST == 20
+    pass_time(HOUR)
+    assert call(resource, auth).status_code == 200
+
+
+def test_a_person_who_denies_again_and_again_is_left_alone(resource: ResourceServer) -> None:
+    server = resource.authorization_server
+    server.callback = lambda back: {
+        "error": "access_denied",
+        "state": back["state"],
+        "iss": back["iss"],
+    }
+    person = Person()
+    outcomes = ask_often(resource, OAuth(receiver=person))
+    assert outcomes == [TokenRefused] * 3 + [LoginRequired] * (MANY - 3)
+    assert len(person.redirects) == 3
+
+
+def test_who_calls_login_is_asked_whatever_was_before(resource: ResourceServer) -> None:
+    refuse_everything(resource)
+    person = Person()
+    auth = OAuth(resource.url, receiver=person)
+    ask_often(resource, auth)
+    auth.login()
+    assert len(person.redirects) == 4
+    resource.routes["POST", resource.path] = resource._mcp
+    assert call(resource, auth).status_code == 200
+    assert len(person.redirects) == 4
+
+
+def test_after_an_hour_people_are_asked_again(
+    resource: ResourceServer, pass_time: Callable[[float], None]
+) -> None:
+    refuse_everything(resource)
+    person = Person()
+    auth = OAuth(receiver=person)
+    ask_often(resource, auth)
+    pass_time(HOUR)
+    resource.authorization_server.expire()
+    resource.authorization_server.refreshable.clear()
+    resource.routes["POST", resource.path] = resource._mcp
+    assert call(resource, auth).status_code == 200
+    assert len(person.redirects) == 4
+
+
+def test_who_has_to_sign_in_again_after_hours_is_never_locked_out(
+    resource: ResourceServer, pass_time: Callable[[float], None]
+) -> None:
+    server = resource.authorization_server
+    server.refresh = False
+    person = Person()
+    auth = OAuth(receiver=person)
+    for _ in range(MANY):
+        assert call(resource, auth).status_code == 200
+        pass_time(2 * HOUR)
+        server.expire()
+    assert len(person.redirects) == MANY
+
+
+def test_where_metadata_cannot_be_had_nobody_was_asked(resource: ResourceServer) -> None:
+    server = resource.authorization_server
+    place = "/.well-known/oauth-authorization-server"
+    metadata: Any = server.routes["GET", place]
+    server.routes["GET", place] = lambda _: Answer(503)
+    person = Person()
+    auth = OAuth(receiver=person)
+    assert LoginRequired not in ask_often(resource, auth)
+    server.routes["GET", place] = metadata
+    assert call(resource, auth).status_code == 200
+    assert len(person.redirects) == 1

@@ -1,0 +1,244 @@
+"""The authorization server for tests judges what it is sent, and guards the server behind it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+import requests
+
+import syncmcp
+from syncmcp.auth import MemoryStore, OAuth
+from syncmcp.errors import AuthError, LoginRequired, TokenRefused
+from syncmcp.testing import AuthorizationServer, HttpServer, Server, serve_http
+from tests.auth.authorization_server import Person
+
+WAIT = 20.0
+BACK = "http://127.0.0.1:1455/callback"
+VERIFIER = "a verifier that nobody can guess, or so we hope"
+CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).rstrip(b"=")
+
+
+@pytest.fixture
+def issuer() -> Iterator[AuthorizationServer]:
+    """An authorization server."""
+    with AuthorizationServer(scopes=["notes"]) as issuer:
+        yield issuer
+
+
+@pytest.fixture
+def http(issuer: AuthorizationServer) -> Iterator[HttpServer]:
+    """An MCP server behind it."""
+    server = Server("notebook")
+    server.add_tool(lambda: "a line", name="read", description="Reads.")
+    with serve_http(server, authorization_server=issuer) as http:
+        yield http
+
+
+def post(issuer: AuthorizationServer, path: str, **form: str) -> requests.Response:
+    return requests.post(f"{issuer.issuer}{path}", data=form, timeout=WAIT)
+
+
+def registered(issuer: AuthorizationServer) -> str:
+    metadata = {"redirect_uris": [BACK]}
+    answer = requests.post(f"{issuer.issuer}/register", json=metadata, timeout=WAIT)
+    assert answer.status_code == 201
+    client: str = answer.json()["client_id"]
+    return client
+
+
+def sent_back(issuer: AuthorizationServer, client: str, **change: str) -> dict[str, str]:
+    """What somebody comes back with."""
+    query = {
+        "response_type": "code",
+        "client_id": client,
+        "redirect_uri": BACK,
+        "state": "a state",
+        "code_challenge": CHALLENGE.decode(),
+        "code_challenge_method": "S256",
+        "resource": "http://127.0.0.1:1/mcp",
+        **change,
+    }
+    address = f"{issuer.issuer}/authorize"
+    answer = requests.get(address, params=query, allow_redirects=False, timeout=WAIT)
+    assert answer.status_code == 302
+    assert answer.headers["location"].startswith(f"{BACK}?")
+    back = dict(parse_qsl(urlsplit(answer.headers["location"]).query))
+    assert (back["state"], back["iss"]) == ("a state", issuer.issuer)
+    return back
+
+
+def trade(issuer: AuthorizationServer, client: str, code: str, **change: str) -> requests.Response:
+    form = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "client_id": client,
+        "redirect_uri": BACK,
+        "code_verifier": VERIFIER,
+        "resource": "http://127.0.0.1:1/mcp",
+    }
+    return post(issuer, "/token", **{**form, **change})
+
+
+def test_who_signs_in_is_let_in_until_they_log_out(
+    issuer: AuthorizationServer, http: HttpServer
+) -> None:
+    auth = OAuth(receiver=Person())
+    with syncmcp.connect(syncmcp.Http(http.url, auth=auth)) as client:
+        assert client.call_tool("read").text == "a line"
+        issuer.expire()
+        assert client.call_tool("read").text == "a line"
+        token = auth.token
+        assert token
+        assert token.scope == "notes"
+        auth.logout()
+        with pytest.raises(AuthError):
+            syncmcp.connect(
+                syncmcp.Http(http.url, headers={"Authorization": f"Bearer {token.access_token}"})
+            )
+    assert issuer.granted == ["authorization_code", "refresh_token"]
+
+
+def test_after_it_forgot_everything_somebody_has_to_sign_in_again(
+    issuer: AuthorizationServer, http: HttpServer
+) -> None:
+    store = MemoryStore()
+    OAuth(http.url, receiver=Person(), store=store).login()
+    issuer.forget()
+    with pytest.raises(LoginRequired):
+        syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(receiver=None, store=store)))
+
+
+def test_a_token_is_good_for_its_lifetime(issuer: AuthorizationServer, http: HttpServer) -> None:
+    issuer.lifetime = 0.0
+    with pytest.raises(AuthError):
+        syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(receiver=Person())))
+
+
+def test_who_does_not_agree_is_not_let_in(issuer: AuthorizationServer, http: HttpServer) -> None:
+    issuer.agrees = False
+    with pytest.raises(TokenRefused) as caught:
+        syncmcp.connect(syncmcp.Http(http.url, auth=OAuth(receiver=Person())))
+    assert caught.value.error == "access_denied"
+    assert issuer.granted == []
+
+
+def test_http_and_sse_is_behind_the_login_too(
+    issuer: AuthorizationServer, http: HttpServer
+) -> None:
+    with pytest.raises(AuthError):
+        syncmcp.connect(syncmcp.Http(http.sse_url), mode="2024-11-05")
+    target = syncmcp.Http(http.sse_url, auth=OAuth(receiver=Person()))
+    with syncmcp.connect(target, mode="2024-11-05") as client:
+        assert client.call_tool("read").text == "a line"
+    assert issuer.granted == ["authorization_code"]
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+@pytest.mark.parametrize("token", [None, "Bearer nonsense", "Basic bm9ib2R5Og=="])
+def test_without_its_token_no_request_gets_anything(
+    http: HttpServer, method: str, token: str | None
+) -> None:
+    headers = {} if token is None else {"Authorization": token}
+    answer = requests.request(
+        method, http.url, headers=headers, json={}, timeout=WAIT, auth=lambda request: request
+    )
+    assert answer.status_code == 401
+    assert ('error="invalid_token"' in answer.headers["WWW-Authenticate"]) == (token is not None)
+
+
+def test_a_token_for_one_server_is_good_for_no_other(
+    issuer: AuthorizationServer, http: HttpServer
+) -> None:
+    auth = OAuth(http.url, receiver=Person())
+    headers = {"Authorization": f"Bearer {auth.login().access_token}"}
+    with (
+        serve_http(Server("other"), authorization_server=issuer) as other,
+        pytest.raises(AuthError),
+    ):
+        syncmcp.connect(syncmcp.Http(other.url, headers=headers))
+    syncmcp.connect(syncmcp.Http(http.url, headers=headers)).close()
+
+
+def test_a_code_is_good_once_and_a_refresh_token_too(issuer: AuthorizationServer) -> None:
+    client = registered(issuer)
+    code = sent_back(issuer, client)["code"]
+    answer = trade(issuer, client, code)
+    assert answer.status_code == 200
+    assert trade(issuer, client, code).json() == {"error": "invalid_grant"}
+    form = {
+        "grant_type": "refresh_token",
+        "refresh_token": answer.json()["refresh_token"],
+        "client_id": client,
+        "resource": "http://127.0.0.1:1/mcp",
+    }
+    assert post(issuer, "/token", **form).status_code == 200
+    assert post(issuer, "/token", **form).json() == {"error": "invalid_grant"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"code_verifier": "another"},
+        {"redirect_uri": f"{BACK}/other"},
+        {"client_id": "another"},
+        {"resource": "http://127.0.0.1:2/mcp"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_code_is_good_for_what_it_was_asked_for_alone(
+    issuer: AuthorizationServer, change: dict[str, str]
+) -> None:
+    client = registered(issuer)
+    answer = trade(issuer, client, sent_back(issuer, client)["code"], **change)
+    assert (answer.status_code, answer.json()) == (400, {"error": "invalid_grant"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"code_challenge_method": "plain"}, {"code_challenge": ""}, {"resource": ""}],
+    ids=lambda change: next(iter(change)),
+)
+def test_nobody_is_asked_without_pkce_or_a_resource(
+    issuer: AuthorizationServer, change: dict[str, str]
+) -> None:
+    back = sent_back(issuer, registered(issuer), **change)
+    assert back["error"] == "invalid_request"
+    assert "code" not in back
+
+
+@pytest.mark.parametrize("change", [{"client_id": "x"}, {"redirect_uri": "http://evil.example/"}])
+def test_nobody_is_sent_where_no_client_is(
+    issuer: AuthorizationServer, change: dict[str, str]
+) -> None:
+    query = {"client_id": registered(issuer), "redirect_uri": BACK, **change}
+    address = f"{issuer.issuer}/authorize"
+    answer = requests.get(address, params=query, allow_redirects=False, timeout=WAIT)
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "error"),
+    [
+        ("/token", "grant_type=password", "unsupported_grant_type"),
+        ("/token", "", "invalid_request"),
+        ("/token", "grant_type=authorization_code", "invalid_request"),
+        ("/revoke", "", "invalid_request"),
+        ("/register", "{", "invalid_request"),
+        ("/register", "{}", "invalid_request"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_of_oauth(
+    issuer: AuthorizationServer, path: str, body: str, error: str
+) -> None:
+    answer = requests.post(f"{issuer.issuer}{path}", data=body, timeout=WAIT)
+    assert (answer.status_code, answer.json()) == (400, {"error": error})
+
+
+@pytest.mark.parametrize("path", ["/", "/resources/7", "/resources/x", "/nothing"])
+def test_other_addresses_are_not_there(issuer: AuthorizationServer, path: str) -> None:
+    assert requests.get(f"{issuer.issuer}{path}", timeout=WAIT).status_code == 404
+    assert requests.post(f"{issuer.issuer}{path}", timeout=WAIT).status_code == 404
