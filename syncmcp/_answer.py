@@ -164,7 +164,7 @@ def _sample(
             going_on = going_on.model_copy(update={"max_tokens": request.max_tokens})
         result = handlers.sampling(going_on, context)
         _expect(result, types.CreateMessageResult, "a sampling handler")
-        if not request.tools and any(isinstance(b, types.ToolUseContent) for b in result.blocks):
+        if not request.tools and any(block.type == "tool_use" for block in result.blocks):
             raise UsageError("a sampling handler wants a tool, and the server gave none")
         if review is not None:
             result = review.answer(going_on, result)

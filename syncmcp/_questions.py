@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._answer import check_offered, refusal
 from syncmcp._asked import Asked, Desk, Outcome, elicitation_id, known_question
+from syncmcp._interception import Answered
 from syncmcp._protocol import jsonrpc
 from syncmcp._threads import TimerEntry, monotonic, timer
-from syncmcp.errors import InvalidQuestion, UsageError
+from syncmcp.errors import InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import CausingCall
 
 if TYPE_CHECKING:
     from syncmcp._call import Call
+    from syncmcp._interception import Interception
     from syncmcp._outgoing import Notifier
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.peer import Peer
     from syncmcp.handlers import HandlerContext, RequestHandler
+
+    Answering = Callable[[HandlerContext], dict[str, Any]]
 
 _log = logging.getLogger("syncmcp.connection")
 
@@ -41,6 +45,7 @@ class Questions:
         notifier: Sends answers and reports of progress.
         resumed: Told of a call whose clocks go on after they stood still.
         max_waiting: How many may wait for a handler to be free.
+        interception: Shows questions and answers to interceptors.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Questions:
         notifier: Notifier,
         resumed: Callable[[Call], object],
         max_waiting: int,
+        interception: Interception | None = None,
     ) -> None:
         self._desk = desk
         self._peer = peer
@@ -58,6 +64,7 @@ class Questions:
         self._notifier = notifier
         self._resumed = resumed
         self._max_waiting = max_waiting
+        self._interception = interception
         # Whether a refusal for want of room was logged: one line tells it, a flood hides it.
         self._overrun = False
         # What comes before the client is open; handlers may want to use it.
@@ -88,10 +95,11 @@ class Questions:
                 was in flight.
         """
         if isinstance(request, jsonrpc.BadRequest):
-            self._refuse(request.id, jsonrpc.INVALID_PARAMS, request.reason)
+            self._refuse(request, jsonrpc.INVALID_PARAMS, request.reason)
             return
         if request.method == "ping":
             self._notifier.post(jsonrpc.encode_result(request.id, {}))
+            self._settled(request, result={})
             return
         handlers = self._desk.table.for_call(None if owner is None else owner.options.handlers)
         custom = self._desk.table.request(request.method)
@@ -99,14 +107,18 @@ class Questions:
             # While the client opens, what a server asks belongs to no call, and stops no clock.
             owner = None
         if custom is not None:
-            answering = _custom_question(custom, request.params)
+            make: Callable[[dict[str, Any]], Answering] = partial(_custom_question, custom)
         else:
             try:
                 check_offered(request.method, handlers._offer, dialect)
             except InvalidQuestion as error:
-                self._refuse(request.id, error.code, error.message)
+                self._refuse(request, error.code, error.message)
                 return
-            answering = known_question(request.method, request.params, handlers, dialect)
+            make = partial(known_question, request.method, handlers=handlers, dialect=dialect)
+        if self._interception is None:
+            answering = make(request.params)
+        else:
+            answering = self._interception.answering(request, make)
         owned = None if owner is None else Owned(owner, self._lock, self._resumed, certain=certain)
         self._hand_over(request, answering, owner, owned)
 
@@ -123,7 +135,7 @@ class Questions:
     def _hand_over(
         self,
         request: jsonrpc.Request,
-        answering: Callable[[HandlerContext], dict[str, Any]],
+        answering: Answering,
         owner: Call | None,
         owned: Owned | None,
     ) -> None:
@@ -134,7 +146,8 @@ class Questions:
             self._desk,
             request.method,
             answering,
-            partial(self._answered, request, post, reports, owned),
+            partial(self._answered, request, answering, post, reports, owned),
+            params=request.params,
             cause=None if owner is None else CausingCall(owner.method, owner.params),
             context=None if owner is None else owner.options.context,
             progress=None if reports is None else reports.send,
@@ -152,7 +165,7 @@ class Questions:
             if accepted and owned is not None:
                 owned.hold(asked)
         if full:
-            self._refuse(request.id, jsonrpc.INTERNAL_ERROR, "too many requests")
+            self._refuse(request, jsonrpc.INTERNAL_ERROR, "too many requests")
             if not self._overrun:
                 self._overrun = True
                 _log.warning(
@@ -171,6 +184,7 @@ class Questions:
     def _answered(
         self,
         request: jsonrpc.Request,
+        answering: Answering,
         post: Callable[[bytes], object],
         reports: _Reports | None,
         owned: Owned | None,
@@ -180,13 +194,17 @@ class Questions:
         """On whatever thread settled the question."""
         if reports is not None:
             reports.close()
-        if owned is not None:
-            owned.let_go(asked)
         with self._lock:
             # The server may have withdrawn it, and used its id for another one.
             wanted = self._peer.finish(request.id, asked) is not None
         if wanted and outcome is not None:
             post(self._frame(request, outcome))
+            if isinstance(answering, Answered) and not answering.gave(outcome):
+                # A refusal of the library's: nobody answered in time, or the call behind it ended.
+                what = "error" if isinstance(outcome, BaseException) else "result"
+                self._answer_settled(request, **{what: outcome})
+        if owned is not None:  # last: while the server goes on, there is time for it
+            owned.let_go(asked)
 
     def _frame(self, request: jsonrpc.Request, outcome: dict[str, Any] | BaseException) -> bytes:
         try:
@@ -197,8 +215,24 @@ class Questions:
             _log.exception("the answer of the handler of %s is no JSON", request.method)
             return jsonrpc.encode_error(request.id, *refusal(request.method, error))
 
-    def _refuse(self, id: jsonrpc.Id, code: int, reason: str) -> None:
-        self._notifier.post(jsonrpc.encode_error(id, code, reason))
+    def _refuse(
+        self, request: jsonrpc.Request | jsonrpc.BadRequest, code: int, reason: str
+    ) -> None:
+        self._notifier.post(jsonrpc.encode_error(request.id, code, reason))
+        if isinstance(request, jsonrpc.Request):
+            self._settled(request, error=Refused(code, reason))
+
+    def _settled(self, request: jsonrpc.Request, **answer: Any) -> None:
+        """Show a question that no handler gets, and its answer."""
+        if self._interception is not None:
+            id, method, params = request
+            self._interception.settled("incoming", "request", method, id=id, params=params)
+            self._answer_settled(request, **answer)
+
+    def _answer_settled(self, request: jsonrpc.Request, **answer: Any) -> None:
+        assert self._interception is not None
+        id, method, params = request
+        self._interception.settled("outgoing", "response", method, id=id, params=params, **answer)
 
 
 class Owned:

@@ -13,8 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 _log = logging.getLogger("syncmcp.threads")
+
+_Inbox: TypeAlias = "SimpleQueue[Callable[[], object] | None]"
+"""Where an idle thread gets its next job, or `None`: the word to end."""
 
 # An idle pool thread stays this long, in seconds, so that a burst of calls reuses threads.
 _LINGER = 10.0
@@ -36,11 +40,12 @@ class Workers:
         self._name = name
         self._limit = limit
         self.lends = lends
-        # Guards the counters and the two queues' bookkeeping. Never held while a job runs.
+        # Guards everything below. Never held while a job runs.
         self._lock = threading.RLock()
-        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._waiting: deque[Callable[[], object]] = deque()
-        self._idle = 0
+        # A stack: who worked last works next. Its memory is warm, and whoever is not needed any
+        # more comes to the end of its stay, though others are busy.
+        self._idle: list[_Inbox] = []
         self._threads = 0
         self._numbers = itertools.count(1)
         self._closed = False
@@ -66,12 +71,11 @@ class Workers:
         counted = False
         try:
             with self._lock:
-                if self._threads - self._idle >= self._limit and not at_once:
+                if self._threads - len(self._idle) >= self._limit and not at_once:
                     self._waiting.append(job)
                     return
                 if self._idle:
-                    self._idle -= 1
-                    self._jobs.put(job)
+                    self._idle.pop().put(job)
                     return
                 self._threads += 1
                 counted = True
@@ -117,15 +121,14 @@ class Workers:
         """Let idle threads end; threads that are busy end after their jobs. Waits for nobody."""
         with self._lock:
             self._closed = True
-            for _ in range(self._idle):
-                self._jobs.put(None)
-            self._idle = 0
+            while self._idle:
+                self._idle.pop().put(None)
 
     def _give_seat(self) -> None:
         """A running job needs its seat no more: the next in line may have it."""
         with self._lock:
             self._threads -= 1
-            if not self._waiting or self._threads - self._idle >= self._limit:
+            if not self._waiting or self._threads - len(self._idle) >= self._limit:
                 return
             job = self._waiting.popleft()
         self.run(job)
@@ -140,6 +143,7 @@ class Workers:
             if not box:
                 return  # whoever started this thread has given it up
             job: Callable[[], object] | None = box.pop()
+        inbox: _Inbox = SimpleQueue()
         while job is not None:
             seat = _here.seat = Seat(self)
             try:
@@ -149,11 +153,12 @@ class Workers:
             job = None  # what the job holds on to must not live until the next one comes
             if not seat.leave():
                 return
-            job = self._next()
+            job = self._next(inbox)
 
-    def _next(self) -> Callable[[], object] | None:
+    def _next(self, inbox: _Inbox) -> Callable[[], object] | None:
         with self._lock:
-            if self._threads - self._idle > self._limit:  # seats that were lent are taken again
+            # More than there may be: seats that were lent have been taken again.
+            if self._threads - len(self._idle) > self._limit:
                 self._threads -= 1
                 return None
             if self._waiting:
@@ -161,21 +166,21 @@ class Workers:
             if self._closed:
                 self._threads -= 1
                 return None
-            self._idle += 1
+            self._idle.append(inbox)
         try:
-            job = self._jobs.get(timeout=_LINGER)
+            job = inbox.get(timeout=_LINGER)
         except Empty:
             with self._lock:
-                if self._idle:
-                    self._idle -= 1
+                if inbox in self._idle:
+                    self._idle.remove(inbox)
                     self._threads -= 1
                     return None
             # Between the timeout and the lock somebody counted on this thread: its job is there.
-            job = self._jobs.get()
+            job = inbox.get()
         if job is None:
             with self._lock:
                 # Since `close` put the `None` there, this thread may have been counted as busy.
-                if self._waiting and self._threads - self._idle <= self._limit:
+                if self._waiting and self._threads - len(self._idle) <= self._limit:
                     return self._waiting.popleft()
                 self._threads -= 1
         return job

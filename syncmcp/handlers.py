@@ -83,19 +83,18 @@ class HandlerContext:
         method: The method of the question, ``"sampling/createMessage"`` for example.
         call: The request of ours that made the server ask, where that is known for certain:
             in 2026-07-28, on a request's own stream over HTTP, or if no other is in flight.
-        cancel: Cancelled when the server withdraws the question, the connection ends, the client
-            is closed, the call behind it is given up, or `human_timeout` has passed. Cancelling it
-            stops the question: the server is told at once that there will be no answer.
     """
 
     __slots__ = (
+        "_cancel",
         "_completion",
         "_deadline",
         "_progress",
         "_provisional",
         "_show",
+        "_stopped",
+        "_unsubscribe",
         "call",
-        "cancel",
         "client",
         "method",
         "server",
@@ -118,13 +117,41 @@ class HandlerContext:
         self.server = server
         self.method = method
         self.call = call
-        self.cancel = CancelToken() if cancel is None else cancel
+        self._cancel = cancel
         self._deadline = Deadline(timeout)
         self._progress = progress
         self._show = show
         # What counts as the answer if the time runs out.
         self._provisional: dict[str, Any] | None = None
         self._completion = completion
+        # Told when the token is cancelled.
+        self._stopped: Callable[[], None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+
+    @property
+    def cancel(self) -> CancelToken:
+        """Tells that nobody wants the answer any more, or stops the question.
+
+        Cancelled when the server withdraws the question, the connection ends, the client is
+        closed, the call behind it is given up, or `human_timeout` has passed. Cancelling it stops
+        the question: the server is told at once that there will be no answer.
+        """
+        if self._cancel is None:  # made when first asked for: few handlers look at theirs
+            with _making:
+                if self._cancel is None:
+                    token = CancelToken()
+                    if self._stopped is not None:
+                        self._unsubscribe = token._subscribe(self._stopped)
+                    self._cancel = token
+        return self._cancel
+
+    def _end(self) -> None:
+        """The handler is done: whoever keeps this need not keep the question for it."""
+        with _making:
+            unsubscribe, self._unsubscribe = self._unsubscribe, None
+            self._stopped = self._show = None
+        if unsubscribe is not None:
+            unsubscribe()
 
     def time_left(self) -> float | None:
         """Seconds until the question is given up (`human_timeout`); `None` if it never is."""

@@ -252,7 +252,7 @@ def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wi
         for _ in range(3):
             assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
         pool = client._pools.handlers
-        until(lambda: pool._threads == pool._idle)
+        until(lambda: pool._threads == len(pool._idle))
 
 
 @every_wire

@@ -37,8 +37,8 @@ class Counting(Workers):
     def running(self) -> int:
         """How many seats are taken, in one look."""
         with self._lock:
-            assert 0 <= self._idle <= self._threads
-            return self._threads - self._idle
+            assert len(self._idle) <= self._threads
+            return self._threads - len(self._idle)
 
     @property
     def threads(self) -> int:
@@ -354,9 +354,12 @@ def test_a_job_that_forks_has_no_seat_in_the_child(pool: Counting) -> None:
     second.end()
 
 
-def test_a_thread_that_ends_with_the_pool_takes_no_job_beyond_the_limit() -> None:
+def test_a_thread_that_ends_with_the_pool_takes_no_job_beyond_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = Counting(1)
-    queue = pool._jobs = GatedQueue()
+    queue = GatedQueue()
+    monkeypatch.setattr("syncmcp._workers.SimpleQueue", lambda: queue)
     first, second = Job(pool), Job(pool)
     seat = first.wait_started()
     first.do(seat.lend)

@@ -216,6 +216,28 @@ def test_an_idle_thread_is_used_again(workers: Callable[[int], Workers]) -> None
     assert len(seen) == 1
 
 
+def test_of_two_idle_threads_the_one_that_worked_last_works_next(
+    workers: Callable[[int], Workers],
+) -> None:
+    pool = workers(2)
+    both = threading.Barrier(2)
+    names: SimpleQueue[str] = SimpleQueue()
+
+    def rest() -> None:
+        deadline = Deadline(PATIENCE)
+        while len(pool._idle) < 2 and not deadline.expired:
+            threading.Event().wait(0)
+
+    for _ in range(2):
+        pool.submit(lambda: both.wait(PATIENCE))
+    seen = set()
+    for _ in range(6):
+        rest()
+        pool.submit(lambda: names.put(threading.current_thread().name))
+        seen.add(names.get(timeout=PATIENCE))
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(3)], ids=["error", "exit"])
 def test_a_job_that_fails_ends_nothing_but_itself(
     workers: Callable[[int], Workers], error: BaseException, caplog: pytest.LogCaptureFixture
@@ -247,9 +269,12 @@ def test_a_closed_pool_does_what_waits_and_what_comes_later(
     assert heard.get(timeout=PATIENCE) == "later"
 
 
-def test_a_job_that_comes_while_the_last_thread_of_a_closed_pool_ends_is_done() -> None:
+def test_a_job_that_comes_while_the_last_thread_of_a_closed_pool_ends_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = Workers("syncmcp-test", 1)
-    queue = pool._jobs = GatedQueue()
+    queue = GatedQueue()
+    monkeypatch.setattr("syncmcp._workers.SimpleQueue", lambda: queue)
     done = threading.Event()
     pool.submit(lambda: None)
     # `close` says its word to threads that are idle, which is a moment after their job.

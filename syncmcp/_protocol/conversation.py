@@ -45,6 +45,8 @@ def check_balance(messages: Sequence[SamplingMessage]) -> None:
     Raises:
         ValueError: It is not so; the text is a sentence for the other side.
     """
+    if not any(block.type in _OF_TOOLS for message in messages for block in message.blocks):
+        return
     wanted: set[str] = set()
     for message in messages:
         given = [result.tool_use_id for result in _tool_results(message)]
@@ -52,6 +54,9 @@ def check_balance(messages: Sequence[SamplingMessage]) -> None:
             _check_results(wanted, given)
         wanted = {use.id for use in tool_uses(message)}
     _check_results(wanted, [])
+
+
+_OF_TOOLS = frozenset(("tool_use", "tool_result"))
 
 
 def _check_results(wanted: set[str], given: list[str]) -> None:

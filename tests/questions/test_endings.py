@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -123,17 +124,23 @@ def test_a_call_that_is_cancelled_just_before_its_questions_are_made_asks_nobody
 def test_a_question_settled_before_its_round_has_begun_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    admit, desks = Desk.admit, set[Desk]()
+    admit, dismiss, desks = Desk.admit, Desk.dismiss, set[Desk]()
     seen: list[Asked] = []
+    settled = defaultdict[Asked, threading.Event](threading.Event)
 
     def slowly(self: Desk, asked: Asked) -> bool:
         desks.add(self)
         seen.append(asked)
         if len(seen) == 2:  # the handler of the first one fails meanwhile
-            assert asked.token.wait(PATIENCE)
+            assert settled[asked].wait(PATIENCE)
         return admit(self, asked)
 
+    def seen_settled(self: Desk, asked: Asked) -> None:
+        dismiss(self, asked)
+        settled[asked].set()
+
     monkeypatch.setattr(Desk, "admit", slowly)
+    monkeypatch.setattr(Desk, "dismiss", seen_settled)
 
     def refuse(request: Any, context: HandlerContext) -> Any:
         if request.message != "third":
