@@ -8,14 +8,13 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._answer import answer, read_question, unanswered
 from syncmcp._protocol.offer import ELICITATION
 from syncmcp._threads import Deadline, TimerEntry, timer
+from syncmcp._trace_context import join
 from syncmcp._workers import Workers, seat_of_this_thread
-from syncmcp.cancellation import CancelToken
 from syncmcp.errors import Denied, InvalidQuestion, McpError, Refused
 from syncmcp.handlers import CausingCall, HandlerContext
 
@@ -161,6 +160,7 @@ class Asked:
         answering: Runs the handler, on a pool thread.
         done: Told of it and its outcome once, on whatever thread settles it; must not block.
         cause: The request of ours behind it, if that is known.
+        params: Its parameters, which may hold a trace context.
         context: The context variables that the handler sees.
         progress: Where the handler's reports of progress go.
         elicitation_id: Of a URL, if the server may tell when it is done with.
@@ -173,6 +173,7 @@ class Asked:
         answering: Callable[[HandlerContext], dict[str, Any]],
         done: Callable[[Asked, Outcome], object],
         *,
+        params: Mapping[str, Any],
         cause: CausingCall | None = None,
         context: contextvars.Context | None = None,
         progress: ProgressHandler | None = None,
@@ -185,11 +186,11 @@ class Asked:
         self._cause = cause
         # A copy: the callbacks of the call may be running in the original at this moment.
         self._context = (desk.context if context is None else context).copy()
+        self._params = params
         self._progress = progress
         self.elicitation_id = elicitation_id
         # Set by the server's news; without an id there will be none.
         self.completion = None if elicitation_id is None else threading.Event()
-        self.token = CancelToken()
         # Guards who settles it, and what is to be undone then.
         self._lock = threading.RLock()
         self._settled = False
@@ -233,31 +234,29 @@ class Asked:
             server,
             self._method,
             call=self._cause,
-            cancel=self.token,
             timeout=desk.human_timeout,
             progress=self._progress,
             completion=self.completion,
         )
+        context._stopped = self._stopped
         with self._lock:
             if self._settled:
                 return
             self._handed = context
             self._seat = seat_of_this_thread()
         desk.began(self)
-        unsubscribe = self.token._subscribe(self._stopped)
         outcome: Outcome
         try:
+            self._context.run(join, self._params)
             outcome = self._context.run(self._answering, context)
         except (Refused, Denied, InvalidQuestion) as error:
             outcome = error
         except BaseException as error:  # sys.exit() in a handler too: the server waits
             outcome = error
-            if not self.token.cancelled:
+            if not context.cancel.cancelled:
                 _log.exception("[%s] the handler of %s failed", self._desk.label, self._method)
-        finally:
-            unsubscribe()
-            context._show = None  # a reviewer need not keep the question for it
         self._settle(outcome)
+        context._end()
 
     def _stopped(self) -> None:
         """The program, or a person, cancelled the token; the handler may take no notice."""
@@ -287,8 +286,10 @@ class Asked:
 
     def _stop(self, reason: str | None) -> None:
         self._leave()
-        # What hangs on the token is user code: it must not run on the thread that reads.
-        self._desk.callbacks.run(partial(self.token.cancel, reason))
+        handed = self._handed
+        if handed is not None:
+            # What hangs on the token is user code: it must not run on the thread that reads.
+            self._desk.callbacks.run(lambda: handed.cancel.cancel(reason))
 
     def _settle(self, outcome: Outcome) -> bool:
         with self._lock:

@@ -10,16 +10,18 @@ from syncmcp._call import Call
 from syncmcp._connection import Connection
 from syncmcp._input import InputAnswers
 from syncmcp._options import Options
-from syncmcp._protocol.steps import Ask, Reply, Send, Steps
+from syncmcp._protocol.steps import Ask, Reply, Send, Steps, Work
 from syncmcp._repeating import Repetition, is_over
 from syncmcp._runner import Host, run
 from syncmcp._threads import Deadline, timer
+from syncmcp._workers import seat_of_this_thread
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import McpError, NotSupported, RequestCancelled, RequestTimeout
 from syncmcp.futures import RequestFuture
 
 if TYPE_CHECKING:
     from syncmcp._threads import TimerEntry
+    from syncmcp._workers import Seat
 
 R = TypeVar("R")
 
@@ -54,7 +56,7 @@ def submit(
         return future
     future._method = send.method
     future._server = connection.label if connection is not None else None
-    if connection is None or connection.transport.blocking:
+    if connection is None or connection.transport.blocking or connection.interception is not None:
         _Exchange(steps, host, options, deadline, future).start(send)
     else:
         _Run(steps, host, options, deadline, future, foreign=foreign).start(send, connection)
@@ -66,7 +68,7 @@ def _first(steps: Steps[Any], connection: Connection | None) -> Send:
     send = next(steps)
     while connection is not None and isinstance(send, Send):
         try:
-            connection.check(send.method)
+            connection.agreed.check(send.method)
             break
         except NotSupported as error:
             send = steps.throw(error)
@@ -75,7 +77,7 @@ def _first(steps: Steps[Any], connection: Connection | None) -> Send:
 
 
 class _Exchange(Generic[R]):
-    """A future whose requests each need a thread while they last (HTTP), or a server to start."""
+    """A future that needs a thread while it lasts: for HTTP, interceptors, a server to start."""
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class _Exchange(Generic[R]):
         # A token of its own: that is how `future.cancel()` reaches the thread of the exchange.
         self._token = CancelToken() if options.cancel is None else options.cancel.child()
         self._options = options.with_cancel(self._token)
+        self._seat: Seat | None = None
         self._deadline = deadline
         self._future = future
         self._first: Send | None = None
@@ -123,8 +126,15 @@ class _Exchange(Generic[R]):
             ),
         )
 
+    def _abandon(self, error: BaseException) -> None:
+        """The call ended like this, and an interceptor has its thread, perhaps for ever."""
+        self._future._settle(None, error)
+        if self._seat is not None:
+            self._seat.abandon()
+
     def _drive(self) -> None:
         """On an exchange thread."""
+        self._seat = seat_of_this_thread()
         if self._expiry is not None:
             self._expiry.cancel()
         if self._unsubscribe is not None:
@@ -132,6 +142,7 @@ class _Exchange(Generic[R]):
         future = self._future
         if future.done():
             return
+        self._options.abandon = self._abandon
         try:
             result = run(
                 self._steps,
@@ -146,6 +157,9 @@ class _Exchange(Generic[R]):
             future._settle(None, error)
         else:
             future._settle(result, None)
+        finally:
+            # It refers to us: what is over must not wait for the garbage collector.
+            self._options.abandon = None
 
 
 class _Run(Generic[R]):
@@ -263,10 +277,17 @@ class _Run(Generic[R]):
             self._request(effect, self._connection)
         elif isinstance(effect, Ask):
             self._ask(effect, self._connection)
+        elif isinstance(effect, Work):
+            # Not on the thread that reads: others wait for their answers.
+            work = partial(self._settling, self._work, effect)
+            self._host._pools.resumer.run(work)
         else:
             # The timer must not write: what comes after the pause happens on a pool thread.
             go_on = partial(self._settling, self._advance, None, None)
             timer.after(effect.seconds, partial(self._host._pools.workers.run, go_on))
+
+    def _work(self, work: Work) -> None:
+        self._advance(work.do(), None)
 
     def _ask(self, ask: Ask, connection: Connection) -> None:
         answers = InputAnswers(

@@ -20,6 +20,7 @@ from syncmcp.errors import (
 if TYPE_CHECKING:
     from syncmcp._asked import Asked
     from syncmcp._delivery import Delivery
+    from syncmcp._interception import Passage
     from syncmcp._options import Options
     from syncmcp._questions import Owned
     from syncmcp.errors import Delivery as HowFar
@@ -41,6 +42,7 @@ class Call:
         "out",
         "outcome",
         "params",
+        "passage",
         "released",
         "seen",
         "slot",
@@ -61,6 +63,8 @@ class Call:
         # The questions that it caused, where that is known; they end with it.
         self.asked: dict[Asked, Owned] = {}
         self.params: dict[str, Any] | None = None
+        # Its way through the interceptors, if there are any.
+        self.passage: Passage | None = None
         self.options = options
         self.deadline = deadline
         self.out: Outgoing | None = None

@@ -9,43 +9,46 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp import _threads
+from syncmcp._agreed import Agreed
 from syncmcp._asked import Asked, Desk
 from syncmcp._call import Call, lost, told
 from syncmcp._clock import Clock
+from syncmcp._interception import Interception
+from syncmcp._news import News
 from syncmcp._notices import Notices
 from syncmcp._options import Options
 from syncmcp._outgoing import Notifier
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.dialect import Dialect
-from syncmcp._protocol.gates import gates, undeclared
 from syncmcp._protocol.offer import Offer
 from syncmcp._protocol.peer import Peer
+from syncmcp._protocol.subscription import NEWS
 from syncmcp._questions import Questions
 from syncmcp._redaction import redact
 from syncmcp._threads import Deadline, acquire, monotonic
+from syncmcp._trace_context import with_trace_context
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
     ForkedError,
     McpError,
-    NotSupported,
     ProtocolError,
     RequestCancelled,
     RequestTimeout,
     ServerError,
     SessionLost,
-    UsageError,
     fresh,
 )
 from syncmcp.transports.base import Outgoing, Transport
 
 if TYPE_CHECKING:
     from syncmcp.cancellation import CancelToken
+    from syncmcp.interceptors import Interceptor
 
 _log = logging.getLogger("syncmcp.connection")
 
@@ -64,6 +67,7 @@ class Connection:
         first_id: int,
         max_in_flight: int,
         max_questions: int,
+        interceptors: Sequence[Interceptor] = (),
     ) -> None:
         self.transport = transport
         self.desk = desk
@@ -76,15 +80,23 @@ class Connection:
         self._draining = False
         self._ended = threading.Event()
         self._emptied: Callable[[], object] | None = None
-        self._dialect: Dialect | None = None
-        self._declared: Offer | None = None
-        self._unsupported: Mapping[str, str] = {}
+        self.agreed = Agreed(self.label)
         self._generation = _threads.generation
-        self._notices = Notices(self.label, desk.table, desk.callbacks)
-        self._notifier = Notifier(transport, self.label, lambda: self._dialect)
+        self.interception: Interception | None = None
+        if interceptors:
+            self.interception = Interception(interceptors, self.label, desk.callbacks)
+        self._notices = Notices(self.label, desk.table, desk.callbacks, self.interception)
+        self.news = News(desk, self._peer, self._lock)
+        self._notifier = Notifier(transport, self.label, self.agreed, self.interception)
         self._clock = Clock(self._lock, self._peer.open_calls, self.give_up, self._release)
         self._questions = Questions(
-            desk, self._peer, self._lock, self._notifier, self._clock.watch, max_questions
+            desk,
+            self._peer,
+            self._lock,
+            self._notifier,
+            self._clock.watch,
+            max_questions,
+            self.interception,
         )
         self.log_level: str | None = None
         self._malformed_frames = 0
@@ -100,9 +112,7 @@ class Connection:
 
         `offer` is what the server was told that it may ask.
         """
-        self._dialect = dialect
-        self._unsupported = gates(dialect, capabilities)
-        self._declared = offer
+        self.agreed.adopt(dialect, capabilities, offer)
         self.transport.adopt(dialect.session_headers(), stateful=dialect.stateful)
         if not dialect.stateful and (methods := self.desk.table.request_methods()):
             _log.warning(
@@ -116,28 +126,10 @@ class Connection:
         """The client is open: what the server asks can be answered from now on."""
         self._questions.open()
 
-    def check_declared(self, offer: Offer) -> None:
-        """Check that the server can know of everything in `offer`.
-
-        Raises:
-            UsageError: It was told what it may ask when the connection was opened, and less.
-        """
-        missing = undeclared(self._dialect, offer, self._declared)
-        if missing is not None:
-            raise UsageError(
-                f"the handshake did not offer {missing}: "
-                "give the handler to the client before it is opened",
-                server=self.label,
-            )
-
     @property
     def of_this_process(self) -> bool:
         """Whether it was made in this process, not in one that this one was forked from."""
         return self._generation == _threads.generation
-
-    def speak(self, dialect: Dialect) -> None:
-        """Use `dialect` for what comes in and for notices while nothing is agreed on yet."""
-        self._dialect = dialect
 
     @property
     def dead(self) -> McpError | None:
@@ -156,9 +148,7 @@ class Connection:
     @property
     def dialect(self) -> Dialect:
         """What was negotiated."""
-        if self._dialect is None:
-            raise ClosedError("the client is not open", server=self.label)
-        return self._dialect
+        return self.agreed.dialect
 
     def drain(self, deadline: Deadline) -> None:
         """Take no new calls, and wait, at most until `deadline`, for those in flight to end."""
@@ -182,12 +172,8 @@ class Connection:
     def _retire(self, error: SessionLost) -> None:
         """Take no new calls, for the session is gone; those in flight go on to their own ends."""
         with self._lock:
-            first = self._dead is None
-            if first:
+            if self._dead is None:
                 self._dead = error
-        client = self.desk.client()
-        if first and client is not None:
-            client._session_lost()
 
     def close(self, deadline: Deadline) -> None:
         """End it: every call in flight fails at once, then the transport closes."""
@@ -234,13 +220,25 @@ class Connection:
             McpError: Whatever became of it instead.
         """
         call = Call(method, options, deadline, feed=feed)
+        if self.interception is None:
+            return self._exchange(call, params, dialect, offer)
+        call.passage = self.interception.passage(call)
+        return call.passage.conduct(partial(self._exchange, call, params, dialect, offer))
+
+    def _exchange(
+        self,
+        call: Call,
+        params: dict[str, Any] | None,
+        dialect: Dialect | None,
+        offer: Offer | None,
+    ) -> Any:
         try:
             self.start(call, params, dialect, offer)
             self._wait(call)
         except BaseException as error:
             # Ctrl-C, mostly. The server hears of it, and the table forgets it.
             if not isinstance(error, McpError):
-                self._abandon(call, error)
+                self.give_up(call, RequestCancelled("interrupted", reason=type(error).__name__))
             raise
         return call.result()
 
@@ -264,13 +262,13 @@ class Connection:
             )
         method = call.method
         if dialect is None:
-            dialect = self.check(method)
+            dialect = self.agreed.check(method)
         options = call.options
         call.check_in_time(self.label)
         if offer is None:
             offer = self.desk.table.for_call(options.handlers)._offer
             if options.handlers is not None:
-                self.check_declared(offer)
+                self.agreed.check_declared(offer)
         with self._lock:
             if self._dead is not None:
                 raise fresh(self._dead, method=method, delivery="not_sent")
@@ -278,36 +276,35 @@ class Connection:
                 raise ClosedError("the client is closing", server=self.label, method=method)
             call.turn = self._peer.register(call, at_once=options.nested)
         call.params = params
+        if self.interception is not None and call.passage is None:
+            call.passage = self.interception.passage(call)
+        level = options.log_level or self.log_level
         try:
-            params = dialect.params(
-                method, params, call.id, options.meta, options.log_level or self.log_level, offer
-            )
+            meta = with_trace_context(options, params)
+            params = dialect.params(method, params, call.id, meta, level, offer)
+            if call.passage is not None:
+                self._watch(call)  # an interceptor may hold it up until nobody wants it any more
+                params = call.passage.outgoing(params)
+                # Whatever they did to it, the protocol's own keys are there.
+                params = dialect.params(method, params, call.id, None, level, offer)
             headers: Mapping[str, str] = {}
             if self.transport.blocking:  # that is HTTP; nothing else has headers
                 headers = {**(options.headers or {}), **dialect.headers(method, params)}
             body = jsonrpc.encode_request(call.id, method, params)
-        except BaseException:
+        except BaseException as error:
             self._take(call.id)
+            if call.passage is not None:
+                call.passage.failed(error)
             raise
         out = Outgoing(body, method, call.id, headers, call.deadline)
         with self._lock:
             call.out = out
             # Whoever took the call before now told its owner that it was not sent.
             may_send = call.turn and self._peer.get(call.id) is call
-        self._watch(call)
+        if call.passage is None:
+            self._watch(call)
         if may_send and not call.released:
             self._send(out)
-
-    def check(self, method: str) -> Dialect:
-        """Return the dialect, if a request can be made in it to this server.
-
-        Raises:
-            NotSupported: The revision or the server lacks it.
-        """
-        missing = self._unsupported.get(method)
-        if missing is not None:
-            raise NotSupported(missing, server=self.label, method=method)
-        return self.dialect
 
     def _send(self, out: Outgoing) -> None:
         following: Outgoing | None = out
@@ -325,8 +322,8 @@ class Connection:
         if cancel is not None:
             call.unsubscribe = cancel._subscribe(partial(self._cancelled, call, cancel))
         # A thread that waits for its slot watches the clock by itself; one that is in the middle
-        # of an HTTP exchange, or not waiting at all, cannot.
-        if call.slot is None or self.transport.blocking:
+        # of an HTTP exchange or of an interceptor, or not waiting at all, cannot.
+        if call.slot is None or self.transport.blocking or call.passage is not None:
             self._clock.watch(call)
 
     def _wait(self, call: Call) -> None:
@@ -348,9 +345,6 @@ class Connection:
 
     def _cancelled(self, call: Call, token: CancelToken) -> None:
         self.give_up(call, RequestCancelled("cancelled", reason=token.reason))
-
-    def _abandon(self, call: Call, error: BaseException) -> None:
-        self.give_up(call, RequestCancelled("interrupted", reason=type(error).__name__))
 
     def give_up(self, call: Call, error: RequestTimeout | RequestCancelled) -> bool:
         """End a call from our side: its exchange stops, and the server is told, once.
@@ -388,6 +382,8 @@ class Connection:
         """
         if self._dead is not None:
             raise fresh(self._dead, method=method, delivery="not_sent")
+        if self.interception is not None:
+            params = self.interception.notifying(method, params, deadline)
         self._notifier.tell(method, params, deadline)
 
     def announce_roots(self) -> None:
@@ -409,13 +405,12 @@ class Connection:
                 self._asked(message, out)  # type: ignore[arg-type]
             else:
                 self._malformed(message, out)  # type: ignore[arg-type]
-        return out is not None and self._is_settled(out)
+        return out is not None and self.settled(out)
 
-    def _is_settled(self, out: Outgoing) -> bool:
-        if out.id is None:
-            return False
+    def settled(self, out: Outgoing) -> bool:
+        """See `Receiver`."""
         with self._lock:
-            return self._peer.get(out.id) is None
+            return out.id is not None and self._peer.get(out.id) is None
 
     def _answered(self, message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None) -> None:
         id: object = message.id
@@ -448,26 +443,23 @@ class Connection:
     def _notified(self, message: jsonrpc.Notification, out: Outgoing | None) -> None:
         method, params = message
         if method == "notifications/cancelled":
+            if (ended := self.news.ended(params, self.agreed.spoken)) is not None:
+                self._answered(ended, out)
             self._questions.withdraw(params)
+            if self.interception is not None:
+                self.interception.settled("incoming", "notification", method, params=params)
             return
         if method == "notifications/elicitation/complete":
             self.desk.completed(params)
-        call = self._owner(method, params, out)
+        if method in NEWS:
+            self.news.take(method, params, self.agreed.spoken, out)
+        call = self.news.owner(method, params, out)
         if call is not None:
             call.seen = monotonic()
         self._notices.take(method, params, call)
 
-    def _owner(self, method: str, params: dict[str, Any], out: Outgoing | None) -> Call | None:
-        """The call that a notification belongs to, where that can be known."""
-        with self._lock:
-            if method == "notifications/progress":
-                return self._peer.get(params.get("progressToken"))
-            if out is not None:
-                return self._peer.get(out.id)
-            return self._peer.only()
-
     def _asked(self, message: jsonrpc.Request | jsonrpc.BadRequest, out: Outgoing | None) -> None:
-        dialect = self._dialect
+        dialect = self.agreed.spoken
         if dialect is None or not dialect.stateful:
             _log.warning(
                 "[%s] sent a request, which its revision does not allow; it is not answered",
@@ -530,6 +522,11 @@ class Connection:
             self._retire(error)
         else:
             self._die(error)
+        self.news.interrupted(error)
+
+    def silent(self) -> None:
+        """See `Receiver`."""
+        self.news.over(self._dead)
 
     # -- settling ----------------------------------------------------------------------------
 
@@ -581,6 +578,8 @@ class Connection:
             hold.let_go(asked)
         if call.unsubscribe is not None:
             call.unsubscribe()
+        if (passage := call.passage) is not None:  # read once: it may be leaving at this moment
+            passage.over()
         if call.slot is not None:
             # Not locked when its turn came at this moment: then its thread is awake already.
             if call.slot.locked():

@@ -77,6 +77,7 @@ class InputAnswers:
                     method, params, handlers, dialect, await_completion=ask.await_completion
                 ),
                 partial(self._answered, key),
+                params=params,
                 cause=cause,
                 context=self._options.context,
                 elicitation_id=elicitation_id(method, params) if dialect.stateful else None,

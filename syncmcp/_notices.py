@@ -13,6 +13,7 @@ from syncmcp._delivery import Delivery
 if TYPE_CHECKING:
     from syncmcp._call import Call
     from syncmcp._handler_table import HandlerTable
+    from syncmcp._interception import Interception
     from syncmcp._workers import Workers
 
 _log = logging.getLogger("syncmcp.connection")
@@ -24,8 +25,15 @@ class Notices:
     Nothing here blocks: it runs on the thread that reads.
     """
 
-    def __init__(self, label: str, handlers: HandlerTable, workers: Workers) -> None:
+    def __init__(
+        self,
+        label: str,
+        handlers: HandlerTable,
+        workers: Workers,
+        interception: Interception | None = None,
+    ) -> None:
         self._label = label
+        self._interception = interception
         self._handlers = handlers
         self._workers = workers
         # Everything that belongs to no call in particular.
@@ -35,6 +43,20 @@ class Notices:
 
     def take(self, method: str, params: dict[str, Any], call: Call | None) -> None:
         """Deliver a notification that belongs to `call`, or to none that is known."""
+        if self._interception is None:
+            self._tell(method, params, call)
+        else:
+            is_progress = method == "notifications/progress"
+            self._deliver(call, self._show, method, params, call, is_progress=is_progress)
+
+    def _show(self, method: str, params: dict[str, Any], call: Call | None) -> None:
+        """On a pool thread: what interceptors leave of it is told after what came before."""
+        assert self._interception is not None
+        shown = self._interception.notified(method, params, call)
+        if shown is not None:
+            self._tell(method, shown, call)
+
+    def _tell(self, method: str, params: dict[str, Any], call: Call | None) -> None:
         handlers = self._handlers
         if method == "notifications/progress":
             self._progress(params, call)

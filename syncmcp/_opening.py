@@ -205,7 +205,7 @@ def _too_late(error: RequestTimeout, connection: Connection, deadline: Deadline)
 
 def _ask(connection: Connection, ask: Ask, deadline: Deadline, probe_timeout: float) -> Outcome:
     limit = deadline.sooner(probe_timeout) if ask.probe else deadline
-    connection.speak(ask.dialect)
+    connection.agreed.spoken = ask.dialect
     options = Options(None, None)
     if ask.in_session:
         options.headers = ask.dialect.session_headers()

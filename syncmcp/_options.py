@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import copy
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from syncmcp._coroutines import refuse_coroutines
@@ -14,6 +14,7 @@ from syncmcp._workers import in_handler
 from syncmcp.cancellation import CancelToken, as_token
 from syncmcp.errors import UsageError
 from syncmcp.handlers import Handlers, ProgressHandler
+from syncmcp.interceptors import within
 
 if TYPE_CHECKING:
     from syncmcp.types import LoggingLevel
@@ -65,6 +66,7 @@ class Options:
     """The options of one call, with the client's settings filled in. Never changed once made."""
 
     __slots__ = (
+        "abandon",
         "cancel",
         "context",
         "handlers",
@@ -76,6 +78,7 @@ class Options:
         "nested",
         "on_progress",
         "timeout",
+        "trace",
     )
 
     def __init__(
@@ -99,8 +102,13 @@ class Options:
         self.headers = headers
         self.handlers = handlers
         self.idempotent = idempotent
-        # A handler's call does not stand in line: those in front may wait for the handler.
-        self.nested = in_handler()
+        # A handler's call does not stand in line, nor does an interceptor's: those in front may
+        # wait for the handler, or for the interceptor.
+        self.nested = in_handler() or bool(within.get())
+        # The trace context of the caller, once it was looked for; see `_trace_context`.
+        self.trace: Mapping[str, str] | None = None
+        # Told how the call ended while its thread is in an interceptor, which may never return.
+        self.abandon: Callable[[BaseException], object] | None = None
         # Callbacks of the call see the context variables of the caller.
         self.context = contextvars.copy_context()
 

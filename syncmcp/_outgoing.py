@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.dialect import KNOWN_NOTIFICATIONS, Dialect
+from syncmcp._protocol.dialect import KNOWN_NOTIFICATIONS
 from syncmcp._threads import Deadline
 from syncmcp._workers import Lane, Workers
 from syncmcp.errors import McpError, NotSupported
 from syncmcp.transports.base import Outgoing, Transport
+
+if TYPE_CHECKING:
+    from syncmcp._agreed import Agreed
+    from syncmcp._interception import Interception
 
 _log = logging.getLogger("syncmcp.connection")
 
@@ -26,15 +30,21 @@ class Notifier:
     Args:
         transport: What carries them.
         label: What errors and logs call the server.
-        dialect: Says which revision is spoken, once that is known.
+        agreed: Says which revision is spoken, once that is known.
+        interception: Shows interceptors what the library says by itself.
     """
 
     def __init__(
-        self, transport: Transport, label: str, dialect: Callable[[], Dialect | None]
+        self,
+        transport: Transport,
+        label: str,
+        agreed: Agreed,
+        interception: Interception | None = None,
     ) -> None:
         self._transport = transport
         self._label = label
-        self._dialect = dialect
+        self._agreed = agreed
+        self._interception = interception
 
     def tell(self, method: str, params: dict[str, Any] | None, deadline: Deadline) -> None:
         """Send a notification.
@@ -43,8 +53,7 @@ class Notifier:
             NotSupported: The revision has no such notification, or none at all.
             McpError: It could not be sent.
         """
-        dialect = self._dialect()
-        assert dialect is not None
+        dialect = self._agreed.dialect
         known = dialect.has_notification(method)
         if not known and (not dialect.stateful or method in KNOWN_NOTIFICATIONS):
             raise NotSupported(
@@ -57,18 +66,20 @@ class Notifier:
 
     def cancelled(self, id: int, reason: str) -> None:
         """Say that we no longer wait for an answer, where that is said. Never blocks."""
-        dialect = self._dialect()
+        dialect = self._agreed.spoken
         if dialect is not None and dialect.announces_cancel(own_stream=self._transport.blocking):
             self._post_notification("notifications/cancelled", {"requestId": id, "reason": reason})
 
     def roots_changed(self) -> None:
         """Say that the roots have changed, where that is said. Never blocks."""
-        dialect, method = self._dialect(), "notifications/roots/list_changed"
+        dialect, method = self._agreed.spoken, "notifications/roots/list_changed"
         if dialect is not None and dialect.has_notification(method):
             self._post_notification(method, None)
 
     def _post_notification(self, method: str, params: dict[str, Any] | None) -> None:
         self.post(jsonrpc.encode_notification(method, params), method)
+        if self._interception is not None:
+            self._interception.settled("outgoing", "notification", method, params=params)
 
     def post(self, body: bytes, method: str | None = None) -> None:
         """Send a frame without blocking; nobody waits for it."""

@@ -114,7 +114,7 @@ class Registration:
             answering = self._handlers.answering._changed(**changed)
             connection = self._connection
             if connection is not None and connection.dead is None:
-                connection.check_declared(answering._offer)
+                connection.agreed.check_declared(answering._offer)
             self._handlers.answering = answering
 
     def _roots_changed(self) -> None:

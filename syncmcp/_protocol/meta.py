@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from syncmcp._protocol.trace_context import check_formats
 from syncmcp.errors import UsageError
 
 _LABEL = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -34,10 +35,14 @@ def callers_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> d
     """The caller's own `_meta`: what stands in its `params`, and `meta`, checked before, over it.
 
     Raises:
-        UsageError: The `_meta` in `params` is no mapping, or has a key that is not valid.
+        UsageError: The `_meta` in `params` is no mapping, or has a key that is not valid; or its
+            trace context is not written as the W3C asks.
     """
     given = params.get("_meta", {})
     if not isinstance(given, Mapping):
         raise UsageError(f"_meta is a mapping, not {given!r}")
     check_keys(given)
-    return {**given, **(meta or {})}
+    merged = {**given, **(meta or {})}
+    if merged:
+        check_formats(merged)
+    return merged
