@@ -6,11 +6,11 @@ Every method here that answers a request has the signature `(params, context) ->
 from __future__ import annotations
 
 import base64
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from syncmcp.templates import UriTemplate
 from syncmcp.testing.binding import BadArguments, Binding
 from syncmcp.testing.context import ToolContext
 from syncmcp.testing.revisions import STATELESS, since
@@ -50,12 +50,15 @@ class Resource:
         self._name = name or function.__name__
         self._title = title
         self._description = description or self._binding.description
-        self._pattern = _pattern(uri) if template else re.compile(re.escape(uri))
+        self._family = UriTemplate(uri) if template else None
+        if self._family is not None and self._family.ambiguity is not None:
+            raise ValueError(f"{uri} cannot be offered: {self._family.ambiguity}")
 
-    def match(self, uri: str) -> dict[str, str] | None:
+    def match(self, uri: str) -> Mapping[str, str | list[str]] | None:
         """Return the variables `uri` gives the template (`{}` without any), or `None`."""
-        found = self._pattern.fullmatch(uri)
-        return found.groupdict() if found else None
+        if self._family is None:
+            return {} if uri == self.uri else None
+        return self._family.match(uri)
 
     def describe(self, revision: str) -> Message:
         """Return the entry in the list of resources or templates."""
@@ -68,7 +71,7 @@ class Resource:
             entry["mimeType"] = self.mime_type
         return entry
 
-    def read(self, uri: str, variables: Mapping[str, str], context: ToolContext) -> list[Any]:
+    def read(self, uri: str, variables: Mapping[str, Any], context: ToolContext) -> list[Any]:
         """Run the function on the current thread and return `contents`."""
         value = self._binding.call(variables, context)
         if isinstance(value, list):
@@ -273,17 +276,3 @@ def _prompt_message(message: Any) -> Message:
     if isinstance(message, dict):
         return message
     return {"role": "user", "content": {"type": "text", "text": str(message)}}
-
-
-def _pattern(template: str) -> re.Pattern[str]:
-    """Compile a template of `{name}` (one segment) and `{+name}` (any text) expressions."""
-    parts = re.split(r"(\{\+?\w+\})", template)
-    pattern = ""
-    for part in parts:
-        if part.startswith("{+"):
-            pattern += f"(?P<{part[2:-1]}>.+)"
-        elif part.startswith("{") and part.endswith("}"):
-            pattern += f"(?P<{part[1:-1]}>[^/]+)"
-        else:
-            pattern += re.escape(part)
-    return re.compile(pattern)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import Discriminator, Tag
 
@@ -16,6 +16,11 @@ from syncmcp.types.base import (
     PaginatedResult,
     field_of,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from syncmcp.templates import UriTemplate, Value
 
 
 class Resource(BaseMetadata, MetaModel):
@@ -50,6 +55,45 @@ class ResourceTemplate(BaseMetadata, MetaModel):
     annotations: Annotations | None = None
     icons: list[Icon] | None = None
 
+    @property
+    def template(self) -> UriTemplate:
+        """The template, read.
+
+        Raises:
+            syncmcp.errors.InvalidOutput: If what the server sent is none.
+        """
+        from syncmcp.errors import InvalidOutput
+        from syncmcp.templates import BadTemplate, UriTemplate
+
+        try:
+            return UriTemplate(self.uri_template)
+        except BadTemplate as error:
+            raise InvalidOutput(f"the server's template {self.name!r}: {error}") from error
+
+    def expand(
+        self, values: Mapping[str, Value] | None = None, *, unchecked: Collection[str] = ()
+    ) -> str:
+        """Return the URI of one resource of the family; see `syncmcp.templates`.
+
+        Args:
+            values: What the variables of the template stand for.
+            unchecked: Names of variables whose values may lead anywhere.
+
+        Raises:
+            syncmcp.errors.UsageError: If a value cannot be, or is refused.
+            syncmcp.errors.InvalidOutput: If what the server sent is no template.
+        """
+        return self.template.expand(values, unchecked=unchecked)
+
+    def match(self, uri: str) -> dict[str, str | list[str]] | None:
+        """Return the values that give this URI; ``None`` if it is not of the family.
+
+        Raises:
+            syncmcp.errors.UsageError: If no URI of the template tells its values.
+            syncmcp.errors.InvalidOutput: If what the server sent is no template.
+        """
+        return self.template.match(uri)
+
 
 class TextResourceContents(MetaModel):
     """Text of a resource or of a part of it (server/resources#text-content)."""
@@ -57,6 +101,19 @@ class TextResourceContents(MetaModel):
     uri: str
     mime_type: str | None = None
     text: str
+
+    def decode(self) -> bytes:
+        """Return the text in UTF-8.
+
+        Raises:
+            syncmcp.errors.InvalidOutput: If it has half of a surrogate pair.
+        """
+        try:
+            return self.text.encode()
+        except UnicodeEncodeError as error:
+            from syncmcp.errors import InvalidOutput
+
+            raise InvalidOutput(f"the text of {self.uri} is not Unicode: {error}") from error
 
 
 class BlobResourceContents(MetaModel):
@@ -110,3 +167,25 @@ class ReadResourceResult(CacheableResult):
     """
 
     contents: list[ResourceContents]
+
+    @property
+    def text(self) -> str:
+        """All texts, joined by newlines; bytes are left out."""
+        texts = [part.text for part in self.contents if isinstance(part, TextResourceContents)]
+        return "\n".join(texts)
+
+    @property
+    def blob(self) -> bytes:
+        """The bytes of the only contents there are; of a text in UTF-8.
+
+        Raises:
+            syncmcp.errors.InvalidOutput: If there are none or several, or they are not base64.
+        """
+        return self._single().decode()
+
+    def _single(self) -> TextResourceContents | BlobResourceContents:
+        if len(self.contents) == 1:
+            return self.contents[0]
+        from syncmcp.errors import InvalidOutput
+
+        raise InvalidOutput(f"the resource has {len(self.contents)} contents: take one of them")

@@ -16,7 +16,7 @@ from syncmcp.types.base import (
     Result,
     WireModel,
 )
-from syncmcp.types.content import ContentBlock, TextContent
+from syncmcp.types.content import ContentBlock, ResourceLink, TextContent
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -112,6 +112,11 @@ class CallToolResult(Result):
     def text(self) -> str:
         """All text blocks, joined by newlines."""
         return "\n".join(block.text for block in self.content if isinstance(block, TextContent))
+
+    @property
+    def links(self) -> list[ResourceLink]:
+        """The links to resources; ``Client.read_resource`` takes them, if they are wanted."""
+        return [block for block in self.content if isinstance(block, ResourceLink)]
 
     @property
     def data(self) -> Any:

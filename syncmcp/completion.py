@@ -1,0 +1,150 @@
+"""Completions for a person who is typing (server/utilities/completion)."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from syncmcp._options import CallOptions, seconds, whole_number
+from syncmcp._threads import Deadline
+from syncmcp._workers import lending_handler
+from syncmcp.cancellation import CancelToken
+from syncmcp.errors import MethodNotFound, NotSupported, RequestCancelled, UsageError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from syncmcp._arguments import Completable
+    from syncmcp.client import Client
+    from syncmcp.types import Completion
+
+    _Key: TypeAlias = tuple[str, str, frozenset[tuple[str, str]]]
+
+__all__ = ["Completer"]
+
+MAX_VALUES: Final = 100
+"""The most values that the protocol allows in one answer; what is beyond them is cut off."""
+
+
+class Completer:
+    """Offers completions of the arguments of one prompt or template while somebody types.
+
+    Each question outdates the one before: that one returns `None` at once, and its request, if it
+    was sent, is cancelled; so there is at most one request under way. Any thread may ask, and a
+    user interface asks on a thread of its own.
+
+    Args:
+        client: The client.
+        ref: The prompt or resource template, or a reference to one; see `Client.complete`.
+        pause: How long, in seconds, nothing more must be typed before the server is asked. 0 for
+            an interface that waits by itself.
+        timeout: The longest that the server may take, in seconds; `None` for the client's own.
+        remembered: So many answers are kept, and given again without asking the server.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        ref: Completable,
+        *,
+        pause: float = 0.15,
+        timeout: float | None = 5.0,
+        remembered: int = 256,
+    ) -> None:
+        self._client = client
+        self._ref = ref
+        checked = seconds(pause, "pause")
+        if checked is None:
+            raise UsageError("pause is a number of seconds, not None")
+        self._pause = checked
+        self._timeout = seconds(timeout, "timeout")
+        self._remembered = whole_number(remembered, "remembered")
+        # Guards what follows; never held while the server is asked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._newest = CancelToken()  # of the question that was asked last
+        self._answers: OrderedDict[_Key, Completion] = OrderedDict()
+        self._unable = False
+
+    def suggest(
+        self, argument: str, typed: str, settled: Mapping[str, str] | None = None
+    ) -> Completion | None:
+        """Return the completions of what has been typed, best first.
+
+        Blocks for the pause and for the server's answer.
+
+        Args:
+            argument: The name of the argument, or of the template's variable.
+            typed: Its beginning.
+            settled: Other arguments that have their values already; the server may need them.
+
+        Returns:
+            At most 100 values; none if the server completes nothing at all. `None` if another
+            question was asked meanwhile, or `dismiss` was called.
+
+        Raises:
+            UsageError: There is no such argument.
+            McpError: What can go wrong with a request.
+        """
+        token = CancelToken()
+        key = (argument, typed, frozenset((settled or {}).items()))
+        self._outdate(token)
+        with self._lock:
+            known = self._answers.get(key)
+            if known is not None:
+                self._answers.move_to_end(key)
+                return known
+        if not self._quiet(token):
+            return None
+        found = self._ask(argument, typed, settled, token)
+        if found is None or token.cancelled:
+            return None
+        with self._lock:
+            self._answers[key] = found
+            if len(self._answers) > self._remembered:
+                self._answers.popitem(last=False)
+        return found
+
+    def dismiss(self) -> None:
+        """Outdate the question that is open, if one is: nobody is typing any more."""
+        self._outdate(CancelToken())
+
+    def _outdate(self, token: CancelToken) -> None:
+        with self._lock:
+            before, self._newest = self._newest, token
+            self._changed.notify_all()
+        before.cancel("something else was typed")
+
+    def _quiet(self, token: CancelToken) -> bool:
+        """Wait for the pause; return whether nothing else was asked meanwhile."""
+        deadline = Deadline(self._pause)
+        with lending_handler(), self._lock:
+            while self._newest is token and not deadline.expired:
+                self._changed.wait(deadline.remaining())
+            return self._newest is token
+
+    def _ask(
+        self, argument: str, typed: str, settled: Mapping[str, str] | None, token: CancelToken
+    ) -> Completion | None:
+        from syncmcp.types import Completion
+
+        if self._unable:
+            return Completion(values=[])
+        options: CallOptions = {"cancel": token}
+        if self._timeout is not None:
+            options["timeout"] = self._timeout
+        try:
+            result = self._client.complete(self._ref, argument, typed, settled, **options)
+        except RequestCancelled:
+            if not token.cancelled:
+                raise
+            return None
+        except (NotSupported, MethodNotFound):
+            self._unable = True
+            return Completion(values=[])
+        found = result.completion
+        if len(found.values) > MAX_VALUES:
+            return Completion(values=found.values[:MAX_VALUES], total=found.total, has_more=True)
+        return found

@@ -1,0 +1,412 @@
+"""URI templates: from values to a URI and, where that is unique, back (RFC 6570).
+
+Servers name families of resources with them (server/resources#resource-templates). All four
+levels of the RFC are there. A value never is read as a template, and in most kinds of expressions
+it is encoded, so that it cannot change more of the URI than its own place. The two kinds that let
+reserved characters through, ``{+x}`` and ``{#x}``, take no value that would lead elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from urllib.parse import quote, unquote, unquote_to_bytes
+
+from syncmcp._template_reading import (
+    RESERVED,
+    UNRESERVED,
+    Automaton,
+    Capture,
+    Part,
+    Variable,
+    tokens,
+)
+from syncmcp.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["BadTemplate", "Scalar", "UriTemplate", "Value"]
+
+MAX_TEMPLATE: Final = 4_096
+"""The longest template, in characters."""
+
+MAX_URI: Final = 65_536
+"""The longest URI that is read by a template, in characters."""
+
+Scalar: TypeAlias = str | int | float
+"""One value. Numbers are written as Python writes them, `True` as ``true``."""
+
+Value: TypeAlias = Scalar | Sequence[Scalar | None] | Mapping[str, Scalar | None] | None
+"""What a variable may stand for. `None`, and what is left out, is not defined."""
+
+_Plain: TypeAlias = str | list[str] | list[tuple[str, str]]
+
+_EXPRESSION = re.compile(r"\{([^{}]*)\}")
+_VARIABLE = re.compile(
+    # Hyphens are not the RFC's, but servers use them.
+    r"((?:[A-Za-z0-9_-]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_-]|%[0-9A-Fa-f]{2}))*)"
+    r"(\*|:[1-9][0-9]{0,3})?"
+)
+_NO_LITERAL = re.compile(r"[\x00-\x20\"<>\\^`{|}\x7f-\x9f]|%(?![0-9A-Fa-f]{2})")
+_OPERATORS: Final = frozenset("+#./;?&")
+_NAMED: Final = frozenset(";?&")
+_RAW: Final = frozenset("+#")
+
+# What `{+x}` takes as one: an escaped character of several bytes, an escape, any other character.
+_RAW_CHARACTER = re.compile(
+    r"%[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f])+|%[0-9A-Fa-f]{2}|.", re.DOTALL
+)
+_STAYS: Final = frozenset(RESERVED + UNRESERVED)
+_ESCAPES = re.compile(r"(?:%[0-9A-F]{2})+")
+_NO_VALUE = re.compile("=(?=;|$)")
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_TO_HOST = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2}")
+_BETWEEN_SEGMENTS = re.compile(r"[/\\?#]")
+_DOT_SEGMENT = re.compile(r"(?:(?<=/)|^)\.{1,2}(?=/|$)")
+
+
+class BadTemplate(UsageError):
+    """A text that is no URI template."""
+
+
+class UriTemplate:
+    """A URI template.
+
+    Args:
+        template: Its text.
+
+    Raises:
+        BadTemplate: It is no template by the RFC.
+    """
+
+    def __init__(self, template: str) -> None:
+        if not isinstance(template, str):
+            raise BadTemplate(f"a URI template is a string, not {template!r}")
+        if len(template) > MAX_TEMPLATE:
+            raise BadTemplate(f"a URI template has at most {MAX_TEMPLATE} characters")
+        self._text = template
+        self._parts = tuple(_parse(template))
+        names = [variable.name for part in self._parts for variable in part.variables]
+        self._variables = tuple(dict.fromkeys(names))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of its variables, each once, in the order of the text."""
+        return self._variables
+
+    def expand(
+        self, values: Mapping[str, Value] | None = None, *, unchecked: Collection[str] = ()
+    ) -> str:
+        """Return the URI for these values (RFC 6570, section 3).
+
+        In ``{+x}`` and ``{#x}`` reserved characters such as ``/`` pass. So values are refused
+        there that begin with a scheme, or with ``//`` where a host would follow, that have
+        segments ``.`` or ``..``, or control characters, escaped or not. In the other kinds a
+        value that would be such a segment by itself is escaped.
+
+        Args:
+            values: By name of the variable: a string, a number, several of them, or names with
+                values; `None`, an empty list or nothing at all for what is not defined.
+            unchecked: The names of variables whose values may lead anywhere.
+
+        Raises:
+            UsageError: There is no such variable, it cannot have this value, or the value is
+                refused.
+        """
+        values = {} if values is None else values
+        unchecked = (unchecked,) if isinstance(unchecked, str) else unchecked
+        if not isinstance(values, Mapping):
+            raise UsageError(f"values are a mapping, not {values!r}")
+        for name in (*values, *unchecked):
+            if name not in self._variables:
+                known = ", ".join(map(repr, self._variables)) or "none"
+                raise UsageError(f"{self._text!r} has no variable {name!r}; it has {known}")
+        uri = _Uri()
+        for part in self._parts:
+            if not part.variables:
+                uri.add(part.literal)
+            first = True
+            for variable in part.variables:
+                raw, checked = part.operator in _RAW, variable.name not in unchecked
+                plain = _plain(variable, values.get(variable.name), raw=raw)
+                if plain is None:
+                    continue
+                if raw and checked:
+                    _check(variable.name, plain, uri.text)
+                text = _expand(part.operator, variable, plain, first=first)
+                uri.add(text, part.operator, checked=checked)
+                first = False
+        return uri.without_dot_segments()
+
+    @property
+    def ambiguity(self) -> str | None:
+        """Why `match` cannot tell the values of a URI; `None` if it can."""
+        return self._automaton if isinstance(self._automaton, str) else None
+
+    def match(self, uri: str) -> dict[str, str | list[str]] | None:
+        """Return the values that `expand` makes this URI of; `None` if there are none.
+
+        They are strings, and lists for ``{x*}``; what is not defined is left out. In ``{+x}`` and
+        ``{#x}`` escapes of reserved characters stay escapes, as `expand` leaves them. A URI of more
+        than 65,536 characters is not read.
+
+        Raises:
+            UsageError: Several values could lead to one URI; see `ambiguity`.
+        """
+        if not isinstance(uri, str):
+            raise UsageError(f"uri is a string, not {uri!r}")
+        automaton = self._automaton
+        if isinstance(automaton, str):
+            raise UsageError(f"{self._text!r} cannot be matched: {automaton}")
+        word = tokens(_encode(uri)) if len(uri) <= MAX_URI else None
+        captures = None if word is None else automaton.read(word)
+        if captures is None:
+            return None
+        found: dict[str, str | list[str]] = {}
+        for capture in captures:
+            value = _decode(capture)
+            if value is None or found.setdefault(capture.variable.name, value) != value:
+                return None
+        return found
+
+    @cached_property
+    def _automaton(self) -> Automaton | str:
+        for part in self._parts:
+            problem = _never_unique(part)
+            if problem is not None:
+                return problem
+        automaton = Automaton([_to_read(part) for part in self._parts])
+        return automaton.ambiguity or automaton
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"UriTemplate({self._text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, UriTemplate) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self._text,)
+
+
+# -- the parts of a template ---------------------------------------------------------------------
+
+
+class _Variable(NamedTuple):
+    name: str
+    explode: bool
+    prefix: int | None
+
+
+class _Part(NamedTuple):
+    """An expression, or a literal, which has no variables."""
+
+    literal: str = ""
+    operator: str = ""
+    variables: tuple[_Variable, ...] = ()
+
+
+def _parse(template: str) -> list[_Part]:
+    parts = []
+    end = 0
+    for found in _EXPRESSION.finditer(template):
+        parts += [_literal(template[end : found.start()]), _expression(found[1])]
+        end = found.end()
+    parts.append(_literal(template[end:]))
+    return [part for part in parts if part.variables or part.literal]
+
+
+def _literal(text: str) -> _Part:
+    wrong = _NO_LITERAL.search(text)
+    if wrong is not None:
+        raise BadTemplate(f"{wrong[0]!r} cannot stand outside of an expression of a URI template")
+    return _Part(_encode(text))
+
+
+def _expression(text: str) -> _Part:
+    operator = text[:1] if text[:1] in _OPERATORS else ""
+    variables = []
+    for written in text[len(operator) :].split(","):
+        found = _VARIABLE.fullmatch(written)
+        if found is None:
+            raise BadTemplate(f"'{{{text}}}' is no expression of a URI template")
+        modifier = found[2] or ""
+        prefix = int(modifier[1:]) if modifier.startswith(":") else None
+        variables.append(_Variable(found[1], modifier == "*", prefix))
+    return _Part("", operator, tuple(variables))
+
+
+def _encode(text: str) -> str:
+    return quote(text, safe=RESERVED + UNRESERVED + "%", errors="surrogatepass")
+
+
+# -- from values to a URI ------------------------------------------------------------------------
+
+
+def _plain(variable: _Variable, value: Value, *, raw: bool) -> _Plain | None:
+    """A value as texts that are ready to be expanded; `None` if it is not defined."""
+    name = variable.name
+    if value is None:
+        return None
+    composite = isinstance(value, (Mapping, Sequence)) and not isinstance(value, (str, bytes))
+    if composite and variable.prefix is not None:
+        raise UsageError(f"{name!r} is one value in this template, of which the beginning is taken")
+
+    def ready(value: object) -> str:
+        text = _text(name, value)
+        if not raw:
+            return text[: variable.prefix]
+        characters = _RAW_CHARACTER.findall(text)[: variable.prefix]
+        return "".join(
+            character if len(character) > 1 or character in _STAYS else quote(character, safe="")
+            for character in characters
+        )
+
+    if not composite:
+        return ready(value)
+    if isinstance(value, Mapping):
+        pairs = [(ready(key), ready(item)) for key, item in value.items() if item is not None]
+        return pairs or None
+    assert isinstance(value, Sequence)
+    return [ready(item) for item in value if item is not None] or None
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, (str, int, float)):
+        raise UsageError(f"the value of {name!r} is a string or a number, not {value!r}")
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the value of {name!r} is no text that a URI can hold") from error
+    return text
+
+
+def _check(name: str, plain: _Plain, before: str) -> None:
+    """Refuse a value with reserved characters that would change what is around it."""
+    for item in [plain] if isinstance(plain, str) else plain:
+        for escaped in [item] if isinstance(item, str) else item:
+            text = unquote(escaped)
+            problem = None
+            scheme, host = _SCHEME.match(before + text), _TO_HOST.match(before + text)
+            if any(unicodedata.category(character) == "Cc" for character in text):
+                problem = "has control characters"
+            elif _SCHEME.match(text) or (scheme is not None and scheme.end() > len(before)):
+                problem = "begins with a scheme"
+            elif host is not None and host.end() > len(before):
+                problem = "would name a host"
+            elif not {".", ".."}.isdisjoint(_BETWEEN_SEGMENTS.split(text)):
+                problem = "has segments that are '.' or '..'"
+            if problem is not None:
+                raise UsageError(
+                    f"the value of {name!r} {problem}, and stands where reserved characters pass "
+                    "(see the argument unchecked)"
+                )
+
+
+def _expand(operator: str, variable: _Variable, plain: _Plain, *, first: bool) -> str:
+    """Expand one variable of an expression, the first that is defined or another one."""
+    from uritemplate import URITemplate
+
+    separator = ""
+    if not first and operator not in _NAMED | {".", "/"}:
+        separator, operator = ",", operator.replace("#", "+")
+    elif not first and operator == "?":
+        operator = "&"
+    star = "*" if variable.explode else ""
+    given: Any = {variable.name: plain}
+    text = URITemplate(f"{{{operator}{variable.name}{star}}}").expand(given)
+    if operator == ";":
+        text = _NO_VALUE.sub("", text)  # in lists, the library writes it also before nothing
+    return separator + text
+
+
+class _Piece(NamedTuple):
+    """A stretch of a URI, and where it comes from."""
+
+    start: int
+    operator: str | None
+    """`None` for a literal."""
+
+    checked: bool
+
+
+class _Uri:
+    """A URI in the making."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._owners: list[_Piece] = []  # of each character
+
+    def add(self, text: str, operator: str | None = None, *, checked: bool = True) -> None:
+        self._owners += [_Piece(len(self.text), operator, checked)] * len(text)
+        self.text += text
+
+    def without_dot_segments(self) -> str:
+        """The URI; segments that values have made ``.`` or ``..`` are escaped."""
+        characters = list(self.text)
+        scheme = _SCHEME.match(self.text)
+        start = 0 if scheme is None else scheme.end()
+        path = re.split("[?#]", self.text[start:], maxsplit=1)[0]
+        for found in _DOT_SEGMENT.finditer(path):
+            for place in reversed(range(start + found.start(), start + found.end())):
+                piece = self._owners[place]
+                written = piece.operator == "." and place == piece.start
+                asked_for = piece.operator in _RAW and not piece.checked
+                if piece.operator is not None and not written and not asked_for:
+                    characters[place] = "%2E"
+        return "".join(characters)
+
+
+# -- from a URI to values ------------------------------------------------------------------------
+
+
+def _never_unique(part: _Part) -> str | None:
+    """What of an expression no URI can tell, wherever the expression stands."""
+    for variable in part.variables:
+        if variable.prefix is not None:
+            return f"a URI has only the beginning of the value of {variable.name!r}"
+        if variable.explode and part.operator in _NAMED:
+            return f"{variable.name!r} may be a list or names with values"
+    if len(part.variables) > 1 and part.operator not in _NAMED:
+        names = ", ".join(repr(variable.name) for variable in part.variables)
+        return f"which of {names} a value belongs to cannot be told where one is missing"
+    return None
+
+
+def _to_read(part: _Part) -> Part:
+    raw = part.operator in _RAW
+    variables = tuple(Variable(variable.name, variable.explode, raw) for variable in part.variables)
+    return Part(tokens(part.literal) or (), part.operator, variables)
+
+
+def _decode(capture: Capture) -> str | list[str] | None:
+    """The value that was read; `None` if its escapes are no UTF-8."""
+    try:
+        if capture.variable.raw:
+            texts = [_ESCAPES.sub(_unescape, text) for text in capture.texts]
+        else:
+            texts = [unquote_to_bytes(text).decode() for text in capture.texts]
+    except UnicodeDecodeError:
+        return None
+    return texts if capture.variable.explode else texts[0]
+
+
+def _unescape(found: re.Match[str]) -> str:
+    """Decode what `expand` would escape again by itself."""
+    return "".join(
+        f"%{ord(character):02X}" if character in _STAYS or character == "%" else character
+        for character in unquote_to_bytes(found[0]).decode()
+    )

@@ -1,0 +1,550 @@
+"""URI templates: every level of RFC 6570, nothing injected, and read back where that is unique."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from syncmcp.errors import InvalidOutput, UsageError
+from syncmcp.templates import BadTemplate, UriTemplate, Value
+from syncmcp.types import ResourceTemplate
+
+# The variables of the RFC's own examples (section 3.2).
+VALUES: dict[str, Value] = {
+    "count": ["one", "two", "three"],
+    "dom": ["example", "com"],
+    "dub": "me/too",
+    "hello": "Hello World!",
+    "half": "50%",
+    "var": "value",
+    "who": "fred",
+    "base": "http://example.com/home/",
+    "path": "/foo/bar",
+    "list": ["red", "green", "blue"],
+    "keys": {"semi": ";", "dot": ".", "comma": ","},
+    "v": "6",
+    "x": 1024,
+    "y": "768",
+    "empty": "",
+    "empty_keys": {},
+    "undef": None,
+}
+EXAMPLES = {
+    # level 1 to 4: {var}
+    "{var}": "value",
+    "{hello}": "Hello%20World%21",
+    "{half}": "50%25",
+    "O{empty}X": "OX",
+    "O{undef}X": "OX",
+    "{x,y}": "1024,768",
+    "{x,hello,y}": "1024,Hello%20World%21,768",
+    "?{x,empty}": "?1024,",
+    "?{x,undef}": "?1024",
+    "?{undef,y}": "?768",
+    "{var:3}": "val",
+    "{var:30}": "value",
+    "{list}": "red,green,blue",
+    "{list*}": "red,green,blue",
+    "{keys}": "semi,%3B,dot,.,comma,%2C",
+    "{keys*}": "semi=%3B,dot=.,comma=%2C",
+    "{count}": "one,two,three",
+    "{base}index": "http%3A%2F%2Fexample.com%2Fhome%2Findex",
+    # {+var}
+    "{+var}": "value",
+    "{+hello}": "Hello%20World!",
+    "{+half}": "50%25",
+    "{+base}index": "http://example.com/home/index",
+    "O{+empty}X": "OX",
+    "O{+undef}X": "OX",
+    "{+path}/here": "/foo/bar/here",
+    "here?ref={+path}": "here?ref=/foo/bar",
+    "up{+path}{var}/here": "up/foo/barvalue/here",
+    "{+x,hello,y}": "1024,Hello%20World!,768",
+    "{+path,x}/here": "/foo/bar,1024/here",
+    "{+path:6}/here": "/foo/b/here",
+    "{+list}": "red,green,blue",
+    "{+list*}": "red,green,blue",
+    "{+keys}": "semi,;,dot,.,comma,,",
+    "{+keys*}": "semi=;,dot=.,comma=,",
+    # {#var}
+    "{#var}": "#value",
+    "{#hello}": "#Hello%20World!",
+    "{#half}": "#50%25",
+    "foo{#empty}": "foo#",
+    "foo{#undef}": "foo",
+    "{#x,hello,y}": "#1024,Hello%20World!,768",
+    "{#path,x}/here": "#/foo/bar,1024/here",
+    "{#path:6}/here": "#/foo/b/here",
+    "{#list*}": "#red,green,blue",
+    "{#keys}": "#semi,;,dot,.,comma,,",
+    "{#keys*}": "#semi=;,dot=.,comma=,",
+    # {.var}
+    "{.who}": ".fred",
+    "{.who,who}": ".fred.fred",
+    "{.half,who}": ".50%25.fred",
+    "www{.dom*}": "www.example.com",
+    "X{.var}": "X.value",
+    "X{.empty}": "X.",
+    "X{.undef}": "X",
+    "X{.var:3}": "X.val",
+    "X{.list}": "X.red,green,blue",
+    "X{.list*}": "X.red.green.blue",
+    "X{.keys}": "X.semi,%3B,dot,.,comma,%2C",
+    "X{.keys*}": "X.semi=%3B.dot=..comma=%2C",
+    "X{.empty_keys}": "X",
+    "X{.empty_keys*}": "X",
+    # {/var}
+    "{/who}": "/fred",
+    "{/who,who}": "/fred/fred",
+    "{/half,who}": "/50%25/fred",
+    "{/who,dub}": "/fred/me%2Ftoo",
+    "{/var,empty}": "/value/",
+    "{/var,undef}": "/value",
+    "{/var,x}/here": "/value/1024/here",
+    "{/var:1,var}": "/v/value",
+    "{/list}": "/red,green,blue",
+    "{/list*}": "/red/green/blue",
+    "{/list*,path:4}": "/red/green/blue/%2Ffoo",
+    "{/keys}": "/semi,%3B,dot,.,comma,%2C",
+    "{/keys*}": "/semi=%3B/dot=./comma=%2C",
+    # {;var}
+    "{;who}": ";who=fred",
+    "{;half}": ";half=50%25",
+    "{;empty}": ";empty",
+    "{;v,empty,who}": ";v=6;empty;who=fred",
+    "{;v,undef,who}": ";v=6;who=fred",
+    "{;x,y,empty}": ";x=1024;y=768;empty",
+    "{;hello:5}": ";hello=Hello",
+    "{;list}": ";list=red,green,blue",
+    "{;list*}": ";list=red;list=green;list=blue",
+    "{;keys}": ";keys=semi,%3B,dot,.,comma,%2C",
+    "{;keys*}": ";semi=%3B;dot=.;comma=%2C",
+    # {?var} and {&var}
+    "{?who}": "?who=fred",
+    "{?half}": "?half=50%25",
+    "{?x,y}": "?x=1024&y=768",
+    "{?x,y,empty}": "?x=1024&y=768&empty=",
+    "{?x,y,undef}": "?x=1024&y=768",
+    "{?undef,y}": "?y=768",
+    "{?var:3}": "?var=val",
+    "{?list}": "?list=red,green,blue",
+    "{?list*}": "?list=red&list=green&list=blue",
+    "{?keys}": "?keys=semi,%3B,dot,.,comma,%2C",
+    "{?keys*}": "?semi=%3B&dot=.&comma=%2C",
+    "?fixed=yes{&x}": "?fixed=yes&x=1024",
+    "{&x,y,empty}": "&x=1024&y=768&empty=",
+    "{&list*}": "&list=red&list=green&list=blue",
+    "{&keys*}": "&semi=%3B&dot=.&comma=%2C",
+}
+
+
+@pytest.mark.parametrize(("template", "uri"), EXAMPLES.items())
+@pytest.mark.requirement("M-11")
+def test_the_examples_of_the_rfc_expand_as_it_says(template: str, uri: str) -> None:
+    read = UriTemplate(template)
+    values = {name: VALUES[name] for name in read.variables}
+    assert read.expand(values, unchecked=read.variables) == uri
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "uri"),
+    [
+        ("file://{path}", {"path": "/etc/config"}, "file://%2Fetc%2Fconfig"),
+        ("file://{+path}", {"path": "/etc/config"}, "file:///etc/config"),
+        ("db://rows{?params*}", {"params": {"a": 1, "b": 2}}, "db://rows?a=1&b=2"),
+        ("a{?n,on}", {"n": 0, "on": False}, "a?n=0&on=false"),
+        ("a{?none,nothing*}", {"none": [], "nothing": {"b": None}}, "a"),
+        ("a{;l*}", {"l": ["", "b", None]}, "a;l;l=b"),
+        ("a{;k*}", {"k": {"b": "", "c": "d"}}, "a;b;c=d"),
+        ("a{?k*}", {"k": {"é": "ü"}}, "a?%C3%A9=%C3%BC"),
+        ("a/{b:2}", {"b": "éèê"}, "a/%C3%A9%C3%A8"),
+        ("a/{+b:2}", {"b": "%C3%A9%20c"}, "a/%C3%A9%20"),
+        ("a/{+b}", {"b": "50% of%20it é"}, "a/50%25%20of%20it%20%C3%A9"),
+        ("ä/{user-id}", {"user-id": "1"}, "%C3%A4/1"),
+    ],
+)
+def test_values_of_every_kind_are_written(
+    template: str, values: dict[str, Value], uri: str
+) -> None:
+    assert UriTemplate(template).expand(values) == uri
+
+
+HOSTILE = ("{", "}", "{name}", "{+x}", "?", "#", "&a=b", ";", "..", ".", "../..", "/", "a b", "%")
+OTHERS = ("%2F", "\n", "\x00", "é", "\U0001f600", "https://evil", "//evil", "@evil", "\\..\\")
+
+
+@pytest.mark.parametrize("value", HOSTILE + OTHERS)
+@pytest.mark.parametrize(
+    ("before", "expression", "after"),
+    [
+        ("acme://host/a/", "{value}", "/b?c=d#e"),
+        ("acme://host", "{/value}", "/b"),
+        ("acme://host/a", "{?value}", "&c=d"),
+        ("acme://host/a", "{;value}", "/b"),
+    ],
+)
+@pytest.mark.requirement("M-11")
+def test_a_value_changes_nothing_but_its_own_place(
+    before: str, expression: str, after: str, value: str
+) -> None:
+    template = UriTemplate(before + expression + after)
+    uri = template.expand({"value": value})
+    assert uri.startswith(before)
+    assert uri.endswith(after)
+    place = uri[len(before) : len(uri) - len(after)].removeprefix(expression[1])
+    place = place.removeprefix("value=")
+    assert unquote(place) == value
+    assert set("{}?#&/;@ \\\n").isdisjoint(place)
+    assert {".", ".."}.isdisjoint(urlsplit(uri).path.split("/"))
+    assert (urlsplit(uri).scheme, urlsplit(uri).netloc) == ("acme", "host")
+    assert template.match(uri) == {"value": value}
+
+
+def test_values_that_are_dots_together_make_no_segment_of_dots() -> None:
+    assert UriTemplate("a/{x}{y}/b").expand({"x": ".", "y": "."}) == "a/%2E%2E/b"
+    assert UriTemplate("a{/x*}").expand({"x": ["..", "b", "."]}) == "a/%2E%2E/b/%2E"
+    assert UriTemplate("a/{x}..b{?y}").expand({"x": "", "y": ".."}) == "a/..b?y=.."
+    assert UriTemplate("a/../{x}").expand({"x": "b"}) == "a/../b"
+    assert UriTemplate("acme:{x}/a").expand({"x": ".."}) == "acme:%2E%2E/a"
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("..", "segments"),
+        ("a/../b", "segments"),
+        ("./a", "segments"),
+        ("a/.", "segments"),
+        ("%2e%2E/a", "segments"),
+        ("a%2f..", "segments"),
+        ("..\\a", "segments"),
+        ("..?a", "segments"),
+        ("a\nb", "control"),
+        ("a%0Db", "control"),
+        ("\x7f", "control"),
+        ("https://evil.example/", "scheme"),
+        ("javascript:alert(1)", "scheme"),
+        ("%6aavascript:alert(1)", "scheme"),
+        (["a", "../b"], "segments"),
+        ({"a": "b", "c:d": "e"}, "scheme"),
+    ],
+)
+@pytest.mark.parametrize("template", ["file://{+x}", "acme://host/{+x}", "acme:a{#x}"])
+@pytest.mark.requirement("M-11")
+def test_where_reserved_characters_pass_a_value_that_leads_elsewhere_is_refused(
+    template: str, value: Value, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=f"'x'.*{problem}.*unchecked"):
+        UriTemplate(template).expand({"x": value})
+    assert UriTemplate(template).expand({"x": value}, unchecked=["x"])
+
+
+def test_a_value_names_no_host_where_one_would_follow() -> None:
+    for template in ("{+x}", "acme:{+x}", "acme:/{+x}"):
+        with pytest.raises(UsageError, match="host"):
+            UriTemplate(template).expand({"x": "//evil"})
+    assert UriTemplate("file://{+x}").expand({"x": "//a/b"}) == "file:////a/b"
+    assert UriTemplate("acme://a/{+x}").expand({"x": "//b"}) == "acme://a///b"
+
+
+def test_values_together_are_no_scheme() -> None:
+    for template, values in (
+        ("{x}{+y}", {"x": "java", "y": "script:z"}),
+        ("{+x}{+y}", {"x": "javascript", "y": ":z"}),
+    ):
+        with pytest.raises(UsageError, match=r"'y'.*scheme"):
+            UriTemplate(template).expand(values)
+    assert UriTemplate("acme:{x}{+y}").expand({"x": "a", "y": "b/c:d"}) == "acme:ab/c:d"
+
+
+def test_what_was_asked_for_stays_as_it_is() -> None:
+    template = UriTemplate("file://{+x}/{+y}")
+    assert template.expand({"x": "/a/../b", "y": "c"}, unchecked={"x"}) == "file:///a/../b/c"
+    assert template.expand({"x": "/..", "y": "c"}, unchecked="x") == "file:///../c"
+    with pytest.raises(UsageError, match="'y'"):
+        template.expand({"x": "/a/../b", "y": ".."}, unchecked={"x"})
+
+
+@pytest.mark.parametrize(
+    ("template", "values", "problem"),
+    [
+        ("{x}", {"y": 1}, "no variable 'y'; it has 'x'"),
+        ("a", {"y": 1}, "it has none"),
+        ("{x}", {"x": b"bytes"}, "a string or a number"),
+        ("{x}", {"x": [["nested"]]}, "a string or a number"),
+        ("{x}", {"x": {"a": {"b": "c"}}}, "a string or a number"),
+        ("{x}", {"x": {1, 2}}, "a string or a number"),
+        ("{x}", {"x": "\ud800"}, "no text"),
+        ("{x:3}", {"x": ["a"]}, "the beginning"),
+        ("{x:3}", {"x": {"a": "b"}}, "the beginning"),
+        ("{x}", "x", "mapping"),
+    ],
+)
+def test_what_cannot_be_expanded_is_refused(template: str, values: Any, problem: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        UriTemplate(template).expand(values)
+
+
+def test_a_variable_that_does_not_exist_cannot_be_unchecked() -> None:
+    with pytest.raises(UsageError, match="no variable 'y'"):
+        UriTemplate("{+x}").expand({"x": "a"}, unchecked=["y"])
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *("{", "}", "{}", "{x", "a}b", "{x{y}}", "{{x}}", "{=x}", "{|x}", "{!x}", "{@x}", "{,x}"),
+        *("{x,}", "{x:0}", "{x:}", "{x:10000}", "{x:a}", "{x**}", "{x*:3}", "{x y}", "{x=1}"),
+        *("{.x.}", "{+}", "a b", "a\nb", 'a"b', "a<b", "a\\b", "a^b", "a`b", "a|b"),
+        *("100%", "a%2", "a%zz", "a" * 4097),
+    ],
+)
+def test_what_is_no_template_is_refused(template: str) -> None:
+    with pytest.raises(BadTemplate):
+        UriTemplate(template)
+
+
+def test_a_template_is_a_plain_value() -> None:
+    template = UriTemplate("a{/b}{?c,b}")
+    assert template.variables == ("b", "c")
+    assert template == pickle.loads(pickle.dumps(template)) != UriTemplate("a")
+    assert len({template, UriTemplate("a{/b}{?c,b}")}) == 1
+    assert (str(template), repr(template)) == ("a{/b}{?c,b}", "UriTemplate('a{/b}{?c,b}')")
+    assert template != "a{/b}{?c,b}"
+    for wrong in (None, 1, b"a"):
+        with pytest.raises(BadTemplate, match="string"):
+            UriTemplate(wrong)  # type: ignore[arg-type]
+
+
+# -- back from a URI -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "values"),
+    [
+        ("acme://a/{x}", "acme://a/b", {"x": "b"}),
+        ("acme://a/{x}", "acme://a/", {"x": ""}),
+        ("acme://a/{x}", "acme://a/b/c", None),
+        ("acme://a/{x}", "acme://b/c", None),
+        ("acme://a/{x}", "acme://a/New%20York", {"x": "New York"}),
+        ("acme://a/{x}", "acme://a/New York", {"x": "New York"}),
+        ("acme://a/{x}", "acme://a/%c3%a9", {"x": "é"}),
+        ("acme://a/{x}", "acme://a/%ff", None),
+        ("acme://a/{x}", "acme://a/%f", None),
+        ("acme://a/{x}.json", "acme://a/b.json.json", {"x": "b.json"}),
+        ("{x}/{y}", "a/b", {"x": "a", "y": "b"}),
+        ("{x}/{x}", "a/a", {"x": "a"}),
+        ("{x}/{x}", "a/b", None),
+        ("file:///{+path}", "file:///a%20b/c%2Fd", {"path": "a b/c%2Fd"}),
+        ("file:///{+path}", "file:///50%25", {"path": "50%25"}),
+        ("file:///{+path}", "file:///%ff", None),
+        ("{+x}/{y}", "a/b/c", {"x": "a/b", "y": "c"}),
+        ("{x}/b/{+y}", "a/b/c/b/d", {"x": "a", "y": "c/b/d"}),
+        ("a{/x}", "a", {}),
+        ("a{/x}", "a/", {"x": ""}),
+        ("a{/x*}", "a/b/c", {"x": ["b", "c"]}),
+        ("a{/x*}", "a", {}),
+        ("a/{x*}", "a/b,c,", {"x": ["b", "c", ""]}),
+        ("a{#x}", "a#b/c?d", {"x": "b/c?d"}),
+        ("a{.x}", "a.b.c", {"x": "b.c"}),
+        ("a{?x,y}", "a?x=1&y=2", {"x": "1", "y": "2"}),
+        ("a{?x,y}", "a?y=", {"y": ""}),
+        ("a{?x,y}", "a", {}),
+        ("a{?x,y}", "a?y=1&x=2", None),
+        ("a{?x,y}", "a?", None),
+        ("a?z=1{&x}", "a?z=1&x=%26", {"x": "&"}),
+        ("a{;x,y}", "a;x;y=1", {"x": "", "y": "1"}),
+        ("a{;x,y}", "a;x=;y=1", None),
+        ("a/{x}{?q}", "a/b?q=c", {"x": "b", "q": "c"}),
+        ("%41{x}", "%41b", {"x": "b"}),
+        ("a", "a", {}),
+        ("a", "b", None),
+        ("", "", {}),
+    ],
+)
+@pytest.mark.requirement("M-11")
+def test_a_uri_tells_its_values(template: str, uri: str, values: dict[str, Any] | None) -> None:
+    read = UriTemplate(template)
+    assert read.ambiguity is None
+    assert read.match(uri) == values
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{x}{y}", "the value of 'x' ends"),
+        ("{x}-{y}", "the value of 'x' ends"),
+        ("a/{x}{.y}", "the value of 'x' ends"),
+        ("{+x}/{+y}", "the value of 'x' ends"),
+        ("{/x}{/y}", "the value of 'x' ends"),
+        ("{x}{/y*}{/z}", "the value of 'y' ends"),
+        ("{.x*}", "the value of 'x' ends"),
+        ("{+x*}", "the value of 'x' ends"),
+        ("{+x}{?q}", "the value of 'x' ends"),
+        ("{?x}{?x}", "the value of 'x' ends"),
+        ("{x:3}", "the beginning of the value of 'x'"),
+        ("{?x*}", "'x' may be a list"),
+        ("{x,y}", "'x', 'y'"),
+        ("{/x,y}", "'x', 'y'"),
+        ("".join(f"{{?a{number}}}" for number in range(400)), "too long"),
+    ],
+)
+@pytest.mark.requirement("M-11")
+def test_a_template_whose_uris_do_not_tell_says_so(template: str, words: str) -> None:
+    read = UriTemplate(template)
+    assert words in (read.ambiguity or "")
+    with pytest.raises(UsageError, match=re.escape(words)):
+        read.match("a")
+
+
+def test_what_is_no_uri_or_endless_is_not_read() -> None:
+    template = UriTemplate("a/{x}")
+    assert template.match("a/\ud800") is None
+    assert UriTemplate("a\ud800{?x}").expand({"x": "b"}) == "a%ED%A0%80?x=b"
+    assert template.match("a/" + "b" * 65_534) == {"x": "b" * 65_534}
+    assert template.match("a/" + "b" * 65_535) is None
+    for wrong in (None, b"a/b", 1):
+        with pytest.raises(UsageError, match="uri is a string"):
+            template.match(wrong)  # type: ignore[arg-type]
+
+
+# -- against the text of the RFC -----------------------------------------------------------------
+
+# Its table (appendix A): what stands first, what between, names or not, what an empty value gets.
+TABLE = {
+    "": ("", ",", False, ""),
+    "+": ("", ",", False, ""),
+    "#": ("#", ",", False, ""),
+    ".": (".", ".", False, ""),
+    "/": ("/", "/", False, ""),
+    ";": (";", ";", True, ""),
+    "?": ("?", "&", True, "="),
+    "&": ("&", "&", True, "="),
+}
+RESERVED = ":/?#[]@!$&'()*+,;="
+
+
+def by_the_rfc(operator: str, variables: list[tuple[str, str]], values: dict[str, Any]) -> str:
+    """Expand one expression as section 3.2.1 says, step by step."""
+    first, separator, named, if_empty = TABLE[operator]
+
+    def escape(text: str) -> str:
+        if operator not in {"+", "#"}:
+            return quote(text, safe="~")
+        parts = re.split("(%[0-9A-Fa-f]{2})", text)
+        return "".join(
+            part if index % 2 else quote(part, safe=RESERVED + "~")
+            for index, part in enumerate(parts)
+        )
+
+    def with_name(name: str, text: str) -> str:
+        return f"{name}={text}" if text else name + if_empty
+
+    found = []
+    for name, modifier in variables:
+        value = values.get(name)
+        if value in (None, [], {}):
+            continue
+        if isinstance(value, str):
+            cut = value[: int(modifier[1:])] if modifier.startswith(":") else value
+            found.append(with_name(name, escape(cut)) if named else escape(cut))
+        elif modifier != "*":
+            flat = value if isinstance(value, list) else [t for pair in value.items() for t in pair]
+            joined = ",".join(map(escape, flat))
+            found.append(with_name(name, joined) if named else joined)
+        elif isinstance(value, list):
+            found += [with_name(name, escape(t)) if named else escape(t) for t in value]
+        else:
+            pairs = [(escape(key), escape(text)) for key, text in value.items()]
+            found += [with_name(*pair) if named else "=".join(pair) for pair in pairs]
+    return first + separator.join(found) if found else ""
+
+
+# No dots: a segment of them is the one thing that is written in another way than the RFC has it.
+texts = st.text(st.sampled_from("aZ0-_~%2F/?#[]@!$&'()*+,;=: {}é\n\U0001f600"), max_size=6)
+values_of_three = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.one_of(
+            texts, st.lists(texts, max_size=3), st.dictionaries(texts, texts, max_size=3)
+        )
+        for name in ("a", "b", "c")
+    },
+)
+expressions = st.tuples(
+    st.sampled_from(list(TABLE)),
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from(["", "*"])),
+        min_size=1,
+        max_size=3,
+    ),
+)
+
+
+@given(st.lists(expressions, min_size=1, max_size=3), values_of_three)
+def test_any_values_expand_as_the_rfc_says(
+    parts: list[tuple[str, list[tuple[str, str]]]], values: dict[str, Any]
+) -> None:
+    text = "x".join(
+        f"{{{operator}{','.join(name + star for name, star in variables)}}}"
+        for operator, variables in parts
+    )
+    template = UriTemplate(text)
+    given_values = {name: value for name, value in values.items() if name in template.variables}
+    expected = "x".join(by_the_rfc(operator, names, values) for operator, names in parts)
+    assert template.expand(given_values, unchecked=template.variables) == expected
+
+
+any_text = st.text(max_size=6)
+plain_parts = ("{a}", "{/a}", "{.a}", "{;a}", "{c}", "{/c}", "{?a,c}", "{&c}", "{b*}", "{/b*}")
+
+
+@given(
+    st.lists(st.sampled_from([*plain_parts, "/", "x", "-", "."]), max_size=5),
+    st.fixed_dictionaries(
+        {}, optional={"a": any_text, "b": st.lists(any_text, min_size=1), "c": any_text}
+    ),
+)
+def test_what_a_unique_template_gives_is_read_back(
+    parts: list[str], values: dict[str, Any]
+) -> None:
+    template = UriTemplate("".join(parts))
+    assume(template.ambiguity is None)
+    values = {name: value for name, value in values.items() if name in template.variables}
+    found = template.match(template.expand(values))
+    assert found is not None
+    for name in template.variables:
+        # In `{a}` and `{b*}`, what is not there reads like something empty.
+        assert found.get(name) == values.get(name) or (
+            name not in values and found[name] in ("", [""])
+        )
+
+
+@given(st.lists(st.sampled_from(["a", "/", "?", "%", "%41", "%2F", "%C3%A9", "é", " ", ":"])))
+def test_where_reserved_characters_pass_the_uri_is_made_again_of_what_was_read(
+    parts: list[str],
+) -> None:
+    template = UriTemplate("acme://a/{+x}")
+    uri = template.expand({"x": "".join(parts)}, unchecked=["x"])
+    found = template.match(uri)
+    assert found is not None
+    assert template.expand(found, unchecked=["x"]) == uri
+
+
+def test_a_template_of_a_server_is_used_as_it_came() -> None:
+    template = ResourceTemplate(name="city", uri_template="demo://cities/{city}")
+    assert template.expand({"city": "New York"}) == "demo://cities/New%20York"
+    assert template.match("demo://cities/New%20York") == {"city": "New York"}
+    assert template.template.variables == ("city",)
+    with pytest.raises(UsageError, match="no variable 'town'"):
+        template.expand({"town": "a"})
+    broken = ResourceTemplate(name="broken", uri_template="demo://{")
+    for use in (broken.expand, lambda: broken.match("a"), lambda: broken.template):
+        with pytest.raises(InvalidOutput, match="'broken'"):
+            use()
