@@ -141,7 +141,7 @@ class Questions:
     ) -> None:
         # The answer comes after the last report, and reports come in their order.
         post = self._notifier.line(self._desk.callbacks)
-        reports = _Reports.wanted_by(request.params, post)
+        reports = _Reports.wanted_by(request.params, partial(self._report, post))
         asked = Asked(
             self._desk,
             request.method,
@@ -222,6 +222,12 @@ class Questions:
         if isinstance(request, jsonrpc.Request):
             self._settled(request, error=Refused(code, reason))
 
+    def _report(self, post: Callable[[bytes], object], params: dict[str, Any]) -> None:
+        method = "notifications/progress"
+        post(jsonrpc.encode_notification(method, params))
+        if self._interception is not None:
+            self._interception.settled("outgoing", "notification", method, params=params)
+
     def _settled(self, request: jsonrpc.Request, **answer: Any) -> None:
         """Show a question that no handler gets, and its answer."""
         if self._interception is not None:
@@ -285,7 +291,7 @@ class Owned:
 class _Reports:
     """Progress of one answer, on its way to the server that asked (spec: "Progress")."""
 
-    def __init__(self, token: str | int, post: Callable[[bytes], object]) -> None:
+    def __init__(self, token: str | int, post: Callable[[dict[str, Any]], object]) -> None:
         self._token = token
         self._post = post
         # Guards what follows, and the order: each report must be greater than the one before.
@@ -295,7 +301,9 @@ class _Reports:
         self._beat: TimerEntry | None = None
 
     @classmethod
-    def wanted_by(cls, params: dict[str, Any], post: Callable[[bytes], object]) -> _Reports | None:
+    def wanted_by(
+        cls, params: dict[str, Any], post: Callable[[dict[str, Any]], object]
+    ) -> _Reports | None:
         """The reports that a question asks for with a token, if it does."""
         meta = params.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, dict) else None
@@ -314,7 +322,7 @@ class _Reports:
             if progress <= self._last:
                 progress = math.nextafter(self._last, math.inf)
             self._last = params["progress"] = progress
-            self._post(jsonrpc.encode_notification("notifications/progress", params))
+            self._post(params)
 
     def keep_alive(self) -> None:
         """Let the server see, from now on, that somebody is still thinking."""

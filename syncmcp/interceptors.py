@@ -117,7 +117,8 @@ class Interceptor(Protocol):
         """A message is about to leave.
 
         A request or notification of the program's; the response to a question. What the library
-        says by itself (that a request is cancelled, that a ping was heard) is `settled`.
+        says by itself (that a request is cancelled, that a ping was heard) is `settled`, and so is
+        a handler's report of progress.
 
         Returns:
             What to send instead: `message` with other parameters, or another result; `None` for

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import InterceptorFailed, Message
+from syncmcp import HandlerContext, InterceptorFailed, Message
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import ElicitResult
 from tests.intercepting import (
@@ -248,6 +248,29 @@ def test_what_the_library_refuses_by_itself_is_shown(wire: Wire) -> None:
     assert isinstance(answer.error, syncmcp.Refused)
     assert answer.error.code == -32601
     assert answer.settled
+
+
+@stateful_wires
+def test_a_handler_s_report_of_progress_is_shown(wire: Wire) -> None:
+    server, seen = Server("asking"), Seen()
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        params = {"_meta": {"progressToken": "t"}}
+        return str(context.request("acme/think", params, timeout=PATIENCE))
+
+    def think(params: dict[str, object], context: HandlerContext) -> dict[str, object]:
+        context.report_progress(1, 2, "half")
+        return {}
+
+    with wire.connect(server, interceptors=[seen]) as client:
+        client.on_request("acme/think", think)
+        assert client.call_tool("ask").text == "{}"
+        report = seen.wait("notifications/progress", "notification")
+    assert report.settled
+    assert report.direction == "outgoing"
+    expected = {"progressToken": "t", "progress": 1, "total": 2, "message": "half"}
+    assert report.params == expected
 
 
 # -- requests that last ------------------------------------------------------------------------
