@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from syncmcp._coroutines import refuse_coroutines
+from syncmcp._schemas import Schemas
 from syncmcp.handlers import (
     Handlers,
     LogHandler,
@@ -21,6 +22,7 @@ class HandlerTable:
 
     Attributes:
         answering: Who answers the questions that the library knows. Replaced, never changed.
+        schemas: What is known of the server's tools; told when their list has changed.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class HandlerTable:
         self.on_progress = on_progress
         self.on_notification = on_notification
         self.answering = answering
+        self.schemas = Schemas()
         # Guards the two tables; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._requests: dict[str, RequestHandler] = {}

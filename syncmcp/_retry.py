@@ -30,6 +30,7 @@ HARMLESS = frozenset(
         "resources/templates/list",
         "resources/unsubscribe",
         "server/discover",
+        "subscriptions/listen",
         "tools/list",
     )
 )

@@ -10,7 +10,7 @@ from syncmcp._connection import Connection
 from syncmcp._input import InputAnswers
 from syncmcp._options import Options
 from syncmcp._pools import Pools
-from syncmcp._protocol.steps import Ask, Effect, Reply, Send, Steps
+from syncmcp._protocol.steps import Ask, Effect, Reply, Send, Steps, Work
 from syncmcp._repeating import Repeatable, Repetition, is_over
 from syncmcp._threads import Deadline, acquire
 from syncmcp._workers import lending
@@ -102,6 +102,8 @@ def _drive(
                     value = _request(effect, host, options, deadline, feed, counted)
                 elif isinstance(effect, Ask):
                     value = _ask(effect, host, options, deadline)
+                elif isinstance(effect, Work):
+                    value = effect.do()
                 else:
                     host._sit_out(effect.seconds, options, deadline)
             except McpError as error:
@@ -123,13 +125,41 @@ def _request(
     counted: Callable[[int], object] | None,
 ) -> Reply:
     method, params, offer = send
+
+    def attempt(connection: Connection) -> Reply:
+        result = connection.request(method, params, options, deadline, offer=offer, feed=feed)
+        return Reply(result, connection.dialect)
+
+    return repeated(send, host, options, deadline, attempt, counted)
+
+
+def repeated(
+    send: Send,
+    host: Host,
+    options: Options,
+    deadline: Deadline,
+    attempt: Callable[[Connection], R],
+    counted: Callable[[int], object] | None = None,
+) -> R:
+    """Attempt a request as often as it is worth it, and return what the attempt does.
+
+    Args:
+        send: The request.
+        host: The client.
+        options: The options of the call.
+        deadline: When all of it must be over.
+        attempt: Makes the request on a connection.
+        counted: Told how often it was sent, if it is sent again.
+
+    Raises:
+        McpError: What `attempt` raises.
+    """
     repetition: Repetition | None = None
     while True:
         connection: Connection | None = None
         try:
             connection = host._link(deadline, options.cancel)
-            result = connection.request(method, params, options, deadline, offer=offer, feed=feed)
-            return Reply(result, connection.dialect)
+            return attempt(connection)
         except McpError as error:
             if repetition is None:
                 repetition = Repetition(

@@ -7,16 +7,16 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from syncmcp._options import Options
 from syncmcp._runner import Host, open_link
 from syncmcp._standing import Standing
 from syncmcp._threads import Deadline
 from syncmcp._watching import Watch
-from syncmcp.errors import ClosedError, McpError, RequestTimeout, fresh
+from syncmcp.errors import ClosedError, McpError, RequestTimeout, SessionLost, UsageError, fresh
 from syncmcp.transports.base import Resumable
 
 if TYPE_CHECKING:
     from syncmcp._connection import Connection
-    from syncmcp._options import Options
     from syncmcp.cancellation import CancelToken
 
 _log = logging.getLogger("syncmcp.client")
@@ -26,6 +26,9 @@ class Attempt:
     """One thread's attempt to open a connection, which others wait for, and how it failed."""
 
     failure: McpError | None = None
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
 
 
 class Sessions(Host):
@@ -42,6 +45,7 @@ class Sessions(Host):
     _changed: threading.Condition
     _wanted: bool
     _connection: Connection | None
+    _opening: Connection | None
     _attempt: Attempt | None
 
     _retired: list[Connection]
@@ -71,19 +75,34 @@ class Sessions(Host):
             return None
         return connection.transport
 
-    def _session_lost(self) -> None:
-        """Whoever only listens makes no call that would open a new session. Never blocks."""
-        if self._standing.subscribed or self._ping_interval is not None:
-            self._pools.workers.run(self._reopen)
+    def _interrupted(self, error: McpError) -> None:
+        """Whoever only listens makes no call that would open a new session. Never blocks.
 
-    def _reopen(self) -> None:
-        """On a pool thread."""
+        A server that died is started again for listeners alone: what else a program wants of it, a
+        call says.
+        """
+        with self._lock:
+            # Of a connection that never came to be: its error goes to whoever opens it, who knows
+            # when to give up. Of the one before: another is being opened already.
+            if self._opening is not None:
+                return
+        standing = self._standing
+        if isinstance(error, SessionLost):
+            if standing.subscribed or self._ping_interval is not None:
+                self._pools.workers.run(self._reopen)
+        elif any(listener.stateful for listener in standing.listeners):
+            self._pools.workers.run(partial(self._reopen, standing.pauses.next()))
+
+    def _reopen(self, pause: float = 0.0) -> None:
+        """On a pool thread, after `pause` seconds."""
+        self._sit_out(pause, Options(None, None), Deadline(None))
         try:
             open_link(self, Deadline(self._open_timeout))
         except ClosedError:
             return
         except McpError as error:
             _log.warning("[%s] no new session was opened: %s", self._label, error)
+            self._standing.lost(error)
 
     def _retire(self, dead: Connection) -> None:
         """Have a connection whose session is gone closed as soon as no call is in flight there."""
@@ -108,8 +127,13 @@ class Sessions(Host):
             RequestTimeout: `deadline` passed.
             RequestCancelled: `cancel`, which wakes this thread, was cancelled.
             McpError: The other thread had no luck.
+            UsageError: This is the thread that opens it: an interceptor wants to use the client.
         """
         while self._wanted and (attempt := self._attempt) is not None:
+            if attempt.thread == threading.get_ident():
+                raise UsageError(
+                    "an interceptor cannot call a client that is being opened", server=self._label
+                )
             if cancel is not None:
                 cancel.raise_if_cancelled()
             if not self._changed.wait(deadline.remaining()):

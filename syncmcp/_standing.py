@@ -6,47 +6,79 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._backoff import Backoff
 from syncmcp._options import Options
-from syncmcp.errors import HttpError, NotSupported, ProtocolError, ServerError
+from syncmcp._protocol.subscription import read_event
+from syncmcp._shared_uris import SUBSCRIBE, SharedUris
+from syncmcp.errors import HttpError, McpError, NotSupported, ProtocolError, ServerError
 
 if TYPE_CHECKING:
     from syncmcp._connection import Connection
+    from syncmcp._listening import Listening
     from syncmcp._threads import Deadline
 
 _log = logging.getLogger("syncmcp.client")
 
 
 class Standing:
-    """The log level and the subscriptions of one client."""
+    """The log level, the subscriptions and the listeners of one client.
+
+    Attributes:
+        uris: The resources that the server was asked to tell of.
+        pauses: Before another connection is opened for listeners alone.
+    """
 
     def __init__(self) -> None:
         self.log_level: str | None = None
         """The level that the server was asked for last."""
-        # Guards the subscriptions; held for changes only.
+        self.uris = SharedUris()
+        self.pauses = Backoff()
+        # Guards the listeners; held for changes only.
         self._lock = threading.RLock()
-        self._uris: dict[str, None] = {}
+        self._listeners: dict[Listening, None] = {}
 
     @property
     def subscribed(self) -> bool:
-        """Whether there is any subscription."""
-        return bool(self._uris)
+        """Whether there is anything that a new session has to be asked for."""
+        return len(self.uris) > 0 or bool(self._listeners)
 
-    def subscribe(self, uri: str) -> bool:
-        """Keep a subscription; return whether it is a new one."""
+    @property
+    def listeners(self) -> list[Listening]:
+        """Those who want to be told of changes."""
         with self._lock:
-            new = uri not in self._uris
-            self._uris[uri] = None
-            return new
+            return list(self._listeners)
 
-    def unsubscribe(self, uri: str) -> None:
-        """Forget a subscription, if there is one."""
+    def add(self, listener: Listening) -> None:
+        """Tell a listener of everything from now on."""
         with self._lock:
-            self._uris.pop(uri, None)
+            self._listeners[listener] = None
 
-    def unsubscribe_all(self) -> None:
-        """Forget the subscriptions: the client is closed."""
+    def remove(self, listener: Listening) -> None:
+        """Forget a listener, if it is there."""
         with self._lock:
-            self._uris.clear()
+            self._listeners.pop(listener, None)
+
+    def close(self) -> None:
+        """Forget everything but the log level: the client is closed."""
+        with self._lock:
+            listeners = self.listeners
+            self._listeners.clear()
+        for listener in listeners:
+            listener.closed()
+        self.uris.clear()
+
+    def news(self, method: str, params: dict[str, Any]) -> None:
+        """Tell those who want to know what a notification says. Never blocks."""
+        event = read_event(method, params)
+        if event is not None:
+            for listener in self.listeners:
+                listener.heard(event)
+
+    def lost(self, error: McpError) -> None:
+        """There will be no news any more. Never blocks."""
+        for listener in self.listeners:
+            if listener.stateful:  # the others notice it by themselves
+                listener.lose("connection", error)
 
     def restore(self, connection: Connection, deadline: Deadline) -> None:
         """Ask for all of it, where that is asked for once and for all (until 2025-11-25).
@@ -57,18 +89,27 @@ class Standing:
             McpError: The connection is of no use.
         """
         connection.log_level = self.log_level
-        if not connection.dialect.stateful:
-            return
-        if self.log_level is not None:
-            _ask(connection, "logging/setLevel", {"level": self.log_level}, deadline)
-        with self._lock:
-            uris = list(self._uris)
-        for uri in uris:
-            _ask(connection, "resources/subscribe", {"uri": uri}, deadline)
+        listeners = self.listeners
+        if connection.dialect.stateful:
+            if self.log_level is not None:
+                _ask(connection, "logging/setLevel", {"level": self.log_level}, deadline)
+            for uri in self.uris.wanted():
+                refusal = _ask(connection, SUBSCRIBE, {"uri": uri}, deadline)
+                for listener in listeners:
+                    if refusal is not None and uri in listener.wanted.uris:
+                        listener.lose("server", refusal)
+        self.pauses.opened()
+        for listener in listeners:
+            listener.reconnected(stateful=connection.dialect.stateful)
 
 
-def _ask(connection: Connection, method: str, params: dict[str, Any], deadline: Deadline) -> None:
+def _ask(
+    connection: Connection, method: str, params: dict[str, Any], deadline: Deadline
+) -> McpError | None:
+    """Make a request again; return how the server refused it, if it did."""
     try:
         connection.request(method, params, Options(None, None), deadline)
     except (NotSupported, ServerError, ProtocolError, HttpError) as error:
         _log.warning("[%s] was not asked again for what it did before: %s", connection.label, error)
+        return error
+    return None

@@ -33,6 +33,9 @@ _CAPABILITIES_KEY = _PREFIX + "clientCapabilities"
 _INFO_KEY = _PREFIX + "clientInfo"
 _LOG_LEVEL_KEY = _PREFIX + "logLevel"
 
+# A probe, and a request whose stream is for change events alone.
+_WITHOUT_PROGRESS = frozenset(("server/discover", "subscriptions/listen"))
+
 # The parameter that the Mcp-Name header repeats.
 _NAMED_BY = {"prompts/get": "name", "resources/read": "uri", "tools/call": "name"}
 
@@ -88,7 +91,7 @@ class Stateless:
         """See `Dialect`. Caller's `_meta` first, then the protocol's own keys over it."""
         params = dict(params) if params else {}
         merged = {**callers_meta(params, meta), **self._meta(offer)}
-        if method != "server/discover":
+        if method not in _WITHOUT_PROGRESS:
             merged["progressToken"] = id
         if log_level is not None:
             merged[_LOG_LEVEL_KEY] = log_level

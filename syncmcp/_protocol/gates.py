@@ -17,14 +17,20 @@ def gates(dialect: Dialect, capabilities: Mapping[str, Any]) -> dict[str, str]:
         if path is None:
             missing[method] = f"revision {dialect.revision} has no such request"
             continue
-        value: Any = capabilities
-        for key in path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-            # Some servers write `true` or an empty object for the same thing.
-            if value is None or value is False:
-                missing[method] = f"the server does not declare the capability {'.'.join(path)}"
-                break
+        if not declares(capabilities, path):
+            missing[method] = f"the server does not declare the capability {'.'.join(path)}"
     return missing
+
+
+def declares(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    """Whether a server with these capabilities has the one at `path`."""
+    value: Any = capabilities
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+        # Some servers write `true` or an empty object for the same thing.
+        if value is None or value is False:
+            return False
+    return True
 
 
 def undeclared(dialect: Dialect | None, offer: Offer, declared: Offer | None) -> str | None:

@@ -10,6 +10,7 @@ from collections import deque
 from typing import Generic, Protocol, TypeVar
 
 from syncmcp._protocol.jsonrpc import Id
+from syncmcp._protocol.subscription import LISTEN
 
 
 class Entry(Protocol):
@@ -34,12 +35,15 @@ class Peer(Generic[C, Q]):
         self.next_id = first_id
         self._max = max_in_flight
         self._calls: dict[int, C] = {}
+        # Those that last as long as somebody listens: nothing waits for their end.
+        self._lasting: dict[int, C] = {}
         # Registered, but not to be sent before others are done.
         self._line: deque[int] = deque()
         self._in_line: set[int] = set()
         self._questions: dict[Id, Q] = {}
 
     def __len__(self) -> int:
+        """How many of our requests will end by themselves."""
         return len(self._calls)
 
     def register(self, call: C, *, at_once: bool = False) -> bool:
@@ -54,6 +58,9 @@ class Peer(Generic[C, Q]):
         """
         id = call.id = self.next_id
         self.next_id = id + 1
+        if call.method == LISTEN:
+            self._lasting[id] = call
+            return True
         self._calls[id] = call
         if at_once or len(self._calls) - len(self._in_line) <= self._max:
             return True
@@ -63,15 +70,18 @@ class Peer(Generic[C, Q]):
 
     def open_calls(self) -> list[C]:
         """Our open requests."""
-        return list(self._calls.values())
+        return [*self._calls.values(), *self._lasting.values()]
 
     def get(self, id: object) -> C | None:
         """The request of ours with this id, if it is open."""
         key = _own_id(id)
-        return None if key is None else self._calls.get(key)
+        return None if key is None else self._calls.get(key) or self._lasting.get(key)
 
     def only(self) -> C | None:
-        """Our open request, if there is exactly one. A ping is none: nothing else belongs to it."""
+        """Our open request, if there is exactly one.
+
+        A ping is none, and neither is one that lasts: nothing else belongs to them.
+        """
         if len(self._calls) > 2:
             return None
         calls = [call for call in self._calls.values() if call.method != "ping"]
@@ -82,7 +92,7 @@ class Peer(Generic[C, Q]):
         key = _own_id(id)
         if key is None:
             return None
-        call = self._calls.pop(key, None)
+        call = self._calls.pop(key, None) or self._lasting.pop(key, None)
         self._in_line.discard(key)
         return call
 
@@ -97,8 +107,9 @@ class Peer(Generic[C, Q]):
 
     def drain(self) -> list[C]:
         """Take every open request."""
-        calls = list(self._calls.values())
+        calls = self.open_calls()
         self._calls.clear()
+        self._lasting.clear()
         self._line.clear()
         self._in_line.clear()
         return calls

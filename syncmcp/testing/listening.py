@@ -19,8 +19,10 @@ class Listeners:
 
     def __init__(self, stats: Stats) -> None:
         self._stats = stats
-        self._lock = threading.Lock()  # Guards `_open`.
+        self._lock = threading.Lock()  # Guards what follows.
         self._open: dict[Call, Message] = {}
+        # Events of those that are not acknowledged yet.
+        self._early: dict[Call, list[tuple[str, Message]]] = {}
 
     def open(self, call: Call) -> None:
         """Acknowledge a listen request and keep it open until it is cancelled or ended."""
@@ -32,33 +34,49 @@ class Listeners:
         honoured: Message = {kind: True for kind in _KINDS if wanted.get(kind) is True}
         if isinstance(wanted.get(_URIS), list):
             honoured[_URIS] = wanted[_URIS]
-        call.at_end(self._close)
-        # The acknowledgement goes first: an event sent before it would be out of order.
-        call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
         with self._lock:
             self._open[call] = honoured
+            self._early[call] = []
         with self._stats as stats:
             stats.listeners += 1
-        if call.cancelled.is_set():
-            self._close(call)
+        call.at_end(self._close)
+        # The acknowledgement goes first, and what changes from then on is told after it.
+        call.notify(_ACKNOWLEDGED, {"notifications": honoured, **_tag(call)})
+        while True:
+            with self._lock:
+                early = self._early.pop(call, [])
+                if early:
+                    self._early[call] = []
+            if not early:
+                return
+            for method, params in early:
+                call.notify(method, params)
 
     def changed(self, kind: str, method: str) -> None:
         """Tell everyone who listens for `kind` that a list has changed."""
         for call, honoured in self._snapshot():
             if honoured.get(kind):
-                call.notify(method, _tag(call))
+                self._tell(call, method, _tag(call))
 
     def updated(self, uri: str) -> None:
         """Tell everyone who listens for `uri` that the resource has changed."""
         for call, honoured in self._snapshot():
             if uri in honoured.get(_URIS, ()):
-                call.notify("notifications/resources/updated", {"uri": uri, **_tag(call)})
+                params = {"uri": uri, **_tag(call)}
+                self._tell(call, "notifications/resources/updated", params)
 
     def end(self) -> None:
         """End every subscription in good order: each gets its result."""
         for call, _ in self._snapshot():
             result: Message = {"resultType": "complete", **_tag(call)}
             call.answer(wire.reply(call.request_id, result))
+
+    def _tell(self, call: Call, method: str, params: Message) -> None:
+        with self._lock:
+            if call in self._early:
+                self._early[call].append((method, params))
+                return
+        call.notify(method, params)
 
     def _snapshot(self) -> list[tuple[Call, Message]]:
         with self._lock:
@@ -67,6 +85,7 @@ class Listeners:
     def _close(self, call: Call) -> None:
         with self._lock:
             known = self._open.pop(call, None) is not None
+            self._early.pop(call, None)
         if known:
             with self._stats as stats:
                 stats.listeners -= 1

@@ -230,7 +230,7 @@ CALLS = (
     Mutant(
         "progress-to-anyone",
         "progress goes to the call in flight, whatever its token",
-        f"{CONNECTION}._owner",
+        "syncmcp._news:News.owner",
         lambda original: lambda self, method, params, out: original(self, "", params, out),
         ("PRG-04",),
     ),

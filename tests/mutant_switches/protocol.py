@@ -33,6 +33,14 @@ def _restart_ids(original: Function) -> Function:
     return register
 
 
+def _overwrite_trace(original: Function) -> Function:
+    def with_trace_context(options: Any, params: Any) -> Any:
+        original(options, params)
+        return {**(options.meta or {}), **(options.trace or {})}
+
+    return with_trace_context
+
+
 def _share_ids(original: Function) -> Function:
     def register(self: Any, call: Any, **named: Any) -> bool:
         before = self.next_id
@@ -170,6 +178,20 @@ def _mangle_frames(old: bytes, new: bytes) -> Any:
 
 
 MESSAGES = (
+    Mutant(
+        "trace-context-of-any-shape",
+        "whatever stands below the keys of trace context is sent",
+        "syncmcp._protocol.trace_context:follows_w3c",
+        always(True),
+        ("RPC-22",),
+    ),
+    Mutant(
+        "trace-context-mixed",
+        "a caller's trace context is overwritten by that of the current span",
+        "syncmcp._trace_context:with_trace_context",
+        _overwrite_trace,
+        ("RPC-22",),
+    ),
     Mutant(
         "no-jsonrpc",
         "a message does not say that it is JSON-RPC 2.0",

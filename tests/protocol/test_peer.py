@@ -312,3 +312,27 @@ class Model(RuleBasedStateMachine):
 @pytest.mark.pitfall("23")
 class TestModel(Model.TestCase):  # type: ignore[misc, valid-type]
     """Any history of registering, taking and draining."""
+
+
+def test_a_request_that_lasts_is_found_but_counts_for_nothing() -> None:
+    table = peer(max_in_flight=1)
+    lasting, other, third = Waiter("subscriptions/listen"), Waiter(), Waiter()
+    assert table.register(lasting)
+    assert len(table) == 0
+    assert table.only() is None
+    assert table.register(other)
+    assert table.only() is other
+    assert not table.register(third)
+    assert table.get(lasting.id) is lasting
+    assert table.open_calls() == [other, third, lasting]
+    assert table.take(lasting.id) is lasting
+    assert table.take(lasting.id) is None
+    assert table.get(lasting.id) is None
+
+
+def test_a_request_that_lasts_ends_with_the_connection() -> None:
+    table = peer()
+    lasting = Waiter("subscriptions/listen")
+    table.register(lasting)
+    assert table.drain() == [lasting]
+    assert table.get(lasting.id) is None

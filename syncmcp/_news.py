@@ -1,0 +1,96 @@
+"""Whom a notification concerns: a call, or those who listen for changes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from syncmcp._listen_call import ListenCall
+from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.subscription import LISTEN, subscription_id
+from syncmcp.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from syncmcp._asked import Asked, Desk
+    from syncmcp._call import Call
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.peer import Peer
+    from syncmcp.errors import McpError
+    from syncmcp.transports.base import Outgoing
+
+_log = logging.getLogger("syncmcp.connection")
+
+
+class News:
+    """Finds who is meant. Nothing here blocks: it runs on the thread that reads.
+
+    Args:
+        desk: Knows the client, as long as that is there.
+        peer: The open requests of the connection.
+        lock: The connection's, which guards them.
+    """
+
+    def __init__(self, desk: Desk, peer: Peer[Call, Asked], lock: threading.RLock) -> None:
+        self._desk = desk
+        self._peer = peer
+        self._lock = lock
+        self.heard = True
+        """Whether what the server says outside of requests can reach us."""
+
+    def owner(self, method: str, params: dict[str, Any], out: Outgoing | None) -> Call | None:
+        """The call that a notification belongs to, where that can be known."""
+        with self._lock:
+            if method == "notifications/progress":
+                return self._peer.get(params.get("progressToken"))
+            if out is not None:
+                return self._peer.get(out.id)
+            return self._peer.only()
+
+    def take(
+        self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None
+    ) -> None:
+        """Pass on what is about a subscription."""
+        if method == "notifications/tools/list_changed":
+            # First: whoever hears of it may list the tools at once.
+            self._desk.table.schemas.forget()
+        if dialect is None or dialect.stateful:
+            client = self._desk.client()
+            if client is not None:
+                client._standing.news(method, params)
+            return
+        own = None if out is None else out.id
+        with self._lock:
+            call = self._peer.get(subscription_id(params, own))
+        if isinstance(call, ListenCall) and own in (None, call.id):
+            call.take(call, method, params)
+        else:
+            _log.debug("[%s] %s for no listener of ours", self._desk.label, method)
+
+    def interrupted(self, error: McpError) -> None:
+        """The connection, or the session, is lost.
+
+        Whoever only listens makes no call that would open another one.
+        """
+        client = self._desk.client()
+        if client is not None:
+            client._interrupted(error)
+
+    def over(self, dead: McpError | None) -> None:
+        """The server will not tell anything outside of requests any more; or all is `dead`."""
+        self.heard = False
+        client = self._desk.client()
+        if client is not None and dead is None:
+            client._standing.lost(ConnectionLost("the stream of events is closed"))
+
+    def ended(self, params: dict[str, Any], dialect: Dialect | None) -> jsonrpc.Result | None:
+        """What a server's ``notifications/cancelled`` means for a request of ours, if anything.
+
+        In 2026-07-28 it may end a subscription, and nothing else (basic/patterns/cancellation,
+        "Behavior Requirements"). It means the same as the answer that it may send instead.
+        """
+        if dialect is None or dialect.stateful:
+            return None
+        with self._lock:
+            call = self._peer.get(params.get("requestId"))
+        return jsonrpc.Result(call.id, {}) if call is not None and call.method == LISTEN else None

@@ -1,0 +1,143 @@
+"""What changes a server is asked to tell of, and how it tells.
+
+Until 2025-11-25 it tells of its lists unasked, and of a resource after ``resources/subscribe``
+(server/resources#subscriptions). In 2026-07-28 one long request asks for all of it
+(basic/patterns/subscriptions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from syncmcp._protocol.gates import declares
+
+LISTEN = "subscriptions/listen"
+"""The request that lasts as long as its subscription (2026-07-28)."""
+
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+_UPDATED = "notifications/resources/updated"
+
+_SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
+
+Kind = Literal["tools", "prompts", "resources", "resource"]
+
+_LISTS: Mapping[str, Kind] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+
+_KINDS = tuple(_LISTS.values())
+
+NEWS = frozenset((*_LISTS, _UPDATED, ACKNOWLEDGED))
+"""The notifications that are about subscriptions."""
+
+
+class ChangeEvent(NamedTuple):
+    """Something has changed at the server, or may have."""
+
+    kind: Kind
+    """``"tools"``, ``"prompts"`` or ``"resources"`` for these lists (that of resources includes
+    the templates), ``"resource"`` for what one resource contains."""
+
+    uri: str | None = None
+    """Which resource; `None` for a list. May lie below the one that is listened to."""
+
+    missed: bool = False
+    """Nobody said that it changed: the connection was interrupted, and if it changed meanwhile,
+    nobody will say so any more."""
+
+
+class Wanted(NamedTuple):
+    """What somebody wants to be told of."""
+
+    tools: bool = False
+    prompts: bool = False
+    resources: bool = False
+    uris: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The lists."""
+        return tuple(kind for kind in _KINDS if getattr(self, kind))
+
+    def lacking(self, capabilities: Mapping[str, Any]) -> str | None:
+        """The capability that a server with these does not declare and that is needed."""
+        paths = [(kind, "listChanged") for kind in self.kinds]
+        if self.uris:
+            paths.append(("resources", "subscribe"))
+        for path in paths:
+            if not declares(capabilities, path):
+                return ".".join(path)
+        return None
+
+    def params(self) -> dict[str, Any]:
+        """The parameters of `LISTEN`."""
+        wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in self.kinds}
+        if self.uris:
+            wanted["resourceSubscriptions"] = list(self.uris)
+        return {"notifications": wanted}
+
+    def granted(self, params: Mapping[str, Any]) -> Wanted:
+        """What of it the server agrees to, as `ACKNOWLEDGED` says."""
+        said = params.get("notifications")
+        if not isinstance(said, dict):
+            return Wanted()
+        uris = said.get("resourceSubscriptions")
+        agreed = [uri for uri in uris if isinstance(uri, str)] if isinstance(uris, list) else []
+        lists = {kind: said.get(f"{kind}ListChanged") is True for kind in self.kinds}
+        return Wanted(**lists, uris=tuple(uri for uri in self.uris if uri in agreed))
+
+    def without(self, other: Wanted) -> Wanted:
+        """What `other` has not."""
+        lists = {kind: kind not in other.kinds for kind in self.kinds}
+        return Wanted(**lists, uris=tuple(uri for uri in self.uris if uri not in other.uris))
+
+    def covers(self, event: ChangeEvent) -> bool:
+        """Whether `event` is about something that is wanted."""
+        if event.uri is None:
+            return bool(getattr(self, event.kind))
+        return any(_is_within(event.uri, uri) for uri in self.uris)
+
+    def everything(self) -> Iterator[ChangeEvent]:
+        """An event for each, after an interruption."""
+        for kind in self.kinds:
+            yield ChangeEvent(kind, missed=True)
+        for uri in self.uris:
+            yield ChangeEvent("resource", uri, missed=True)
+
+    def __str__(self) -> str:
+        return ", ".join((*self.kinds, *self.uris)) or "nothing"
+
+
+def _is_within(uri: str, subscribed: str) -> bool:
+    """Whether `uri` is the one that is subscribed to, or lies below it."""
+    if not uri.startswith(subscribed):
+        return False
+    rest = uri[len(subscribed) :]
+    return not rest or subscribed.endswith("/") or rest[0] in "/?#"
+
+
+def read_event(method: str, params: Mapping[str, Any]) -> ChangeEvent | None:
+    """What a notification says has changed; `None` if it does not say that."""
+    kind = _LISTS.get(method)
+    if kind is not None:
+        return ChangeEvent(kind)
+    uri = params.get("uri")
+    if method == _UPDATED and isinstance(uri, str):
+        return ChangeEvent("resource", uri)
+    return None
+
+
+def subscription_id(params: Mapping[str, Any], own: int | None = None) -> object:
+    """The id of the request that a notification belongs to (2026-07-28).
+
+    Args:
+        params: Its parameters.
+        own: The request on whose own stream it came, if it came on one: there, one without an id
+            belongs to that.
+    """
+    meta = params.get("_meta")
+    return meta.get(_SUBSCRIPTION_ID, own) if isinstance(meta, dict) else own

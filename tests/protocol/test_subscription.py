@@ -1,0 +1,140 @@
+"""What is asked of a server that shall tell of changes, and what its notifications mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncmcp._protocol.subscription import ChangeEvent, Wanted, read_event, subscription_id
+
+TAG = "io.modelcontextprotocol/subscriptionId"
+ALL = Wanted(tools=True, prompts=True, resources=True, uris=("a:1", "a:2"))
+
+
+@pytest.mark.requirement("SUB-02")
+def test_the_filter_names_what_is_wanted_and_nothing_else() -> None:
+    assert Wanted(prompts=True).params() == {"notifications": {"promptsListChanged": True}}
+    assert Wanted(uris=("a:1",)).params() == {"notifications": {"resourceSubscriptions": ["a:1"]}}
+    assert ALL.params() == {
+        "notifications": {
+            "toolsListChanged": True,
+            "promptsListChanged": True,
+            "resourcesListChanged": True,
+            "resourceSubscriptions": ["a:1", "a:2"],
+        }
+    }
+
+
+@pytest.mark.requirement("SUB-02")
+def test_there_is_always_a_filter() -> None:
+    assert Wanted().params() == {"notifications": {}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "capabilities", "lacking"),
+    [
+        (Wanted(tools=True), {"tools": {}}, "tools.listChanged"),
+        (Wanted(tools=True), {"tools": {"listChanged": False}}, "tools.listChanged"),
+        (Wanted(prompts=True), {}, "prompts.listChanged"),
+        (Wanted(resources=True), {"resources": {"subscribe": True}}, "resources.listChanged"),
+        (Wanted(uris=("a:1",)), {"resources": {"listChanged": True}}, "resources.subscribe"),
+        (Wanted(uris=("a:1",)), {"resources": {"subscribe": True}}, None),
+        (ALL, {kind: {"listChanged": True} for kind in ALL.kinds}, "resources.subscribe"),
+        (Wanted(), {}, None),
+    ],
+)
+def test_the_first_capability_that_is_needed_and_not_declared_is_named(
+    wanted: Wanted, capabilities: dict[str, Any], lacking: str | None
+) -> None:
+    assert wanted.lacking(capabilities) == lacking
+
+
+@pytest.mark.requirement("SUB-01")
+@pytest.mark.parametrize(
+    ("said", "granted"),
+    [
+        (ALL.params(), ALL),
+        ({"notifications": {}}, Wanted()),
+        ({}, Wanted()),
+        ({"notifications": None}, Wanted()),
+        ({"notifications": {"toolsListChanged": True}}, Wanted(tools=True)),
+        ({"notifications": {"toolsListChanged": "yes"}}, Wanted()),
+        ({"notifications": {"resourceSubscriptions": ["a:2", "a:9", 5]}}, Wanted(uris=("a:2",))),
+        ({"notifications": {"resourceSubscriptions": "a:1"}}, Wanted()),
+    ],
+)
+def test_what_a_server_agrees_to_is_what_was_asked_for_and_it_names(
+    said: dict[str, Any], granted: Wanted
+) -> None:
+    assert ALL.granted(said) == granted
+    assert Wanted().granted(said) == Wanted()
+
+
+@pytest.mark.requirement("SUB-01")
+def test_what_was_asked_for_and_not_agreed_to_is_known() -> None:
+    granted = Wanted(tools=True, uris=("a:2",))
+    assert ALL.without(granted) == Wanted(prompts=True, resources=True, uris=("a:1",))
+    assert ALL.without(ALL) == Wanted()
+    assert str(ALL.without(granted)) == "prompts, resources, a:1"
+    assert str(Wanted()) == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("uri", "subscribed", "within"),
+    [
+        ("a:1", "a:1", True),
+        ("a:1/x", "a:1", True),
+        ("a:1?x", "a:1", True),
+        ("a:1#x", "a:1", True),
+        ("a:12", "a:1", False),
+        ("a:", "a:1", False),
+        ("file:///d/x", "file:///d/", True),
+        ("file:///e/x", "file:///d/", False),
+    ],
+)
+def test_an_update_may_be_of_something_below_what_was_subscribed_to(
+    uri: str, subscribed: str, within: bool
+) -> None:
+    assert Wanted(uris=("b:9", subscribed)).covers(ChangeEvent("resource", uri)) is within
+
+
+def test_a_list_is_covered_if_it_is_wanted() -> None:
+    assert Wanted(tools=True).covers(ChangeEvent("tools"))
+    assert not Wanted(tools=True).covers(ChangeEvent("prompts"))
+    assert not Wanted(uris=("tools",)).covers(ChangeEvent("tools"))
+
+
+def test_after_an_interruption_everything_may_have_changed() -> None:
+    assert list(Wanted(prompts=True, uris=("a:1",)).everything()) == [
+        ChangeEvent("prompts", missed=True),
+        ChangeEvent("resource", "a:1", missed=True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "event"),
+    [
+        ("notifications/tools/list_changed", {}, ChangeEvent("tools")),
+        ("notifications/prompts/list_changed", {"uri": "a:1"}, ChangeEvent("prompts")),
+        ("notifications/resources/list_changed", {}, ChangeEvent("resources")),
+        ("notifications/resources/updated", {"uri": "a:1"}, ChangeEvent("resource", "a:1")),
+        ("notifications/resources/updated", {}, None),
+        ("notifications/resources/updated", {"uri": 5}, None),
+        ("notifications/message", {"uri": "a:1"}, None),
+    ],
+)
+def test_a_notification_says_what_has_changed(
+    method: str, params: dict[str, Any], event: ChangeEvent | None
+) -> None:
+    assert read_event(method, params) == event
+
+
+@pytest.mark.requirement("STD-04")
+def test_an_event_belongs_to_the_request_that_it_names() -> None:
+    assert subscription_id({"_meta": {TAG: 7}}) == 7
+    assert subscription_id({"_meta": {TAG: 7}}, own=8) == 7
+    assert subscription_id({"_meta": {}}, own=8) == 8
+    assert subscription_id({}, own=8) == 8
+    assert subscription_id({"_meta": [TAG]}) is None
+    assert subscription_id({}) is None
