@@ -39,9 +39,10 @@ def pages(
     max_pages: int | None,
 ) -> Steps[L]:
     """One page, or all of them in one result."""
+    generation = host._schemas.generation
     if not isinstance(cursor, AllPages):
         raw = yield from exchange(method, None if cursor is None else {"cursor": cursor})
-        return _learned(validate(model, raw, method), host)
+        return _learned(validate(model, raw, method), host, generation)
     guard = PageGuard(method, host._page_limit if max_pages is None else max_pages)
     raw = yield from exchange(method)
     whole = page = validate(model, raw, method)
@@ -51,12 +52,13 @@ def pages(
         page = validate(model, raw, method)
         getattr(whole, items).extend(getattr(page, items))
     whole.next_cursor = None
-    return _learned(whole, host)
+    return _learned(whole, host, generation, whole=True)
 
 
-def _learned(result: L, host: OperationHost) -> L:
+def _learned(result: L, host: OperationHost, generation: int, *, whole: bool = False) -> L:
     if isinstance(result, types.ListToolsResult):
         host._repeatable.learn(result.tools)
+        host._schemas.learn(result.tools, generation, whole=whole)
     return result
 
 

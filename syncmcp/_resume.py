@@ -9,6 +9,7 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._background import submit
+from syncmcp._checking import check_output
 from syncmcp._operation import OperationHost, check_mapping
 from syncmcp._options import CallOptions
 from syncmcp._protocol.exchange import single_exchange
@@ -54,7 +55,7 @@ class Resume:
             McpError: Whatever else can become of a request.
         """
         resolved = self._host._resolve(options)
-        steps = _resume(pending, answers, self._host._label)
+        steps = _resume(pending, answers, self._host)
         return run(steps, self._host, resolved, Deadline(resolved.timeout))
 
     def future(
@@ -65,12 +66,12 @@ class Resume:
     ) -> RequestFuture[R | InputRequired[R]]:
         """Like calling it, but returns a future at once."""
         resolved = self._host._resolve(options)
-        steps = _resume(pending, answers, self._host._label)
+        steps = _resume(pending, answers, self._host)
         return submit(steps, self._host, resolved, Deadline(resolved.timeout))
 
 
 def _resume(
-    pending: InputRequired[R], answers: Mapping[str, Any] | None, server: str
+    pending: InputRequired[R], answers: Mapping[str, Any] | None, host: OperationHost
 ) -> Steps[R | InputRequired[R]]:
     if not isinstance(pending, InputRequired):
         raise UsageError(f"pending is an InputRequired, not {pending!r}")
@@ -78,8 +79,11 @@ def _resume(
     params = pending._retry(answers)
     reply = yield from single_exchange(pending.method, params, pending._offer)
     result: R | InputRequired[R] = outcome(
-        pending.method, pending._params, reply, pending._offer, server
+        pending.method, pending._params, reply, pending._offer, host._label
     )
+    if isinstance(result, types.CallToolResult):
+        name: str = pending._params["name"]
+        yield from check_output(host, name, result, host._checks)
     return result
 
 

@@ -7,7 +7,16 @@ import sys
 
 import pytest
 
-HEAVY = ("asyncio", "jsonschema", "referencing", "requests", "sseclient", "tkinter", "urllib3")
+HEAVY = (
+    "asyncio",
+    "jsonschema",
+    "referencing",
+    "requests",
+    "sseclient",
+    "tkinter",
+    "uritemplate",
+    "urllib3",
+)
 """What takes long to load, or belongs to something that the program may never use."""
 
 

@@ -17,6 +17,7 @@ from syncmcp import (
     ProtocolError,
     ResourceNotFound,
     ServerError,
+    UnsupportedSchema,
     UsageError,
 )
 from syncmcp.testing import RpcError, Server
@@ -180,7 +181,10 @@ def test_no_reference_in_a_servers_schema_opens_a_connection() -> None:
         with syncmcp.connect(server) as client:
             (tool,) = client.list_tools().tools
             assert tool.input_schema == tool.output_schema == schema
-            assert client.call_tool("echo", {"a": 1}).data == {"a": 1}
+            with pytest.raises(UnsupportedSchema) as caught:
+                client.call_tool("echo", {"a": 1})
+            assert caught.value.result is not None
+            assert caught.value.result.data == {"a": 1}
         with pytest.raises(BlockingIOError):
             trap.accept()  # nobody has come
 

@@ -6,7 +6,7 @@ thread or behind a future.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -59,6 +59,12 @@ class Pause(NamedTuple):
     seconds: float
 
 
-Effect = Send | Ask | Pause
+class Work(NamedTuple):
+    """Call this, which blocks nowhere but takes its time; come back with what it returns."""
+
+    do: Callable[[], Any]
+
+
+Effect = Send | Ask | Pause | Work
 
 Steps = Generator[Effect, Any, R]

@@ -1,0 +1,99 @@
+"""Checks what goes to a tool and what comes from it by the tool's schemas, as steps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from syncmcp import types
+from syncmcp._operation import OperationHost
+from syncmcp._pagination import ALL_PAGES, pages
+from syncmcp._protocol.steps import Steps, Work
+from syncmcp._schemas import Checks
+from syncmcp.errors import McpError
+
+if TYPE_CHECKING:
+    from syncmcp.types import CallToolResult
+
+_log = logging.getLogger("syncmcp.schema")
+
+
+def check_input(
+    host: OperationHost, name: str, arguments: Mapping[str, Any] | None, checks: Checks
+) -> Steps[None]:
+    """Check arguments before they are sent. What the server does not list, it may judge itself.
+
+    Raises:
+        InvalidArguments: The tool does not take them.
+        UnsupportedSchema: Nothing can be checked with the tool's input schema.
+    """
+    if not checks.input:
+        return
+    given: Mapping[str, Any] = arguments or {}
+    known = host._schemas.find(name)
+    error: McpError | None = None
+    if known is not None:
+        # Here and now, in the caller's own thread: nothing is under way yet.
+        error = known.input_error(given, host._label)
+        if error is None:
+            return
+    elif host._schemas.complete:
+        return
+    if (yield from _list(host)):
+        newer = host._schemas.find(name)
+        if newer is None:
+            return
+        if newer is not known:
+            error = yield Work(partial(newer.input_error, given, host._label))
+    if error is not None:
+        raise error
+
+
+def check_output(
+    host: OperationHost, name: str, result: CallToolResult, checks: Checks
+) -> Steps[None]:
+    """Check a result by its tool's output schema; an error of the tool's is none to check.
+
+    A result that does not fit may be newer than the schema, so the tools are listed again, once.
+    Where they cannot be listed, what is known counts: the tool has run, and nobody would thank us
+    for losing its result to a list.
+
+    Raises:
+        InvalidOutput: It does not fit; it is kept in the error.
+        UnsupportedSchema: Nothing can be checked with that schema; the result is kept, too.
+    """
+    if checks.output == "off" or result.is_error:
+        return
+    schemas = host._schemas
+    known = schemas.find(name)
+    error: McpError | None = None
+    if known is None:
+        if not result.has_data or schemas.complete:
+            return
+    else:
+        if known.output is None:
+            return
+        error = yield Work(partial(known.output_error, result, host._label))
+        if error is None:
+            return
+    if (yield from _list(host)):
+        newer = schemas.find(name)
+        if newer is not None and newer is not known:
+            error = yield Work(partial(newer.output_error, result, host._label))
+    if error is None:
+        return
+    if checks.output == "raise":
+        raise error
+    _log.warning("[%s] the result of the tool %r: %s", host._label, name, error.message)
+
+
+def _list(host: OperationHost) -> Steps[bool]:
+    """List the tools, which makes their schemas known; return whether that went well."""
+    try:
+        yield from pages("tools/list", types.ListToolsResult, "tools", host, ALL_PAGES, None)
+    except McpError as error:
+        _log.debug("[%s] its tools cannot be listed: %s", host._label, error)
+        return False
+    return True

@@ -1,0 +1,231 @@
+"""Whatever a server writes, a check of it comes to an end, soon and in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from syncmcp._protocol.schema import compile_schema
+from syncmcp._protocol.schema.run import MAX_NESTING, MAX_STEPS, Run
+from syncmcp.errors import UnsupportedSchema
+
+pytestmark = pytest.mark.requirement("SCHM-08")
+
+
+def nested(levels: int, word: str) -> Any:
+    """A schema within a schema within a schema."""
+    made: Any = {}
+    for _ in range(levels):
+        made = {word: made}
+    return made
+
+
+def boxed(levels: int) -> Any:
+    """A list within a list within a list."""
+    made: Any = 1
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+def fan_out(word: str, levels: int, last: dict[str, Any]) -> dict[str, Any]:
+    """A schema that refers twice to one that refers twice to one, and so on."""
+    schemas: dict[str, Any] = {
+        f"d{level}": {word: [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)
+    }
+    schema = {"$ref": "#/$defs/d0", "$defs": {**schemas, f"d{levels}": last}}
+    copied: dict[str, Any] = json.loads(json.dumps(schema))  # as it comes: nothing is shared
+    return copied
+
+
+@pytest.mark.parametrize(
+    ("schema", "part"),
+    [
+        (nested(10_000, "not"), "levels deep"),
+        (nested(201, "items"), "levels deep"),
+        ({"enum": [[number] for number in range(300_000)]}, "values in it"),
+        ({"anyOf": [{} for _ in range(20_001)]}, "20,000 schemas"),
+    ],
+    ids=["deep", "just-too-deep", "large", "many"],
+)
+def test_a_schema_that_is_too_much_is_refused(schema: Any, part: str) -> None:
+    with pytest.raises(UnsupportedSchema, match=part):
+        compile_schema(schema)
+
+
+def test_depth_and_size_that_people_need_are_allowed() -> None:
+    assert compile_schema(nested(90, "items")).problem(boxed(90)) is None
+    names = [f"value {number}" for number in range(100_000)]
+    choice = compile_schema({"enum": names})
+    assert choice.problem(names[-1]) is None
+    assert choice.problem("another") is not None
+    assert choice.problem(names) is not None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        {"$dynamicAnchor": "a", "anyOf": [{"$dynamicRef": "#a"}, {"$dynamicRef": "#a"}]},
+        {
+            "$schema": "https://json-schema.org/draft/2019-09/schema",
+            "$recursiveAnchor": True,
+            "not": {"$recursiveRef": "#"},
+        },
+        {"unevaluatedProperties": False, "allOf": [{"$ref": "#"}]},
+    ],
+)
+def test_a_schema_that_refers_to_itself_for_ever_comes_to_an_end(schema: dict[str, Any]) -> None:
+    compiled = compile_schema(schema)
+    with pytest.raises(UnsupportedSchema, match=f"{MAX_NESTING} levels deep"):
+        compiled.problem({})
+
+
+def test_a_chain_of_references_may_be_long_but_not_be_gone_down() -> None:
+    links: dict[str, Any] = {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(5_000)}
+    schema = {"$defs": {**links, "5000": {}}, "properties": {"a": {"$ref": "#/$defs/0"}}}
+    compiled = compile_schema(schema)
+    assert compiled.problem({"b": 1}) is None
+    with pytest.raises(UnsupportedSchema, match="levels deep"):
+        compiled.problem({"a": 1})
+
+
+def test_a_fan_of_references_runs_out_of_steps() -> None:
+    compiled = compile_schema(fan_out("allOf", 60, {}))
+    with pytest.raises(UnsupportedSchema, match=f"{MAX_STEPS:,} steps"):
+        compiled.problem(1)
+
+
+@pytest.mark.parametrize(
+    ("word", "last"), [("anyOf", {"type": "string"}), ("oneOf", {"type": "string"})]
+)
+def test_a_fan_of_alternatives_runs_out_of_steps(
+    word: str, last: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._protocol.schema.compiler.MAX_STEPS", 50_000)
+    compiled = compile_schema(fan_out(word, 60, last))
+    with pytest.raises(UnsupportedSchema, match="steps"):
+        compiled.problem(1)
+
+
+def test_a_fan_of_references_that_counts_what_it_has_seen_runs_out_of_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncmcp._protocol.schema.compiler.MAX_STEPS", 50_000)
+    schema = fan_out("anyOf", 60, {"properties": {"a": {}}})
+    compiled = compile_schema({**schema, "unevaluatedProperties": False})
+    with pytest.raises(UnsupportedSchema, match="steps"):
+        compiled.problem({"a": 1})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"items": {"$ref": "#"}},
+        {"const": [1]},
+        {"uniqueItems": True},
+        {"items": {"unevaluatedItems": False, "allOf": [{"items": {"$ref": "#"}}]}},
+    ],
+)
+def test_a_value_that_is_too_deep_is_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedSchema, match="levels deep"):
+        compile_schema(schema).problem(boxed(10_000))
+
+
+def test_a_value_as_deep_as_a_frame_may_be_can_be_checked() -> None:
+    assert compile_schema({"items": {"$ref": "#"}}).problem(boxed(190)) is None
+
+
+def test_a_stack_that_is_nearly_full_is_an_error_like_any_other() -> None:
+    compiled = compile_schema({"items": {"$ref": "#"}})
+
+    def further() -> None:
+        try:
+            further()
+        except RecursionError:
+            compiled.problem(boxed(190))
+            compile_schema(nested(90, "items"))
+
+    with pytest.raises(UnsupportedSchema, match="levels deep"):
+        further()
+
+
+def test_no_stack_is_left_to_compile_with() -> None:
+    schema = nested(90, "items")
+
+    def further() -> None:
+        try:
+            further()
+        except RecursionError:
+            compile_schema(schema)
+
+    with pytest.raises(UnsupportedSchema, match="levels deep"):
+        further()
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"a": number} for number in range(100_000)],
+        [[number] for number in range(20_000)],
+        # Whose hashes are all the same, where numbers are hashed as they are.
+        [number * (2**61 - 1) for number in range(100_000)],
+        [number / 7 for number in range(20_000)],
+    ],
+    ids=["objects", "lists", "same-hash", "floats"],
+)
+def test_many_items_are_told_apart_one_by_one(items: list[Any]) -> None:
+    # Each with each would be five thousand million comparisons.
+    unique = compile_schema({"uniqueItems": True})
+    assert unique.problem(items) is None
+    assert unique.problem([*items, items[10_000]]) is not None
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string", "format": "email"}, "a@" * 100_000),
+        ({"format": "uri"}, "http://" + "%" * 100_000),
+        ({"format": "regex"}, "(" * 100_000),
+        ({"contentMediaType": "application/json"}, "[" * 100_000),
+        ({"multipleOf": 1e-300}, 1e300),
+        ({"multipleOf": 7}, 7 * 10**4_000),
+        ({"maximum": 1e308}, 10**300),
+        ({"patternProperties": {"a": {}}, "additionalProperties": True}, {"a" * 10_000: 1}),
+    ],
+)
+def test_what_costs_much_elsewhere_costs_nothing_here(schema: dict[str, Any], value: Any) -> None:
+    assert compile_schema(schema).problem(value) is None
+
+
+def test_patterns_on_long_texts_are_paid_for() -> None:
+    patterns = [{"pattern": f"(?:[a-z{n}]?){{400}}[0-9]"} for n in range(20)]
+    with pytest.raises(UnsupportedSchema, match="steps"):
+        compile_schema({"anyOf": patterns}).problem("z" * 500_000)
+
+
+def test_each_item_and_member_is_a_step() -> None:
+    steps = Run(10)
+    steps.spend(10)
+    with pytest.raises(UnsupportedSchema, match="steps"):
+        steps.spend(1)
+
+
+def test_a_large_result_is_within_the_steps() -> None:
+    schema = {
+        "properties": {
+            "rows": {
+                "items": {
+                    "properties": {"id": {"type": "integer"}, "name": {"maxLength": 9}},
+                    "required": ["id", "name"],
+                    "additionalProperties": False,
+                }
+            }
+        }
+    }
+    rows = [{"id": number, "name": f"{number}"} for number in range(50_000)]
+    assert compile_schema(schema).problem({"rows": rows}) is None

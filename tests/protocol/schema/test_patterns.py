@@ -1,0 +1,106 @@
+"""Patterns mean what ECMA-262 says, and none of them takes long."""
+
+from __future__ import annotations
+
+import pytest
+
+from syncmcp._protocol.schema import compile_schema
+from syncmcp.errors import UnsupportedSchema
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("b", ["abc"], ["ac"]),
+        ("^a$", ["a"], ["a\n", "b\na"]),
+        (r"^\d$", ["7"], ["\u0667", "d"]),
+        (r"^\D$", ["\u0667"], ["7"]),
+        (r"^\w+$", ["a_7"], ["\u00e9", "a-"]),
+        (r"^\W$", ["\u00e9", "-"], ["a"]),
+        (r"^\s$", [" ", "\u00a0", "\ufeff", "\u2028"], ["a"]),
+        (r"^\S$", ["a"], ["\ufeff"]),
+        (r"\bcat\b", ["a cat"], ["cats"]),
+        (r"^[\b]$", ["\x08"], ["b"]),
+        (r"^\cA$", ["\x01"], ["A"]),
+        (r"^\0$", ["\x00"], ["0"]),
+        (r"^\/\-$", ["/-"], ["-"]),
+        (r"^\p{Letter}+$", ["\u00e9a"], ["1"]),
+        (r"^[^\P{L}x]$", ["a"], ["x", "1"]),
+        ("^.$", ["a", "\u0085", "\U0001f40d"], ["\n", "\r", "\u2028"]),
+        ("^[[a]$", ["[", "a"], ["b"]),
+        ("^[a&&b]$", ["a", "b", "&"], ["c"]),
+        ("^[a--]$", ["a", "-"], ["b"]),
+        ("^[^a-c]$", ["d"], ["b"]),
+        (r"^[\d_]$", ["1", "_"], ["a"]),
+        ("^[^]$", ["\n"], [""]),
+        ("[]", [], ["", "a"]),
+        ("^a{2}$", ["aa"], ["a"]),
+        ("^a{1,}b{0,1}c{0}$", ["aab", "a"], ["b", "abc"]),
+        ("^{a}$", ["{a}"], ["a"]),
+        ("^x{,3}$", ["x{,3}"], ["xx"]),
+        ("^(?:a|(b))c$", ["ac", "bc"], ["c"]),
+        ("^(?<year>[0-9]{4})-x$", ["2026-x"], ["26-x"]),
+        ("^(a?)*b+?$", ["aab"], ["c"]),
+    ],
+)
+def test_a_pattern_means_what_ecma_262_says(
+    pattern: str, matching: list[str], other: list[str]
+) -> None:
+    compiled = compile_schema({"pattern": pattern})
+    for text in matching:
+        assert compiled.problem(text) is None, text
+    for text in other:
+        assert compiled.problem(text) is not None, text
+
+
+_GOOD = ["(?=a)", "(?!a)b", "(?<=a)b", r"(a)\1"]
+_BAD = ["(", ")", "a)", "[a", "[", "*", "a{9,1}", r"\k<x>"]
+
+
+@pytest.mark.parametrize("pattern", _GOOD + _BAD)
+@pytest.mark.parametrize("word", ["pattern", "patternProperties"])
+def test_what_needs_backtracking_or_is_no_pattern_is_refused(pattern: str, word: str) -> None:
+    value = pattern if word == "pattern" else {pattern: {}}
+    with pytest.raises(UnsupportedSchema, match="a pattern") as caught:
+        compile_schema({word: value})
+    assert caught.value.backtracking == (pattern in _GOOD)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "a" * 2_001,
+        "a{2001}",
+        "(a{50}){50}",
+        "((a{20}b){20}){20}",
+        r"\p{L}{101}",
+        f"a{{{'9' * 1000}}}",
+    ],
+)
+@pytest.mark.requirement("SCHM-08")
+def test_a_pattern_that_is_too_large_written_out_is_refused(pattern: str) -> None:
+    with pytest.raises(UnsupportedSchema, match="a pattern"):
+        compile_schema({"pattern": pattern})
+
+
+@pytest.mark.requirement("SCHM-08")
+def test_patterns_that_are_too_large_together_are_refused() -> None:
+    patterns: dict[str, object] = {f"a{{1000}}{number}": {} for number in range(11)}
+    with pytest.raises(UnsupportedSchema, match="too large together"):
+        compile_schema({"patternProperties": patterns})
+
+
+def test_the_same_pattern_counts_once() -> None:
+    schema = {"properties": {str(n): {"pattern": "a{1000}"} for n in range(11)}}
+    assert compile_schema(schema).problem({"1": "a"}) is not None
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "^(a|aa)+$", "(.*)*x$", "(a?){300}a{300}$"])
+@pytest.mark.requirement("SCHM-08")
+def test_a_pattern_that_makes_others_backtrack_is_done_at_once(pattern: str) -> None:
+    # An engine that backtracks would still be at it when the sun goes out.
+    assert compile_schema({"pattern": pattern}).problem("a" * 5_000 + "!") is not None
+
+
+def test_half_a_character_matches_nothing() -> None:
+    assert compile_schema({"pattern": "."}).problem("\ud800") is not None

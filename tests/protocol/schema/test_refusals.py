@@ -1,0 +1,167 @@
+"""What is no schema, or none that can be checked with here, is refused in words that say why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncmcp._protocol.schema import compile_schema
+from syncmcp.errors import UnsupportedSchema
+
+D4 = "http://json-schema.org/draft-04/schema#"
+D7 = "http://json-schema.org/draft-07/schema#"
+D2020 = "https://json-schema.org/draft/2020-12/schema"
+
+
+def refusal(schema: Any) -> str:
+    with pytest.raises(UnsupportedSchema) as caught:
+        compile_schema(schema)
+    return str(caught.value)
+
+
+@pytest.mark.requirement("SCHM-01")
+def test_a_schema_that_names_no_dialect_is_2020_12() -> None:
+    compiled = compile_schema({"prefixItems": [{"type": "integer"}]})
+    assert compiled.dialect == "JSON Schema 2020-12"
+    assert compiled.problem([1]) is None
+    assert compiled.problem(["a"]) is not None
+    assert compile_schema({"$schema": D2020, "prefixItems": [False]}).problem([1]) is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("http://json-schema.org/draft-07/schema", "JSON Schema draft-07"),
+        ("http://json-schema.org/draft-07/schema#", "JSON Schema draft-07"),
+        ("https://json-schema.org/draft-07/schema#", "JSON Schema draft-07"),
+        ("http://json-schema.org/draft-06/schema#", "JSON Schema draft-06"),
+        (D4, "JSON Schema draft-04"),
+        ("https://json-schema.org/draft/2019-09/schema", "JSON Schema 2019-09"),
+    ],
+)
+@pytest.mark.requirement("SCHM-02")
+def test_a_schema_is_read_in_the_dialect_that_it_names(said: str, name: str) -> None:
+    compiled = compile_schema({"$schema": said, "prefixItems": [False]})
+    assert compiled.dialect == name
+    assert compiled.problem([1]) is None  # a word of 2020-12 alone
+
+
+@pytest.mark.parametrize(
+    "said", ["http://json-schema.org/draft-03/schema#", "https://example.com/mine", ""]
+)
+@pytest.mark.requirement("SCHM-03")
+def test_an_unknown_dialect_is_refused_by_its_name(said: str) -> None:
+    assert repr(said) in refusal({"$schema": said, "type": "object"})
+
+
+def test_a_dialect_that_is_no_text_is_refused() -> None:
+    assert "'$schema'" in refusal({"$schema": 7})
+
+
+@pytest.mark.parametrize("schema", [None, 7, "object", []])
+def test_what_is_neither_an_object_nor_a_boolean_is_no_schema(schema: object) -> None:
+    assert "neither" in refusal(schema)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("$ref", 7),
+        ("$anchor", 7),
+        ("$dynamicAnchor", 7),
+        ("$id", 7),
+        ("additionalProperties", None),
+        ("allOf", []),
+        ("allOf", {}),
+        ("dependentRequired", {"a": "b"}),
+        ("dependentRequired", []),
+        ("enum", 7),
+        ("items", [{}]),
+        ("maxLength", -1),
+        ("maxLength", 1.5),
+        ("maxLength", True),
+        ("minimum", "1"),
+        ("multipleOf", 0),
+        ("multipleOf", "x"),
+        ("pattern", 7),
+        ("properties", []),
+        ("required", [1]),
+        ("required", True),
+        ("type", 7),
+        ("type", []),
+        ("type", [7]),
+        ("uniqueItems", 1),
+    ],
+)
+def test_a_word_with_a_value_that_it_cannot_have_is_refused(word: str, value: object) -> None:
+    # Where nothing leads to it, too: the schema as a whole is none.
+    assert repr(word) in refusal({"$defs": {"unused": {word: value}}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "part"),
+    [
+        ({"type": "text"}, "no type 'text'"),
+        ({"type": ["null", "text"]}, "no type 'text'"),
+        ({"allOf": [7]}, "'allOf'"),
+        ({"properties": {"a": 7}}, "'properties'"),
+        ({"$schema": D7, "items": [7]}, "'items'"),
+        ({"$schema": D7, "items": 7}, "'items'"),
+        ({"$schema": D7, "dependencies": {"a": 7}}, "'dependencies'"),
+        ({"$schema": D7, "dependencies": {"a": [7]}}, "'dependencies'"),
+        ({"$schema": D4, "exclusiveMinimum": "x"}, "'exclusiveMinimum'"),
+        ({"$id": "https://x/", "$defs": {"a": {"$id": "b", "$schema": D7}}}, "two dialects"),
+        ({"$id": "https://x/", "$defs": {"a": {"$id": "http://["}}}, "no URI"),
+    ],
+)
+def test_a_schema_with_nonsense_in_it_is_refused(schema: dict[str, Any], part: str) -> None:
+    assert part in refusal(schema)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "https://example.com/schema.json",
+        "http://127.0.0.1:9/schema",
+        "file:///etc/passwd",
+        "other.json#/a",
+        "//host/x",
+        "urn:nowhere",
+    ],
+)
+@pytest.mark.requirement("SCHM-05", "SCHM-06", "SCHM-07")
+def test_a_reference_that_leads_out_of_the_schema_is_refused(reference: str) -> None:
+    # Also where no value would ever come: an absent part is no permission.
+    assert "nothing is fetched" in refusal({"properties": {"a": {"$ref": reference}}})
+
+
+@pytest.mark.parametrize(
+    ("reference", "part"),
+    [
+        ("#/$defs/b", "leads nowhere"),
+        ("#/$defs/a/0", "leads nowhere"),
+        ("#/allOf/1", "leads nowhere"),
+        ("#/allOf/x", "leads nowhere"),
+        ("#b", "leads nowhere"),
+        ("#/allOf", "no schema"),
+        ("http://[", "no URI"),
+        (f"#{'x' * 3000}", "2,000 characters"),
+    ],
+)
+def test_a_reference_to_nothing_is_refused(reference: str, part: str) -> None:
+    schema = {
+        "$id": "https://example.com/",
+        "allOf": [{}],
+        "$defs": {"a": {}},
+        "not": {"$ref": reference},
+    }
+    assert part in refusal(schema)
+
+
+def test_what_a_reference_makes_a_schema_of_must_be_one() -> None:
+    assert "'minLength'" in refusal({"$ref": "#/odd/one", "odd": {"one": {"minLength": "x"}}})
+
+
+def test_a_metaschema_of_another_dialect_is_refused() -> None:
+    assert "two dialects" in refusal({"$ref": D7})
