@@ -15,8 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from syncmcp import errors
+from syncmcp._arguments import Completable
 from syncmcp._options import CallOptions
 from syncmcp._pagination import ALL_PAGES
+from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp._retry import Retry
 from syncmcp.cancellation import CancelToken
 from syncmcp.client import Client, Mode, Target, connect
@@ -32,7 +34,9 @@ from syncmcp.errors import (
     ForkedError,
     HeaderMismatch,
     HttpError,
+    InterceptorFailed,
     InternalError,
+    InvalidArguments,
     InvalidOutput,
     InvalidParams,
     InvalidQuestion,
@@ -53,10 +57,12 @@ from syncmcp.errors import (
     ResourceNotFound,
     ServerError,
     SessionLost,
+    SubscriptionLost,
     TokenRefused,
     ToolError,
     TooManyRounds,
     TransportError,
+    UnsupportedSchema,
     UnsupportedVersion,
     UrlElicitationRequired,
     UsageError,
@@ -79,11 +85,13 @@ from syncmcp.handlers import (
     SamplingHandler,
     UrlHandler,
 )
+from syncmcp.interceptors import Interceptor, Message
 from syncmcp.pending import InputRequired
 
 if TYPE_CHECKING:
     from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
     from syncmcp.roots import Roots
+    from syncmcp.subscriptions import Listener, Subscription
     from syncmcp.tools import ToolLoop
 
 __version__ = "0.1.0"
@@ -98,8 +106,10 @@ __all__ = [
     "CallOptions",
     "CancelToken",
     "CausingCall",
+    "ChangeEvent",
     "Client",
     "ClosedError",
+    "Completable",
     "ConnectFailed",
     "ConnectedServer",
     "ConnectionLost",
@@ -117,15 +127,20 @@ __all__ = [
     "Http",
     "HttpError",
     "InputRequired",
+    "Interceptor",
+    "InterceptorFailed",
     "InternalError",
+    "InvalidArguments",
     "InvalidOutput",
     "InvalidParams",
     "InvalidQuestion",
     "InvalidRequest",
     "LimitExceeded",
+    "Listener",
     "LogHandler",
     "LoginRequired",
     "McpError",
+    "Message",
     "MethodNotFound",
     "MissingCapability",
     "Mode",
@@ -155,12 +170,15 @@ __all__ = [
     "SessionLost",
     "Stderr",
     "Stdio",
+    "Subscription",
+    "SubscriptionLost",
     "Target",
     "TokenRefused",
     "TooManyRounds",
     "ToolError",
     "ToolLoop",
     "TransportError",
+    "UnsupportedSchema",
     "UnsupportedVersion",
     "UrlElicitationRequired",
     "UrlHandler",
@@ -178,7 +196,9 @@ _LAZY = {
     "RateLimit": "syncmcp.approval",
     "Rule": "syncmcp.approval",
     "Rules": "syncmcp.approval",
+    "Listener": "syncmcp.subscriptions",
     "Roots": "syncmcp.roots",
+    "Subscription": "syncmcp.subscriptions",
     "ToolLoop": "syncmcp.tools",
 }
 

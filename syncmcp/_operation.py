@@ -16,6 +16,7 @@ from syncmcp._background import submit
 from syncmcp._options import OPTION_NAMES, CallOptions, Options
 from syncmcp._protocol.steps import Steps
 from syncmcp._runner import Host, run
+from syncmcp._schemas import Checks, Schemas
 from syncmcp._standing import Standing
 from syncmcp._threads import Deadline
 from syncmcp.errors import UsageError
@@ -37,6 +38,12 @@ class OperationHost(Host, Protocol):
 
     _page_limit: int
     """How many pages of a list are fetched at most."""
+
+    _schemas: Schemas
+    """What is known of the schemas of its tools."""
+
+    _checks: Checks
+    """What is checked by them."""
 
     _standing: Standing
     """What the server is asked for in each new session."""

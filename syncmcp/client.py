@@ -8,13 +8,15 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from typing_extensions import ParamSpec, Unpack
+from typing_extensions import ParamSpec
 
 from syncmcp import _exit, _threads
 from syncmcp._asked import Desk
 from syncmcp._backoff import Backoff
+from syncmcp._changes import Changes
 from syncmcp._connection import Connection
 from syncmcp._handler_table import HandlerTable
+from syncmcp._notifying import Notifying
 from syncmcp._opening import open_connection
 from syncmcp._options import CallOptions, Options, seconds, some_seconds, text, whole_number
 from syncmcp._pools import Pools
@@ -28,10 +30,12 @@ from syncmcp._request import Request
 from syncmcp._resume import Resume
 from syncmcp._retry import Retry
 from syncmcp._runner import open_link
+from syncmcp._schemas import Checks, OutputCheck
 from syncmcp._session import Attempt, Sessions
 from syncmcp._standing import Standing
 from syncmcp._target import first_way, label_of, transport_to
 from syncmcp._threads import Deadline
+from syncmcp.callables import ToolFunctions
 from syncmcp.config import Http, Stdio
 from syncmcp.connected import ConnectedServer
 from syncmcp.errors import (
@@ -50,7 +54,7 @@ from syncmcp.handlers import (
     ProgressHandler,
     SamplingHandler,
 )
-from syncmcp.operations import Operations
+from syncmcp.interceptors import Interceptor, as_interceptors
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -72,7 +76,7 @@ Target: TypeAlias = Union[str, Stdio, Http, "InProcessServer"]
 """A URL, a command to run, or a server in this process."""
 
 
-class Client(Operations, Registration, Sessions):
+class Client(ToolFunctions, Notifying, Registration, Sessions, Changes):
     """A client of one server.
 
     Opens on `with` or `open()`, and may be opened again after `close()`. Any thread may call it,
@@ -115,10 +119,14 @@ class Client(Operations, Registration, Sessions):
             refused.
         max_rounds: How often a server may ask before a call has a result (2026-07-28).
         retry: What is sent again after a failure, how often and when; `None` for nothing.
+        validate_output: What becomes of a result that does not fit its tool's output schema:
+            ``"raise"``, ``"warn"`` (in the log) or ``"off"``. See `call_tool`.
+        validate_input: Check arguments by the tool's input schema before they are sent.
         extensions: What is added to the protocol: our settings by the identifier of each
             extension. One that the server lacks has no effect: see `server.extension`.
         ping_interval: Ping the server this often, in seconds, and end the connection when two
             pings in a row have no answer within that time (until 2025-11-25).
+        interceptors: See every message, and may change, delay or refuse it; see `Interceptor`.
 
     Raises:
         UsageError: An option makes no sense.
@@ -152,8 +160,11 @@ class Client(Operations, Registration, Sessions):
         max_questions: int = 64,
         max_rounds: int = MAX_ROUNDS,
         retry: Retry | None = _CAREFUL,
+        validate_output: OutputCheck = "raise",
+        validate_input: bool = False,
         ping_interval: float | None = None,
         extensions: Mapping[str, Mapping[str, Any]] | None = None,
+        interceptors: Iterable[Interceptor] = (),
     ) -> None:
         if mode not in MODES:
             raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
@@ -199,6 +210,9 @@ class Client(Operations, Registration, Sessions):
         if ping_interval is not None:
             ping_interval = some_seconds(ping_interval, "ping_interval")
         self._ping_interval = ping_interval
+        self._interceptors = as_interceptors(interceptors)
+        self._checks = Checks.of(validate_output, validate_input)
+        self._schemas = self._handlers.schemas
         self._standing = Standing()
         self._generation = _threads.generation
         # Guards everything below it; held for changes only, never while something opens or closes.
@@ -261,10 +275,11 @@ class Client(Operations, Registration, Sessions):
             connections = [self._opening, self._connection, *self._retired]
             self._retired.clear()
             watch, self._watch = self._watch, None
-            self._standing.unsubscribe_all()
+            self._standing.close()
             # An opening that goes on all the same finds that it is nobody's any more.
             self._opening = self._connection = self._negotiated = None
             pools = self._pools_now
+            self._schemas.forget()
             finalizer, self._finalizer = self._finalizer, None
             self._changed.notify_all()
         if finalizer is not None:
@@ -319,8 +334,11 @@ class Client(Operations, Registration, Sessions):
             "max_questions": self._max_questions,
             "max_rounds": self._round_limit,
             "retry": self._repeatable.policy,
+            "validate_output": self._checks.output,
+            "validate_input": self._checks.input,
             "ping_interval": self._ping_interval,
             "extensions": self._extensions,
+            "interceptors": self._interceptors,
         }
 
     # -- what the server is --------------------------------------------------------------------
@@ -351,47 +369,6 @@ class Client(Operations, Registration, Sessions):
     def resume(self) -> Resume:
         """Go on with a call that waits for answers given by hand; see `Resume.__call__`."""
         return Resume(self)
-
-    # -- custom methods and notifications --------------------------------------------------------
-
-    def notify(
-        self, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
-    ) -> None:
-        """Send a notification (until 2025-11-25).
-
-        Raises:
-            NotSupported: The revision has no such notification from a client.
-        """
-        resolved = self._resolve(options)
-        text(method, "method")
-        deadline = Deadline(resolved.timeout)
-        sent = None if params is None else dict(params)
-        try:
-            self._link(deadline).notify(method, sent, deadline)
-        except SessionLost:  # refused: so it goes to the new session
-            self._link(deadline).notify(method, sent, deadline)
-
-    def report_progress(
-        self,
-        token: str | int,
-        progress: float,
-        total: float | None = None,
-        message: str | None = None,
-    ) -> None:
-        """Tell the server how far a request of its own has come (until 2025-11-25).
-
-        Args:
-            token: The ``progressToken`` from the `_meta` of the server's request.
-            progress: Must grow with each report.
-            total: What `progress` will be at the end, if known.
-            message: What is being done.
-        """
-        params: dict[str, Any] = {"progressToken": token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        self.notify("notifications/progress", params)
 
     # -- for the runner --------------------------------------------------------------------------
 
@@ -467,6 +444,7 @@ class Client(Operations, Registration, Sessions):
             raise fresh(dead.dead or self._not_open(), delivery="not_sent")
         self._next_id = max(self._next_id, dead.next_id)
         self._repeatable.forget()
+        self._schemas.forget()
         if isinstance(dead.dead, SessionLost):
             self._retire(dead)
         else:
@@ -540,6 +518,7 @@ class Client(Operations, Registration, Sessions):
             first_id=self._next_id,
             max_in_flight=self._max_in_flight,
             max_questions=self._max_questions,
+            interceptors=self._interceptors,
         )
         with self._lock:
             if not self._wanted:

@@ -4,7 +4,8 @@
 
     McpError
     ├── UsageError (ValueError)              the caller's mistake; nothing was sent
-    │   └── NotSupported                     the server or its revision lacks what was asked for
+    │   ├── NotSupported                     the server or its revision lacks what was asked for
+    │   └── InvalidArguments                 a tool's input schema does not take these
     ├── ClosedError                          the client is not open
     │   └── ForkedError                      ... because it belongs to the parent process
     ├── TransportError                       the wire failed; `delivery` says how far a request came
@@ -23,6 +24,7 @@
     ├── RequestCancelled (CancelledError)    the caller withdrew the request
     ├── ProtocolError                        the peer broke the protocol
     │   ├── InvalidOutput                    a result that does not fit what it should be
+    │   ├── UnsupportedSchema                a schema that nothing can be checked with here
     │   └── InvalidQuestion                  a question that nobody offered to answer, or nonsense
     ├── ServerError                          the server answered with a JSON-RPC error
     │   └── ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError,
@@ -30,6 +32,8 @@
     │       UrlElicitationRequired           one class for each code the specification defines
     ├── ToolError                            a tool ran and reported failure
     ├── TooManyRounds                        an exchange or a tool loop found no end
+    ├── SubscriptionLost                     no more change events come
+    ├── InterceptorFailed                    an interceptor did what it must not
     ├── Refused                              a question of the server's was refused
     └── Denied                               a policy or a person said no
 
@@ -60,7 +64,9 @@ __all__ = [
     "ForkedError",
     "HeaderMismatch",
     "HttpError",
+    "InterceptorFailed",
     "InternalError",
+    "InvalidArguments",
     "InvalidOutput",
     "InvalidParams",
     "InvalidQuestion",
@@ -81,10 +87,12 @@ __all__ = [
     "ResourceNotFound",
     "ServerError",
     "SessionLost",
+    "SubscriptionLost",
     "TokenRefused",
     "TooManyRounds",
     "ToolError",
     "TransportError",
+    "UnsupportedSchema",
     "UnsupportedVersion",
     "UrlElicitationRequired",
     "UsageError",
@@ -176,6 +184,21 @@ class UsageError(McpError, ValueError):
 
 class NotSupported(UsageError):
     """The connected server, or the revision it speaks, has no such feature; nothing was sent."""
+
+
+class InvalidArguments(UsageError):
+    """The arguments of a call do not fit the tool's input schema; nothing was sent.
+
+    Attributes:
+        tool: The tool.
+        argument: Which argument it is about; `None` if it is all of them together.
+    """
+
+    tool: str | None = None
+    argument: str | None = None
+
+    def _subject(self) -> str:
+        return f"tool {self.tool!r}"
 
 
 class ClosedError(McpError):
@@ -279,7 +302,7 @@ class AuthError(HttpError):
 
 
 class LoginRequired(AuthError):
-    """Somebody has to sign in, and nobody can be asked; the message says what to do."""
+    """Somebody has to sign in, and nobody is asked; the message says why, and what to do."""
 
 
 class DiscoveryFailed(AuthError):
@@ -295,12 +318,15 @@ class TokenRefused(AuthError):
 
 
 class LimitExceeded(McpError):
-    """The peer sent more than one of our bounds allows; the message names the option."""
+    """The peer sent more than one of our bounds allows; the message names the option.
 
-    delivery: Delivery = "unknown"
+    `delivery` is `None` where no request is concerned.
+    """
+
+    delivery: Delivery | None = "unknown"
 
     def _details(self) -> list[str]:
-        return [_DELIVERY_TEXT[self.delivery]]
+        return [] if self.delivery is None else [_DELIVERY_TEXT[self.delivery]]
 
 
 class RequestTimeout(McpError, _TimeoutBase):
@@ -347,7 +373,32 @@ class ProtocolError(McpError):
 
 
 class InvalidOutput(ProtocolError):
-    """A result is not what it should be: its model, or the caller's, does not accept it."""
+    """A result is not what it should be: its model, its schema or the caller's does not accept it.
+
+    Attributes:
+        tool: The tool whose output schema the result does not fit; else `None`.
+        result: What the tool gave all the same: it has run. `None` where there is no result.
+    """
+
+    tool: str | None = None
+    result: CallToolResult | None = None
+
+
+class UnsupportedSchema(ProtocolError):
+    """A tool's schema is none, or one that nothing can be checked with here.
+
+    Its dialect is unknown, a reference leads out of it, a pattern needs backtracking, it is too
+    large, or a check by it takes too many steps.
+
+    Attributes:
+        tool: The tool whose schema it is, or `None`.
+        result: What the tool gave all the same, if it has run.
+        backtracking: Whether it is valid, and only has a pattern that needs backtracking.
+    """
+
+    tool: str | None = None
+    result: CallToolResult | None = None
+    backtracking: bool = False
 
 
 class InvalidQuestion(ProtocolError):
@@ -460,6 +511,44 @@ class TooManyRounds(McpError):
 
     rounds: int = 0
     messages: list[SamplingMessage] | None = None
+
+
+class SubscriptionLost(McpError):
+    """No more change events come, though the program did not end the subscription.
+
+    What went wrong is the `__cause__`, if something did.
+
+    Attributes:
+        by: What ended it: the ``"server"``, the end of the ``"connection"`` that no other one could
+            replace, or the ``"backlog"``: too many different events were not looked at.
+        lists: The lists of which nothing is told any more: ``"tools"``, ``"prompts"``,
+            ``"resources"``.
+        uris: The resources of which nothing is told any more.
+    """
+
+    by: Literal["server", "connection", "backlog"] = "server"
+    lists: tuple[str, ...] = ()
+    uris: tuple[str, ...] = ()
+
+
+class InterceptorFailed(McpError):
+    """An interceptor raised something else than an `McpError`, or returned what it must not.
+
+    What it raised is the `__cause__`.
+
+    Attributes:
+        interceptor: The name of its class.
+        hook: ``"outgoing"`` or ``"incoming"``.
+        delivery: ``"not_sent"`` before the request was sent, ``"unknown"`` when its answer was
+            there: the server may have done what was asked.
+    """
+
+    interceptor: str = ""
+    hook: str = ""
+    delivery: Delivery = "not_sent"
+
+    def _details(self) -> list[str]:
+        return [_DELIVERY_TEXT[self.delivery]]
 
 
 class Denied(McpError):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from typing_extensions import Unpack
 
 from syncmcp import types
+from syncmcp._arguments import Completable, completion_params, prompt_params, uri_of
+from syncmcp._checking import check_input, check_output
 from syncmcp._operation import OperationHost, check_mapping, operation
 from syncmcp._options import CallOptions, check_log_level, text
 from syncmcp._pagination import ALL_PAGES, AllPages, iterate, pages
@@ -23,15 +25,14 @@ from syncmcp.errors import (
     NotSupported,
     ResourceNotFound,
     ServerError,
-    UsageError,
 )
 from syncmcp.pending import BY_HAND, Answerable, InputRequired, as_offer
 
 if TYPE_CHECKING:
+    from syncmcp._schemas import OutputCheck
     from syncmcp.types import (
         CallToolResult,
         CompleteResult,
-        CompletionReference,
         GetPromptResult,
         ListPromptsResult,
         ListResourcesResult,
@@ -63,6 +64,9 @@ class Operations(OperationHost, Protocol):
         self,
         name: str,
         arguments: Mapping[str, Any] | None = None,
+        *,
+        validate_output: OutputCheck | None = None,
+        validate_input: bool | None = None,
         **options: Unpack[CallOptions],
     ) -> Steps[CallToolResult]:
         """Call a tool (spec: tools, "Calling Tools").
@@ -73,16 +77,27 @@ class Operations(OperationHost, Protocol):
         Args:
             name: The tool's name.
             arguments: Its arguments.
+            validate_output: What becomes of structured content that does not fit the tool's
+                output schema; the client's `validate_output` by default. Where the tool is not
+                known yet, or the schema seems outdated, the tools are listed, once.
+            validate_input: Whether the arguments are checked by the tool's input schema; the
+                client's `validate_input` by default.
             options: See `CallOptions`.
 
         Raises:
+            InvalidOutput: The result does not fit; the error keeps it.
+            InvalidArguments: The arguments do not fit; nothing was sent.
+            UnsupportedSchema: Nothing can be checked with the tool's schema.
             InvalidParams: There is no such tool, or the arguments are not accepted.
             OutcomeUnknown: The connection broke after the call was sent; it may have been done.
         """
         params = _named(name, arguments)
+        checks = self._checks.but(validate_output, validate_input)
+        yield from check_input(self, name, arguments, checks)
         raw = yield from _tool_exchange(params, self)
         result = validate(types.CallToolResult, raw, "tools/call")
         result._came_from(name, self._label)
+        yield from check_output(self, name, result, checks)
         return result
 
     @operation
@@ -176,20 +191,24 @@ class Operations(OperationHost, Protocol):
         )
 
     @operation
-    def read_resource(self, uri: str, **options: Unpack[CallOptions]) -> Steps[ReadResourceResult]:
+    def read_resource(
+        self, uri: str | Resource, **options: Unpack[CallOptions]
+    ) -> Steps[ReadResourceResult]:
         """Read a resource (spec: resources, "Reading Resources").
 
         Args:
-            uri: The resource's URI.
+            uri: The resource's URI, of any scheme, sent exactly as it is; or the resource itself,
+                from a list or, as a `ResourceLink`, from what a tool gave. The server is asked
+                whatever it is: nothing is fetched from elsewhere, no file is opened.
             options: See `CallOptions`.
 
         Raises:
             ResourceNotFound: The server has no such resource, whichever of the two codes that
                 the revisions use for it the server chose.
         """
-        text(uri, "uri")
+        params = {"uri": uri_of(uri)}
         try:
-            raw = yield from exchange("resources/read", {"uri": uri}, max_rounds=self._round_limit)
+            raw = yield from exchange("resources/read", params, max_rounds=self._round_limit)
         except ServerError as error:
             if error.code == INVALID_PARAMS:
                 raise ResourceNotFound(*error.args, **error.__dict__) from error
@@ -204,20 +223,29 @@ class Operations(OperationHost, Protocol):
         It is asked again by itself in each new session, until the client is closed.
         """
         text(uri, "uri")
-        new = self._standing.subscribe(uri)
+        uris = self._standing.uris
+        new = uris.claim(uri)
         try:
             yield from exchange("resources/subscribe", {"uri": uri})
         except McpError:
             if new:
-                self._standing.unsubscribe(uri)
+                uris.unclaim(uri)
             raise
+        uris.claimed(uri)
 
     @operation
     def unsubscribe_resource(self, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
-        """Take `subscribe_resource` back (until 2025-11-25)."""
+        """Take `subscribe_resource` back (until 2025-11-25).
+
+        While somebody listens to the resource (see `Client.listen`), the server goes on telling.
+        """
         text(uri, "uri")
-        self._standing.unsubscribe(uri)
+        uris = self._standing.uris
+        if not uris.unclaim(uri):
+            return  # somebody listens to it
         yield from exchange("resources/unsubscribe", {"uri": uri})
+        if uris.is_held(uri):  # since a moment ago: that request may have come before this one
+            yield from exchange("resources/subscribe", {"uri": uri})
 
     # -- prompts -------------------------------------------------------------------------------
 
@@ -245,18 +273,22 @@ class Operations(OperationHost, Protocol):
     @operation
     def get_prompt(
         self,
-        name: str,
+        name: str | Prompt,
         arguments: Mapping[str, str] | None = None,
         **options: Unpack[CallOptions],
     ) -> Steps[GetPromptResult]:
         """Get a prompt with its arguments filled in (spec: prompts, "Getting a Prompt").
 
         Args:
-            name: The prompt's name.
+            name: The prompt's name; or the prompt itself, from a list, by which the names of the
+                arguments are checked before anything is sent.
             arguments: Its arguments, all strings.
             options: See `CallOptions`.
+
+        Raises:
+            UsageError: An argument is missing, unknown or no string.
         """
-        params = _named(name, arguments)
+        params = prompt_params(name, arguments)
         raw = yield from exchange("prompts/get", params, max_rounds=self._round_limit)
         return validate(types.GetPromptResult, raw, "prompts/get")
 
@@ -284,15 +316,19 @@ class Operations(OperationHost, Protocol):
         Returns:
             The result, or what `resume` can go on with.
         """
+        params = _named(name, arguments)
+        yield from check_input(self, name, arguments, self._checks)
         result: CallToolResult | InputRequired[CallToolResult] = yield from _begin(
-            "tools/call", _named(name, arguments), can, self._label
+            "tools/call", params, can, self._label
         )
+        if isinstance(result, types.CallToolResult):
+            yield from check_output(self, name, result, self._checks)
         return result
 
     @operation
     def begin_prompt(
         self,
-        name: str,
+        name: str | Prompt,
         arguments: Mapping[str, str] | None = None,
         *,
         can: tuple[Answerable, ...] = BY_HAND,
@@ -300,22 +336,21 @@ class Operations(OperationHost, Protocol):
     ) -> Steps[GetPromptResult | InputRequired[GetPromptResult]]:
         """Get a prompt, and come back with what the server asks; see `begin_tool`."""
         result: GetPromptResult | InputRequired[GetPromptResult] = yield from _begin(
-            "prompts/get", _named(name, arguments), can, self._label
+            "prompts/get", prompt_params(name, arguments), can, self._label
         )
         return result
 
     @operation
     def begin_read(
         self,
-        uri: str,
+        uri: str | Resource,
         *,
         can: tuple[Answerable, ...] = BY_HAND,
         **options: Unpack[CallOptions],
     ) -> Steps[ReadResourceResult | InputRequired[ReadResourceResult]]:
         """Read a resource, and come back with what the server asks; see `begin_tool`."""
-        text(uri, "uri")
         result: ReadResourceResult | InputRequired[ReadResourceResult] = yield from _begin(
-            "resources/read", {"uri": uri}, can, self._label
+            "resources/read", {"uri": uri_of(uri)}, can, self._label
         )
         return result
 
@@ -324,7 +359,7 @@ class Operations(OperationHost, Protocol):
     @operation
     def complete(
         self,
-        ref: CompletionReference,
+        ref: Completable,
         argument_name: str,
         value: str,
         context: Mapping[str, str] | None = None,
@@ -333,21 +368,17 @@ class Operations(OperationHost, Protocol):
         """Ask for completions of an argument (spec: "Completion").
 
         Args:
-            ref: The prompt or resource template: a `PromptReference` or
-                `ResourceTemplateReference`.
+            ref: The prompt or resource template, from a list: then the names of arguments are
+                checked. Or a `PromptReference` or `ResourceTemplateReference`.
             argument_name: Which of its arguments is being typed.
             value: What has been typed.
             context: Arguments settled already (since 2025-06-18; left out before).
             options: See `CallOptions`.
+
+        Raises:
+            UsageError: An argument is unknown or no string.
         """
-        if not isinstance(ref, types.PromptReference | types.ResourceTemplateReference):
-            raise UsageError(f"ref is a PromptReference or ResourceTemplateReference, not {ref!r}")
-        params: dict[str, Any] = {
-            "ref": ref.to_wire(),
-            "argument": {"name": argument_name, "value": value},
-        }
-        if context is not None:
-            params["context"] = {"arguments": dict(context)}
+        params = completion_params(ref, argument_name, value, context)
         raw = yield from exchange("completion/complete", params)
         return validate(types.CompleteResult, raw, "completion/complete")
 

@@ -28,7 +28,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
     "agent": ['"outputFormat":"plain"', "-> Rain, mountains, and a fish market.", "agent: Bergen:"],
     "answer_by_hand": ["the server asks: Sign up for a maths fact a day.", '"name":"Ada"'],
+    "completions": ["city: K -> Kobe, Kyoto", "not sent: prompt 'journey' needs 'city'"],
     "file_analysis": ["project: 3", "private: outside the roots", "private: 2"],
+    "interceptors": ["5 x tools/call done", "4 x tools/list ConnectFailed", "<- tools/list"],
     "math_tutor": ["not explained: ", "nobody can be asked"],
     "per_call_ui": ["Boris saw ['A table for Boris'] and has a table for 5", "no table"],
     "retries": [
@@ -36,7 +38,25 @@ SAYS = {
         "costs 45, asked for 2 times",
         "ordered 1 time: unknown",
     ],
+    "sign_in": [
+        "lets us in and has the tools: read",
+        "tokens were issued for: authorization_code, refresh_token",
+        "logged out: somebody has to sign in again",
+    ],
+    "subscriptions": [
+        "stock://fruit has changed: apple, plum",
+        "told on another thread: True, and stopped: True",
+        "the tools are now: sell, come_again",
+    ],
     "sign_up": ["not signed up: cancel"],
+    "structured_output": [
+        "Ada, collected (2024)",
+        "['books'][1] lacks 'year'",
+        "all the same: 2 books",
+        "not sent: argument ['author'] is not of type string",
+    ],
+    "templates": ["letters://..%2Fsecrets", "refused: the value of 'path' has segments"],
+    "tracing": ["nobody's\n00-00000000000000000000000000005afe-000000000000cafe-01\n00-"],
 }
 
 # Files that a page names, without anything in them.
@@ -134,12 +154,42 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
             "approval",
             ["sampling policy the policy says no", "at most 100 tokens", "once is enough"],
         ),
+        (
+            "change-events",
+            [
+                "resource shelf://new\ntools None\n",
+                "changed: ChangeEvent(kind",
+                "['borrow', 'return']",
+            ],
+        ),
         ("elicitation", ["E-mail string *", "{'email': 'Give an", "connected to example"]),
+        ("interceptors", ["tools/call done after 0.0", "45\n", "this program only reads"]),
+        ("prompts", ["text='Good morning'", "['French']", "['German']"]),
         ("remote", ["2026-07-28\n3\n", "2025-11-25\n4\nTrue\n2\nlift-off"]),
+        (
+            "resources",
+            [
+                "db://a%2Fb?limit=10\nfile://%2Fetc%2Fconfig\nfile:///etc/config\n",
+                "log://all?a=1&b=2",
+                "'path' has segments",
+                "file:///home/me/../you\n{'city': 'New York'}\nNone\n",
+                "{'folder': 'a/b', 'name': 'c', 'line': '3'}",
+            ],
+        ),
         ("retries", ["lists: 2\norders: 1 unknown\nprice: 30"]),
         ("roots", ["'files': 1", "The other one ok"]),
         ("sampling", ["At most 500 tokens on 'Why?'.", "It is warmest in Cairo. 2"]),
         ("signing-in", []),
+        (
+            "structured-output",
+            [
+                "21.5",
+                "clear",
+                "{'degrees': 21.5}",
+                "city | argument ['city'] is not of type string",
+            ],
+        ),
+        ("tool-functions", ["(*, a: int, b: int)", "{'sum': 3}", "[3, 5, 7]", "TypeError"]),
         ("user-interfaces", []),
     ],
 )

@@ -103,7 +103,13 @@ def test_help_shows_signature_and_docstring_of_each_operation(name: str) -> None
 
 def test_a_signature_names_the_arguments_of_the_operation() -> None:
     client = Client(Server("x"))
-    assert list(inspect.signature(client.call_tool).parameters) == ["name", "arguments", "options"]
+    assert list(inspect.signature(client.call_tool).parameters) == [
+        "name",
+        "arguments",
+        "validate_output",
+        "validate_input",
+        "options",
+    ]
     assert "Call a tool" in (client.call_tool.__doc__ or "")
     assert client.call_tool.__name__ == "call_tool"
     assert "call_tool" in repr(client.call_tool)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,19 @@ from typing_extensions import assert_type
 
 import syncmcp
 from syncmcp import Client, HandlerContext, RequestFuture
+from syncmcp.auth import (
+    ClientAssertion,
+    ClientCredentials,
+    Deadline,
+    Keyring,
+    KeyringStore,
+    OAuth,
+    Redirect,
+    TokenStore,
+    Waiting,
+)
 from syncmcp.types import (
+    AuthorizationServerMetadata,
     CallToolResult,
     CompleteResult,
     CreateMessageRequestParams,
@@ -56,6 +69,15 @@ def results(client: Client) -> None:
     assert_type(client.read_resource("acme://a"), ReadResourceResult)
     assert_type(client.get_prompt("p", {"a": "b"}), GetPromptResult)
     assert_type(client.complete(PromptReference(name="p"), "a", "b", None), CompleteResult)
+    (prompt,) = client.list_prompts().prompts
+    assert_type(client.get_prompt(prompt, {"a": "b"}), GetPromptResult)
+    assert_type(client.complete(prompt, "a", "b", {"c": "d"}), CompleteResult)
+    (template,) = client.list_resource_templates().resource_templates
+    uri = template.expand({"a": 1, "b": ["c", 2], "d": {"e": "f"}, "g": None})
+    assert_type(template.match(uri), dict[str, str | list[str]] | None)
+    (link,) = client.call_tool("t").links
+    assert_type(client.read_resource(link), ReadResourceResult)
+    assert_type(client.read_resource.future(link), RequestFuture[ReadResourceResult])
     assert_type(client.iter_tools(), Iterator[Tool])
     assert_type(client.request("x/y"), dict[str, Any])
     assert_type(client.request("x/y", {"a": 1}, result=Stock), Stock)
@@ -189,3 +211,52 @@ def by_hand(client: Client) -> None:
     client.begin_tool("book", can=("telepathy",))  # wrong
     client.call_tool("book", handlers=syncmcp.Handlers(sampling=complete))
     client.call_tool("book", handlers=complete)  # wrong
+
+
+class OwnReceiver:
+    """Another way to reach people, in public names alone."""
+
+    redirect_uri = "http://127.0.0.1:1/callback"
+
+    def start(self, registered: Sequence[str] = ()) -> Waiting:
+        return self
+
+    def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
+        assert_type(deadline.remaining(), float | None)
+        return {"state": redirect.state, "code": redirect.url}
+
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
+
+
+class OwnStore:
+    """Another place for tokens."""
+
+    def load(self, key: str) -> dict[str, Any] | None:
+        return None
+
+    def save(self, key: str, value: Mapping[str, Any] | None) -> None:
+        """Forget it."""
+
+    def lock(self, key: str, deadline: Deadline) -> AbstractContextManager[None]:
+        raise NotImplementedError
+
+
+def own_statement(server: AuthorizationServerMetadata) -> str:
+    """Says who the client is."""
+    return server.issuer
+
+
+def signing_in(keyring: Keyring) -> None:
+    """Parts of the program's own fit in."""
+    store: TokenStore = OwnStore()
+    statement: ClientAssertion = own_statement
+    OAuth(receiver=OwnReceiver(), store=store)
+    OAuth(receiver=None, store=KeyringStore(backend=keyring))
+    ClientCredentials("a", assertion=statement, issuer="https://login.example")
+    OAuth(receiver=OwnReceiver)  # wrong
+    OAuth(store=OwnReceiver())  # wrong
+    ClientCredentials("a", assertion=own_statement)  # wrong

@@ -3,8 +3,9 @@
 `Server` speaks every revision over stdio (`Server.run_stdio`, `python -m syncmcp.testing`), in
 memory (`Server.connect`) and over HTTP (`HttpEndpoint`, `wsgi_app`, `serve_http`).
 `ScriptedPeer` and its relatives play a part written with the steps of the module `script`, faults
-included. `FaultProxy` stands before any HTTP server and breaks its exchanges. None shares code with
-the client, so that each is a second opinion on the other.
+included. `FaultProxy` stands before any HTTP server and breaks its exchanges, and an
+`AuthorizationServer` issues the tokens that such a server may want. None shares code with the
+client, so that each is a second opinion on the other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from syncmcp.testing import script
+    from syncmcp.testing.authorization import AuthorizationServer
     from syncmcp.testing.capabilities import MissingCapability, UrlElicitationRequired
     from syncmcp.testing.context import ToolContext
     from syncmcp.testing.demo import demo_server
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from syncmcp.testing.wsgi import wsgi_app
 
 _HOMES = {
+    "AuthorizationServer": "authorization",
     "Cut": "faults",
     "Drip": "faults",
     "Exchange": "exchanges",
@@ -64,6 +67,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AuthorizationServer",
     "Cut",
     "Drip",
     "Exchange",

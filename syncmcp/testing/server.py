@@ -162,9 +162,13 @@ class Server:
         description: str | None = None,
         mime_type: str | None = None,
     ) -> Callable[[F], F]:
-        """Offer the URIs of a template: `{name}` is one segment, `{+name}` any text.
+        """Offer the URIs of a template (RFC 6570) whose URIs tell their values.
 
-        The variables are the function's arguments; what it returns is as for `resource`.
+        The variables are the function's arguments: strings, lists for `{name*}`; one that may be
+        missing needs a default. What it returns is as for `resource`.
+
+        Raises:
+            ValueError: It is no template, or a URI of it does not tell its values.
         """
         return self._resource(
             template, True, name=name, title=title, description=description, mime_type=mime_type

@@ -11,7 +11,7 @@ import json
 import time
 from typing import Any
 
-from tests.bench import picture, programs, report
+from tests.bench import overshoot, picture, programs, report
 from tests.bench.figures import Figures, Samples
 from tests.bench.measure import http_server, machine, measure_programs, measure_rows
 from tests.bench.rows import PROGRAMS, ROWS
@@ -37,6 +37,16 @@ class _Run:
         print(report.line(self.rows[key]), flush=True)
 
 
+def _late(calls: int) -> list[dict[str, Any]]:
+    """How late deadlines are, printed as it comes."""
+    print(overshoot.heading())
+    summaries = []
+    for one in overshoot.measure(calls):
+        print(one, flush=True)
+        summaries.append(one.summary())
+    return summaries
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument(
@@ -44,7 +54,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--pairs", type=int, help=f"rounds of each row (default {PAIRS})")
     parser.add_argument("--revision", choices=(STATELESS, STATEFUL), default=STATELESS)
-    parser.add_argument("--only", metavar="WORD", help="the rows with this word in their key")
+    parser.add_argument(
+        "--only", metavar="WORD", help="the rows with this word in their key; or: overshoot"
+    )
     parser.add_argument(
         "--docs", action="store_true", help="also write the table and the picture of the docs"
     )
@@ -71,6 +83,8 @@ def _main() -> None:
     with http_server(arguments.revision) as port:
         measure_rows(rows, arguments.revision, port, pairs, run.take)
         measure_programs(whole_programs, arguments.revision, port, pairs, run.take)
+    calls = overshoot.QUICK_CALLS if arguments.quick else overshoot.CALLS
+    late = _late(calls) if (arguments.only or "") in "overshoot" else []
     unwanted = programs.loaded_by_import()
     print(f"import syncmcp loads of what it should not: {', '.join(unwanted) or 'nothing'}")
     summary = {
@@ -81,6 +95,7 @@ def _main() -> None:
         "machine": machine(),
         "unwanted_imports": unwanted,
         "rows": run.rows,
+        "overshoot": {"aim": overshoot.AIM, "calls": calls, "phases": late},
     }
     _write(summary, run.samples, arguments.docs)
 

@@ -60,10 +60,14 @@ def amount(row: Mapping[str, Any], side: str) -> str:
         return "-"
     if row["unit"] == "MB":
         return f"{value:.1f} MB"
-    magnitude = abs(value)
+    return _duration(value)
+
+
+def _duration(seconds: float) -> str:
+    magnitude = abs(seconds)
     if magnitude >= 1:
-        return f"{value:.2f} s"
-    return f"{value * 1e3:.1f} ms" if magnitude >= 1e-3 else f"{value * 1e6:.0f} us"
+        return f"{seconds:.2f} s"
+    return f"{seconds * 1e3:.1f} ms" if magnitude >= 1e-3 else f"{seconds * 1e6:.0f} us"
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
@@ -99,7 +103,34 @@ def markdown(summary: Mapping[str, Any]) -> str:
         if loaded
         else "`import syncmcp` loads neither `requests` nor `jsonschema` nor any user interface."
     )
-    return "\n".join([*lines, "", measured + imports])
+    return "\n".join([*lines, "", measured + imports, "", *_deadlines(summary["overshoot"])])
+
+
+def _deadlines(overshoot: Mapping[str, Any]) -> list[str]:
+    """How late calls over HTTP end, by the phase in which their deadline passed."""
+    aim = overshoot["aim"]
+    phases: dict[str, dict[bool, Mapping[str, Any]]] = {}
+    for one in overshoot["phases"]:
+        phases.setdefault(one["phase"], {})[one["tls"]] = one
+    explained = (
+        "Over HTTP a call whose deadline passes in one of these phases ends so much later (median "
+        f"and slowest of {overshoot['calls']}; the aim is {_duration(aim)} at most):"
+    )
+    lines = [
+        explained,
+        "",
+        _cells(["deadline passed in", "plain", "slowest", "TLS", "slowest", ""]),
+        _cells(["---", *["---:"] * 4, "---"]),
+    ]
+    for phase, wires in phases.items():
+        cells = [phase]
+        for tls in (False, True):
+            one = wires.get(tls)
+            names = ("median", "highest")
+            cells += ["-", "-"] if one is None else [_duration(one[name]) for name in names]
+        met = all(one["median"] <= aim for one in wires.values())
+        lines.append(_cells([*cells, "met" if met else "missed"]))
+    return lines
 
 
 def into_page(page: str, table: str) -> str:

@@ -62,8 +62,21 @@ ROWS: tuple[Row, ...] = (
         quick=False,
     ),
     Row(
+        *("stdio_structured", "1 MB of structured output, checked", "structured", "stdio"),
+        {"size": _MB},
+        0.30,
+        sides=FUTURES,
+    ),
+    Row(
         *("stdio_progress", "progress notification", "progress", "stdio", {"count": 1000}, 0.10),
         unit="notification",
+    ),
+    Row(
+        *("stdio_changes", "10,000 change events", "change_events", "stdio", {"count": 10_000}),
+        sides=FUTURES,
+        unit="event",
+        quick=False,
+        revision=STATEFUL,
     ),
     Row(
         *("stdio_sleeping", "200 calls that sleep 0.5 s", "sleeping", "stdio"),

@@ -20,6 +20,7 @@ from tests.bench.sides.base import ROOT, Side, SideName, Target, Wire
 from tests.bench.sides.floor_side import FloorSide
 from tests.bench.sides.syncmcp_side import SyncmcpSide
 from tests.bench.workloads import WORKLOADS, run
+from tests.transports.phases import PHASES
 
 DOCS = ROOT / "docs"
 SMALL: dict[str, Any] = {
@@ -50,7 +51,7 @@ def expected(row: Row) -> int:
     """How many units a small sample of the row has."""
     if row.workload == "connect":
         return int(SMALL["times"])
-    if row.workload in ("payload", "sleeping", "timed_out"):
+    if row.workload in ("payload", "structured", "sleeping", "timed_out"):
         return 1
     return math.prod(int(SMALL[name]) for name in row.parameters)
 
@@ -127,3 +128,14 @@ def test_the_page_and_the_picture_show_the_run_that_is_kept() -> None:
     assert ElementTree.fromstring(svg).tag.endswith("svg")
     assert summary["pairs"] >= 15
     assert summary["rows"].keys() == {row.key for row in (*ROWS, *PROGRAMS)}
+    assert {one["phase"] for one in summary["overshoot"]["phases"]} == PHASES.keys()
+
+
+def test_the_page_says_which_phase_ends_too_late() -> None:
+    summary = json.loads((DOCS / "bench.json").read_text(encoding="utf-8"))
+    late = {"phase": "JSON", "tls": False, "median": 0.12, "highest": 1.5}
+    summary["overshoot"] = {"aim": 0.1, "calls": 7, "phases": [late, {**late, "phase": "SSE"}]}
+    summary["overshoot"]["phases"][1]["median"] = 0.01
+    table = report.markdown(summary)
+    assert "| JSON | 120.0 ms | 1.50 s | - | - | missed |" in table
+    assert "| SSE | 10.0 ms | 1.50 s | - | - | met |" in table

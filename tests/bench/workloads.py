@@ -93,11 +93,29 @@ def payload(side: Side, target: Target, size: int) -> Sample:
     return sample
 
 
+def structured(side: Side, target: Target, size: int) -> Sample:
+    """One call with that many bytes of structured content, which is checked by its schema."""
+    with _timed(1) as sample:
+        reply = side.call("table", {"size": size})
+    assert int(reply.text) > 0
+    assert not reply.is_error
+    return sample
+
+
 def progress(side: Side, target: Target, count: int) -> Sample:
     """One call that reports progress that often, per report that reached the callback."""
     with _timed(count) as sample:
         sample.seen = side.notified(count)
     assert sample.seen
+    return sample
+
+
+def change_events(side: Side, target: Target, count: int) -> Sample:
+    """One call during which the server tells so often that a list has changed, per event sent."""
+    assert isinstance(side, FutureSide)
+    with _timed(count) as sample:
+        heard = side.stirred(count)
+    assert heard
     return sample
 
 
@@ -185,7 +203,9 @@ WORKLOADS: dict[str, Callable[..., Sample]] = {
         in_flight,
         threads,
         payload,
+        structured,
         progress,
+        change_events,
         sleeping,
         beside_a_busy_thread,
         questions,

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from tests.mutant_switches import (
     auth_io,
+    content,
     faults,
     goal,
     grants,
     http,
+    listening,
     machinery,
     mirroring,
     negotiation,
@@ -19,6 +21,7 @@ from tests.mutant_switches import (
     protocol,
     questions,
     retry,
+    schema,
     sse,
     ui,
 )
@@ -39,9 +42,12 @@ MUTANTS: tuple[Mutant, ...] = (
     + sse.MUTANTS
     + faults.MUTANTS
     + retry.MUTANTS
+    + schema.MUTANTS
     + auth_io.MUTANTS
     + oauth.MUTANTS
     + grants.MUTANTS
+    + listening.MUTANTS
+    + content.MUTANTS
     + mirroring.MUTANTS
 )
 

@@ -69,6 +69,13 @@ def _deliver_without_context(original: Function) -> Function:
     return lambda self, workers, context: original(self, workers, Context())
 
 
+def _keep_what_was_interrupted(original: Function) -> Function:
+    def give_up(self: Any, call: Any, error: Any) -> bool:
+        return error.message != "interrupted" and bool(original(self, call, error))
+
+    return give_up
+
+
 def _tell_nobody_of_the_end(original: Function) -> Function:
     def lost(self: Any, error: Any) -> None:
         self._dead = error
@@ -289,8 +296,8 @@ CONNECTIONS = (
     Mutant(
         "interrupts-untold",
         "the server does not hear of a call that Ctrl-C ended",
-        f"{CONNECTION}._abandon",
-        always(None),
+        f"{CONNECTION}.give_up",
+        _keep_what_was_interrupted,
         ("9",),
     ),
     Mutant(

@@ -55,6 +55,16 @@ def table() -> Table:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Notes whether a test shows the cells of the table of sign-ins that it is marked with."""
+    with ExitStack() as stack:
+        for mark in item.iter_markers("signs_in"):
+            table: Table = item.funcargs["table"]  # type: ignore[attr-defined]
+            stack.enter_context(table.cell(*mark.args))
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:

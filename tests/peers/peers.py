@@ -369,6 +369,12 @@ class Row:
         """The revision that must come out of it."""
         return self.peer.revisions[-1] if self.mode == "auto" else self.mode
 
+    @property
+    def title(self) -> tuple[str, str, str]:
+        """What the line begins with."""
+        revision = f"{self.revision} (auto)" if self.mode == "auto" else self.revision
+        return self.peer.name, self.transport, revision
+
     def limit(self, cell: str) -> Limit | None:
         """Returns what keeps this cell from being tried in full."""
         for limit in (*LIMITS_OF_REVISIONS, *self.peer.limits):

@@ -1,22 +1,24 @@
-"""The table of what works with which peer: ``docs/peers.md``, which a run may not make worse."""
+"""The tables of what works with which peer: ``docs/peers.md``, which a run may not make worse."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
+from tests.peers.oauth import sign_ins
+from tests.peers.oauth.sign_ins import SIGN_INS
 from tests.peers.peers import LIMITS_OF_REVISIONS, PEERS, ROOT, ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.peers.peers import Limit, Row
+    from tests.peers.peers import Limit
 
 PAGE = ROOT / "docs" / "peers.md"
 CELLS = ("list", "call", "error", "progress", "cancel", "sampling", "form", "url", "roots")
 WORKS, HALF, FAILS, IMPOSSIBLE, UNTRIED = "yes", "yes\\*", "no", "-", "?"
 
-_TITLES = ("Server", "Transport", "Revision")
 _HEAD = """\
 # Tested against real servers
 
@@ -31,6 +33,47 @@ _TAIL = """\
 *-*: the server, or the revision, cannot do this. *yes\\**: the client did its half; what the server
 made of it cannot be seen.
 """
+_SIGNING_IN = """\
+## Signing in
+
+Here a person, played by the test, goes through the pages of the authorization server, and the MCP
+server has to let the client in, whose token is for it alone. A token that expires is renewed; a
+tool that needs more scope leads back to the pages; after logging out the token is good no more.
+The client was registered on the way, was the address of a *document* (client id metadata), had its
+tokens bound to a key (*DPoP*), or signed in *as itself*, with a secret or a key and nobody there.
+"""
+
+
+class Line(Protocol):
+    """One line of a table."""
+
+    @property
+    def title(self) -> tuple[str, ...]:
+        """What it begins with."""
+        ...
+
+    def limit(self, cell: str, /) -> Limit | None:
+        """Returns what keeps this cell from being tried in full."""
+        ...
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of the page.
+
+    Attributes:
+        titles: The heads of the columns that say what a line is about.
+        cells: Those of the others.
+        lines: All lines.
+    """
+
+    titles: tuple[str, ...]
+    cells: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+
+_PEERS = Section(("Server", "Transport", "Revision"), CELLS, ROWS)
+_LOGINS = Section(("Authorization server", "MCP server"), sign_ins.CELLS, SIGN_INS)
 
 
 class Table:
@@ -41,12 +84,15 @@ class Table:
         self._seen: dict[tuple[str, str], str] = {}
 
     @contextmanager
-    def cell(self, row: Row, name: str) -> Iterator[None]:
-        """Notes whether the block, which tries one cell, gets to its end."""
-        key = (_title(row), name)
-        self._seen[key] = FAILS
+    def cell(self, row: Line, *names: str) -> Iterator[None]:
+        """Notes whether the block, which tries cells, gets to its end, as all before it did."""
+        keys = [(_title(row), name) for name in names]
+        failed = {key for key in keys if self._seen.get(key) == FAILS}
+        self._seen.update(dict.fromkeys(keys, FAILS))
         yield
-        self._seen[key] = HALF if row.limit(name) else WORKS
+        for key in keys:
+            if key not in failed:
+                self._seen[key] = HALF if row.limit(key[1]) else WORKS
 
     def worse(self) -> list[str]:
         """The cells that worked once and do not work now, and those that are gone."""
@@ -59,14 +105,21 @@ class Table:
 
     def render(self) -> str:
         """The page."""
-        lines = [_line([*_TITLES, *CELLS]), _line(["---"] * (len(_TITLES) + len(CELLS)))]
-        lines += [_line([_title(row), *(self._value(row, name) for name in CELLS)]) for row in ROWS]
         notes = [f"* every server, {_note(limit)}" for limit in LIMITS_OF_REVISIONS]
         notes += [f"* {peer.name}, {_note(limit)}" for peer in PEERS for limit in peer.limits]
         notes = list(dict.fromkeys(notes))  # a server that is there over two transports
-        return "\n".join([_HEAD, *lines, "", _TAIL, *notes, ""])
+        page = [_HEAD, *self._lines(_PEERS), "", _TAIL, *notes, ""]
+        notes = [f"* {one.name}, {_note(limit)}" for one in SIGN_INS for limit in one.limits]
+        return "\n".join([*page, _SIGNING_IN, *self._lines(_LOGINS), "", *notes, ""])
 
-    def _value(self, row: Row, name: str) -> str:
+    def _lines(self, section: Section) -> Iterator[str]:
+        heads = [*section.titles, *section.cells]
+        yield _line(heads)
+        yield _line(["---"] * len(heads))
+        for row in section.lines:
+            yield _line([_title(row), *(self._value(row, name) for name in section.cells)])
+
+    def _value(self, row: Line, name: str) -> str:
         limit = row.limit(name)
         if limit and not limit.half:
             return IMPOSSIBLE
@@ -74,9 +127,8 @@ class Table:
         return self._seen.get(key) or self._before.get(key, UNTRIED)
 
 
-def _title(row: Row) -> str:
-    revision = f"{row.revision} (auto)" if row.mode == "auto" else row.revision
-    return f"{row.peer.name} | {row.transport} | {revision}"
+def _title(row: Line) -> str:
+    return " | ".join(row.title)
 
 
 def _note(limit: Limit) -> str:
@@ -91,15 +143,20 @@ def _line(cells: Sequence[str]) -> str:
 def _read(page: str) -> dict[tuple[str, str], str]:
     cells: dict[tuple[str, str], str] = {}
     names: Sequence[str] = ()
+    width = 0
     for line in page.splitlines():
-        title, values = _split(line)
-        if title == " | ".join(_TITLES):
+        for section in (_PEERS, _LOGINS):
+            if line.startswith(f"| {' | '.join(section.titles)} |"):
+                width, names = len(section.titles), ()
+        title, values = _split(line, width)
+        if width and not names:
             names = values
         elif line.startswith("| ") and len(values) == len(names):
             cells.update(((title, name), value) for name, value in zip(names, values, strict=True))
     return cells
 
 
-def _split(line: str) -> tuple[str, Sequence[str]]:
+def _split(line: str, width: int) -> tuple[str, Sequence[str]]:
+    """What a line begins with, so many columns of it, and the others."""
     parts = [part.strip() for part in line.strip("| ").split("|")]
-    return " | ".join(parts[: len(_TITLES)]), parts[len(_TITLES) :]
+    return " | ".join(parts[:width]), parts[width:]

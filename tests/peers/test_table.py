@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.peers.oauth import sign_ins
 from tests.peers.peers import FILESYSTEM, OFFICIAL, ROWS, STDIO, Row
 from tests.peers.table import CELLS, Table
 
@@ -16,6 +17,9 @@ def page_where_everything_works() -> str:
         for cell in CELLS:
             with table.cell(row, cell):
                 pass
+    for line in sign_ins.SIGN_INS:
+        with table.cell(line, *sign_ins.CELLS):
+            pass
     return table.render()
 
 
@@ -33,10 +37,27 @@ def test_a_cell_that_fails_is_worse_than_one_that_worked() -> None:
     assert table.worse() == ["mcp 2.3.0 | stdio | 2026-07-28 (auto): call"]
 
 
+def test_a_way_to_sign_in_that_fails_is_worse_though_another_test_of_it_passes() -> None:
+    table = Table(page_where_everything_works())
+    with pytest.raises(ZeroDivisionError), table.cell(sign_ins.FASTMCP, "login", "renewal"):
+        raise ZeroDivisionError
+    with table.cell(sign_ins.FASTMCP, "login", "logout"):
+        pass
+    line = "fastmcp 4.1.2 | itself"
+    assert table.worse() == [f"{line}: login", f"{line}: renewal"]
+
+
+def test_a_way_to_sign_in_that_is_gone_is_worse() -> None:
+    page = page_where_everything_works()
+    gone = "| gone 1.0 | itself | yes | no | - | ? | yes | - | - |"
+    table = Table(page.replace("| fastmcp 4.1.2 | itself |", f"{gone}\n| fastmcp 4.1.2 | itself |"))
+    assert table.worse() == ["gone 1.0 | itself: document", "gone 1.0 | itself: login"]
+
+
 def test_a_row_that_is_gone_is_worse() -> None:
     page = page_where_everything_works()
     gone = "| gone 1.0 | stdio | 2025-11-25 | yes | yes\\* | no | - | ? | - | - | - | - |"
-    table = Table(f"{page}\n{gone}\n")
+    table = Table(page.replace("\n\n*-*", f"\n{gone}\n\n*-*"))
     assert table.worse() == [
         "gone 1.0 | stdio | 2025-11-25: call",
         "gone 1.0 | stdio | 2025-11-25: list",

@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, BATCHES, FEATURES, GROUPS, MODELS, OAUTH, Row
+from .row import ALL, BATCHES, FEATURES, GROUPS, MODELS, Row
 
 
 def _goal(row_id: str, duty: str, arrives: str = "", *, partly: bool = False) -> Row:
@@ -29,15 +29,14 @@ ROWS = (
     _goal("M-09", "One endpoint serves POST and GET, JSON and event streams, sessions, resuming."),
     _goal("M-10", "The HTTP half of the test server is an object that any HTTP server can call, "
           "with unguessable sessions that are cleaned up."),
-    _goal("M-11", "Resource templates expand by RFC 6570 with values encoded and nothing injected.",
-          FEATURES),
+    _goal("M-11",
+          "Resource templates expand by RFC 6570 with values encoded and nothing injected."),
     _goal("M-12", "Resources are subscribed, updated and released; many thousand cycles leave "
-          "nothing behind.", FEATURES),
-    _goal("M-13", "Arguments of prompts and templates are completed, with context.", FEATURES),
+          "nothing behind."),
+    _goal("M-13", "Arguments of prompts and templates are completed, with context."),
     _goal("M-14", "Annotations of tools and content are shown and used, and believed only from "
           "servers that the caller trusts.", FEATURES, partly=True),
-    _goal("M-15", "Structured output is checked against its compiled schema and read by type.",
-          FEATURES),
+    _goal("M-15", "Structured output is checked against its compiled schema and read by type."),
     _goal("M-16", "What a running call sends can be iterated in order, blocking, until its result; "
           "now as progress of a future, later as a stream of every event.", FEATURES, partly=True),
     _goal("M-17", "A person reviews sampling before and after: who asks, details, edits, approval, "
@@ -64,7 +63,7 @@ ROWS = (
     _goal("M-31", "Any request or notification travels either way, in types of the caller's own."),
     _goal("M-32", "Ping, log level and progress from the client are operations."),
     _goal("M-33", "Credentials come from the environment or OAuth, roots are no fence, and people "
-          "decide and see who asks.", OAUTH, partly=True),
+          "decide and see who asks."),
     _goal("M-34", "Session and last event id can be kept and used to go on in another client."),
     _goal("M-35", "Lists come whole, lazily, or a page at a time."),
     _goal("M-36", "The architecture page says where each design pattern is, and it is there."),

@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, FEATURES, GROUPS, Row
+from .row import ALL, GROUPS, Row
 
 
 def _report(row_id: str, duty: str, arrives: str = "") -> Row:
@@ -45,9 +45,8 @@ REPORTS = (
     _report("25", "Proxies, private authorities and client certificates work."),
     _report("26", "A spawned server gets a chosen environment; a missing command is explained."),
     _report("27", "One broken server does not take down its group.", GROUPS),
-    _report("28", "A tool's error keeps its content, returned or raised.", FEATURES),
-    _report("29", "Output validation can be off, warn or raise, and follows a changed schema.",
-            FEATURES),
+    _report("28", "A tool's error keeps its content, returned or raised."),
+    _report("29", "Output validation can be off, warn or raise, and follows a changed schema."),
     _report("30", "Progress arrives in order and before the result."),
     _report("31", "Callbacks of a call see the context variables of its caller."),
     _report("32", "A forked child gets a clear error, and a pickled client is an unopened one."),

@@ -45,9 +45,7 @@ EXTENSIONS: Final = "extensions"
 FEATURES: Final = "server features"
 GROUPS: Final = "command line and groups"
 MODELS: Final = "model providers and example programs"
-OAUTH: Final = "OAuth"
 QUESTIONS: Final = "handlers for sampling, elicitation and roots"
-RESILIENCE: Final = "HTTP resilience"
 TASKS: Final = "tasks"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from .row import (
     ALL,
-    FEATURES,
     FROM_2503,
     FROM_2506_TO_2511,
     FROM_2511,
@@ -30,7 +29,7 @@ STDIO = (
     Row("STD-03", "SHOULD NOT", FROM_2511, f"{S2511}/basic/transports#stdio",
         "Text on stderr is kept for diagnosis and fails no call."),
     Row("STD-04", "MUST", STATELESS, f"{PIPE}#receiving-messages",
-        "A change event goes to the listener whose subscription id it carries.", FEATURES),
+        "A change event goes to the listener whose subscription id it carries."),
     Row("STD-05", "MUST", STATELESS, f"{PIPE}#cancellation",
         "Over a pipe a call is given up by `notifications/cancelled`."),
     Row("STD-06", "SHOULD", ALL, f"{PIPE}#shutdown",
@@ -38,7 +37,7 @@ STDIO = (
     Row("STD-07", "SHOULD", STATELESS, f"{PIPE}#unexpected-termination",
         "A server that died is started again for the next call."),
     Row("STD-08", "MUST", STATELESS, f"{S26}/basic/patterns/subscriptions#cancellation",
-        "Listeners are set up again on the process that replaces a dead one.", FEATURES),
+        "Listeners are set up again on the process that replaces a dead one."),
     Row("STD-09", "SHOULD NOT", STATELESS, f"{S26}/basic/index#statelessness",
         "A server process outlives the thread that opened it; any thread may use or close it."),
     Row("STD-10", "SHOULD NOT", FROM_2503, f"{S26}/basic/authorization/index#protocol-requirements",

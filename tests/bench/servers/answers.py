@@ -16,10 +16,34 @@ _IDENTITY = {"io.modelcontextprotocol/serverInfo": _INFO}
 _TOOLS = {
     "echo": {"text": "string"},
     "payload": {"size": "integer"},
+    "table": {"size": "integer"},
     "notify": {"count": "integer"},
+    "stir": {"count": "integer"},
     "sleep": {"seconds": "number"},
     "pid": {},
     "consult": {"count": "integer"},
+}
+_ROW = {"id": 1_000_000, "name": "a row of the table", "score": 0.5, "tags": ["a", "b"], "ok": True}
+_TABLE = {
+    "type": "object",
+    "properties": {
+        "rows": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "integer", "minimum": 0},
+                    "name": {"type": "string", "maxLength": 100},
+                    "score": {"type": "number"},
+                    "tags": {"type": "array", "items": {"type": "string"}},
+                    "ok": {"type": "boolean"},
+                },
+                "required": ["id", "name", "score"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["rows"],
 }
 
 
@@ -71,6 +95,7 @@ class Answers:
         # Big texts as JSON, by size: made once, so that a call costs the server no more than a
         # write.
         self._texts: dict[int, bytes] = {}
+        self._tables: dict[int, bytes] = {}
         # Calls that wait for an answer, by the id of the question; over stdio only.
         self._consultations: dict[str, Consultation] = {}
         self._questions = counter(1)
@@ -92,7 +117,7 @@ class Answers:
         return Answer([self._reply(request_id, result)])
 
     def _result(self, method: str) -> dict[str, Any] | None:
-        capabilities: dict[str, Any] = {"tools": {}}
+        capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
         if method == "tools/list":
             tools = [_tool(name, properties) for name, properties in _TOOLS.items()]
             cached = {"ttlMs": 0, "cacheScope": "private"} if self._stateless else {}
@@ -120,6 +145,8 @@ class Answers:
             return Answer([self._reply(request_id, _text(arguments["text"]))])
         if name == "payload":
             return Answer([self._payload(request_id, arguments["size"])])
+        if name == "table":
+            return Answer([self._table(request_id, arguments["size"])])
         if name == "sleep":
             return Answer([self._reply(request_id, _text("rested"))], arguments["seconds"])
         if name == "pid":
@@ -131,6 +158,10 @@ class Answers:
             token = params["_meta"]["progressToken"]
             frames = [_progress(token, number, count) for number in range(1, count + 1)]
             return Answer([*frames, self._reply(request_id, _text(str(count)))])
+        if name == "stir":
+            changed = _encode({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+            count = arguments["count"]
+            return Answer([*[changed] * count, self._reply(request_id, _text(str(count)))])
         return Answer([_error(request_id, -32602, f"no tool {name}")], refused=True)
 
     def _consult(self, call: Consultation) -> Answer:
@@ -163,6 +194,14 @@ class Answers:
         empty = self._reply(request_id, _text("@"))
         return empty.replace(b'"@"', text, 1)
 
+    def _table(self, request_id: Any, size: int) -> bytes:
+        table = self._tables.get(size)
+        count = size // len(_encode(_ROW))
+        if table is None:
+            table = self._tables[size] = _encode({"rows": [_ROW] * count})
+        empty = self._reply(request_id, {**_text(str(count)), "structuredContent": "@"})
+        return empty.replace(b'"@"', table, 1)
+
     def _reply(self, request_id: Any, result: dict[str, Any]) -> bytes:
         if self._stateless:
             result = {"resultType": "complete", **result, "_meta": _IDENTITY}
@@ -179,7 +218,7 @@ def _resumed(request_id: Any, params: dict[str, Any]) -> Consultation:
     return call.hear(params["inputResponses"]["question"])
 
 
-def _encode(message: dict[str, Any]) -> bytes:
+def _encode(message: Any) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode()
 
 
@@ -193,7 +232,8 @@ def _tool(name: str, properties: dict[str, str]) -> dict[str, Any]:
         "properties": {key: {"type": kind} for key, kind in properties.items()},
         "required": list(properties),
     }
-    return {"name": name, "description": f"The tool {name}.", "inputSchema": schema}
+    tool = {"name": name, "description": f"The tool {name}.", "inputSchema": schema}
+    return {**tool, "outputSchema": _TABLE} if name == "table" else tool
 
 
 def _progress(token: Any, progress: int, total: int) -> bytes:

@@ -76,6 +76,14 @@ class FutureSide(Side):
         """Begin a call."""
 
     @abstractmethod
+    def stirred(self, count: int) -> int:
+        """Call the tool that sends `count` change events, while somebody listens to them.
+
+        How many the program heard of: a side may take equal ones that nobody has looked at yet for
+        one.
+        """
+
+    @abstractmethod
     def read(self, result: Any) -> Reply:
         """What a future's result says."""
 

@@ -11,12 +11,14 @@ from typing import Any
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client import ClientRequestContext
+from mcp.client.session import MessageHandlerFnT
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
     CallToolResult,
     CreateMessageRequestParams,
     CreateMessageResult,
     TextContent,
+    ToolListChangedNotification,
 )
 
 from tests.bench.sides.base import ROOT, FutureSide, Reply, Target
@@ -26,6 +28,7 @@ class OfficialSide(FutureSide):
     """One portal for the life of the process and one client in it; calls go through the portal."""
 
     _client: Client
+    _heard = 0
 
     def __init__(self) -> None:
         self._life = ExitStack()
@@ -33,7 +36,7 @@ class OfficialSide(FutureSide):
         self._opened = ExitStack()
 
     def open(self, target: Target) -> None:
-        self._client = self._portal.call(partial(_client, target))
+        self._client = self._portal.call(partial(_client, target, self._hear))
         self._opened.enter_context(self._portal.wrap_async_context_manager(self._client))
 
     def close(self) -> None:
@@ -54,6 +57,15 @@ class OfficialSide(FutureSide):
         assert self.read(self._portal.call(call)).text == str(count)
         return len(seen)
 
+    def stirred(self, count: int) -> int:
+        self._heard = 0
+        assert self.call("stir", {"count": count}).text == str(count)
+        return self._heard
+
+    async def _hear(self, message: object) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._heard += 1
+
     def start(self, tool: str, arguments: dict[str, Any]) -> Future[CallToolResult]:
         call: Callable[..., Any] = self._client.call_tool
         return self._portal.start_task_soon(call, tool, arguments)
@@ -72,16 +84,16 @@ class OfficialSide(FutureSide):
         raise AssertionError("the call did not time out")
 
 
-async def _client(target: Target) -> Client:
+async def _client(target: Target, hear: MessageHandlerFnT) -> Client:
     if target.wire == "stdio":
         command, *args = target.command
         server = StdioServerParameters(command=command, args=args, cwd=ROOT)
-        return Client(server, sampling_callback=_repeat)
+        return Client(server, sampling_callback=_repeat, message_handler=hear)
     if target.wire == "json":
-        return Client(target.url, sampling_callback=_repeat)
+        return Client(target.url, sampling_callback=_repeat, message_handler=hear)
     # Its default bound on one event is 1 MiB, less than one row sends.
     stream = streamable_http_client(target.url, max_sse_event_size=None)
-    return Client(stream, sampling_callback=_repeat)
+    return Client(stream, sampling_callback=_repeat, message_handler=hear)
 
 
 async def _repeat(

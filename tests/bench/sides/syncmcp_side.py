@@ -42,6 +42,13 @@ class SyncmcpSide(FutureSide):
         assert reply.text == str(count)
         return len(seen)
 
+    def stirred(self, count: int) -> int:
+        heard: list[syncmcp.ChangeEvent] = []
+        listener = self._client.listen(tools=True).run_in_thread(heard.append)
+        assert self.call("stir", {"count": count}).text == str(count)
+        assert listener.stop(10)
+        return len(heard)
+
     def start(self, tool: str, arguments: dict[str, Any]) -> Future[CallToolResult]:
         return self._client.call_tool.future(tool, arguments)
 
