@@ -87,6 +87,7 @@ from syncmcp.handlers import (
 )
 from syncmcp.interceptors import Interceptor, Message
 from syncmcp.pending import InputRequired
+from syncmcp.streams import ResultStream
 
 if TYPE_CHECKING:
     from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
@@ -159,6 +160,7 @@ __all__ = [
     "RequestHandler",
     "RequestTimeout",
     "ResourceNotFound",
+    "ResultStream",
     "Retry",
     "Roots",
     "RootsHandler",

@@ -9,6 +9,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._delivery import Delivery
+from syncmcp.futures import Progress
 
 if TYPE_CHECKING:
     from syncmcp._call import Call
@@ -61,8 +62,11 @@ class Notices:
         if method == "notifications/progress":
             self._progress(params, call)
             return
-        if method == "notifications/message" and handlers.on_log is not None:
-            self._deliver(call, self._log_message, params)
+        if method == "notifications/message":
+            if call is not None and call.options.watch is not None:
+                call.options.watch(params)
+            if handlers.on_log is not None:
+                self._deliver(call, self._log_message, params)
         handler = handlers.notification(method)
         if handler is not None:
             self._deliver(call, handler, params)
@@ -83,6 +87,8 @@ class Notices:
             message = None
         if call.feed is not None:
             call.feed(progress, total, message)
+        if call.options.watch is not None:
+            call.options.watch(Progress(progress, total, message))
         for callback in (call.options.on_progress, self._handlers.on_progress):
             if callback is not None:
                 self._deliver(call, callback, progress, total, message, is_progress=True)

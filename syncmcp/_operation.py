@@ -21,6 +21,7 @@ from syncmcp._standing import Standing
 from syncmcp._threads import Deadline
 from syncmcp.errors import UsageError
 from syncmcp.futures import RequestFuture
+from syncmcp.streams import Items, ResultStream
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,6 +105,15 @@ class BoundOperation(Generic[P, R]):
         options = _take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
         steps = self._operation.steps(host, *args, **kwargs)
         return submit(steps, host, options, Deadline(options.timeout))
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
+        """Make the request; iterate over what it sends while it runs, and its result at the end."""
+        host = self._host
+        options = _take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
+        items = Items()
+        options = options.watched_by(items.take)
+        steps = self._operation.steps(host, *args, **kwargs)
+        return ResultStream(submit(steps, host, options, Deadline(options.timeout)), items)
 
     def __get__(self, host: object, owner: type) -> BoundOperation[P, R]:
         # Having this makes `help()` and editors take it for the method that it is.

@@ -17,6 +17,7 @@ from syncmcp.handlers import Handlers, ProgressHandler
 from syncmcp.interceptors import within
 
 if TYPE_CHECKING:
+    from syncmcp.futures import Progress
     from syncmcp.types import LoggingLevel
 
 __all__ = ["CallOptions"]
@@ -79,6 +80,7 @@ class Options:
         "on_progress",
         "timeout",
         "trace",
+        "watch",
     )
 
     def __init__(
@@ -109,6 +111,8 @@ class Options:
         self.trace: Mapping[str, str] | None = None
         # Told how the call ended while its thread is in an interceptor, which may never return.
         self.abandon: Callable[[BaseException], object] | None = None
+        # Told of progress, and of log messages by their parameters, by the thread that reads.
+        self.watch: Callable[[Progress | dict[str, Any]], object] | None = None
         # Callbacks of the call see the context variables of the caller.
         self.context = contextvars.copy_context()
 
@@ -150,6 +154,12 @@ class Options:
         options.idempotent = given.get("idempotent", False)
         _expect(options.idempotent, (bool,), "idempotent")
         return options
+
+    def watched_by(self, watch: Callable[[Progress | dict[str, Any]], object]) -> Options:
+        """The same options, for a call whose progress and log messages `watch` wants."""
+        other = copy.copy(self)
+        other.watch = watch
+        return other
 
     def with_cancel(self, token: CancelToken) -> Options:
         """The same options, with another token."""

@@ -17,6 +17,7 @@ from syncmcp.operations import Operations
 
 if TYPE_CHECKING:
     from syncmcp.futures import RequestFuture
+    from syncmcp.streams import ResultStream
     from syncmcp.types import CallToolResult, Tool
 
 __all__ = ["NOT_GIVEN", "ToolFunction"]
@@ -82,6 +83,15 @@ class ToolFunction:
         """
         self._check(arguments)
         return self._client.call_tool.future(self.tool.name, arguments, **self._options)
+
+    def stream(self, **arguments: Any) -> ResultStream[CallToolResult]:
+        """Call the tool; iterate over what it sends while it runs, and its result at the end.
+
+        Raises:
+            TypeError: See calling it.
+        """
+        self._check(arguments)
+        return self._client.call_tool.stream(self.tool.name, arguments, **self._options)
 
     def map(
         self,

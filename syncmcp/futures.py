@@ -41,6 +41,8 @@ class RequestFuture(concurrent.futures.Future[R]):
     order they were added; they may block and may call the client.
     """
 
+    _waker: Callable[[], object] | None = None
+
     def __init__(self, workers: Workers) -> None:
         super().__init__()
         self._workers = workers
@@ -171,6 +173,16 @@ class RequestFuture(concurrent.futures.Future[R]):
             lane.start()
         if feed is not None:
             feed.close()
+        if self._waker is not None:
+            self._waker()
+
+    def _when_finished(self, waker: Callable[[], object]) -> None:
+        """Call `waker`, which does not block, when the future is done; perhaps now."""
+        with self._once:
+            self._waker = waker
+            finished = self._finished
+        if finished:
+            waker()
 
     def _sent(self, attempts: int) -> None:
         self._attempts = attempts

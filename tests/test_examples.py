@@ -49,6 +49,7 @@ SAYS = {
         "the tools are now: sell, come_again",
     ],
     "sign_up": ["not signed up: cancel"],
+    "streaming_results": ["1 of 3\n2 of 3\n3 of 3\nthe result: lift-off\nenough: Progress("],
     "structured_output": [
         "Ada, collected (2024)",
         "['books'][1] lacks 'year'",

@@ -37,8 +37,8 @@ ROWS = (
     _goal("M-14", "Annotations of tools and content are shown and used, and believed only from "
           "servers that the caller trusts.", FEATURES, partly=True),
     _goal("M-15", "Structured output is checked against its compiled schema and read by type."),
-    _goal("M-16", "What a running call sends can be iterated in order, blocking, until its result; "
-          "now as progress of a future, later as a stream of every event.", FEATURES, partly=True),
+    _goal("M-16", "What a running call sends can be iterated in order, blocking, until its result: "
+          "the progress of a future, or a stream of everything."),
     _goal("M-17", "A person reviews sampling before and after: who asks, details, edits, approval, "
           "text as it arrives."),
     _goal("M-18", "A form is shown with fitting inputs, marks, descriptions, defaults and checks."),

@@ -1,0 +1,30 @@
+"""A call as a loop: what it sends while it runs, and its result as the last item."""
+
+from __future__ import annotations
+
+import sys
+
+import syncmcp
+from syncmcp import Progress
+from syncmcp.types import CallToolResult
+
+
+def main() -> None:
+    """Count down, and leave a second countdown in the middle."""
+    server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
+    with syncmcp.connect(server) as client:
+        for item in client.call_tool.stream("countdown", {"steps": 3, "delay": 0.05}):
+            if isinstance(item, Progress):
+                print(f"{item.progress:g} of {item.total:g}")
+            elif isinstance(item, CallToolResult):
+                print("the result:", item.text)
+            else:
+                print("the log:", item.data)
+
+        for item in client.call_tool.stream("countdown", {"steps": 100, "delay": 0.05}):
+            print("enough:", item)
+            break  # which cancels the call
+
+
+if __name__ == "__main__":
+    main()
