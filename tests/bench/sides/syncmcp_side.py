@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future
 from typing import Any
 
@@ -44,8 +45,15 @@ class SyncmcpSide(FutureSide):
 
     def stirred(self, count: int) -> int:
         heard: list[syncmcp.ChangeEvent] = []
-        listener = self._client.listen(tools=True).run_in_thread(heard.append)
+        some = threading.Event()
+
+        def hear(event: syncmcp.ChangeEvent) -> None:
+            heard.append(event)
+            some.set()
+
+        listener = self._client.listen(tools=True).run_in_thread(hear)
         assert self.call("stir", {"count": count}).text == str(count)
+        assert some.wait(10)
         assert listener.stop(10)
         return len(heard)
 
