@@ -526,7 +526,8 @@ def test_what_a_unique_template_gives_is_read_back(
         )
 
 
-@given(st.lists(st.sampled_from(["a", "/", "?", "%", "%41", "%2F", "%C3%A9", "é", " ", ":"])))
+# No hexadecimal digits: "%" and two of them would be an escape, and perhaps one of no character.
+@given(st.lists(st.sampled_from(["z", "/", "?", "%", "%41", "%2F", "%C3%A9", "é", " ", ":"])))
 def test_where_reserved_characters_pass_the_uri_is_made_again_of_what_was_read(
     parts: list[str],
 ) -> None:
