@@ -37,22 +37,27 @@ def pages(
     host: OperationHost,
     cursor: str | AllPages | None,
     max_pages: int | None,
+    params: dict[str, Any] | None = None,
 ) -> Steps[L]:
-    """One page, or all of them in one result."""
+    """One page, or all of them in one result; each is asked for with `params`."""
     generation = host._schemas.generation
     if not isinstance(cursor, AllPages):
-        raw = yield from exchange(method, None if cursor is None else {"cursor": cursor})
+        raw = yield from exchange(method, _at(cursor, params))
         return _learned(validate(model, raw, method), host, generation)
     guard = PageGuard(method, host._page_limit if max_pages is None else max_pages)
-    raw = yield from exchange(method)
+    raw = yield from exchange(method, params)
     whole = page = validate(model, raw, method)
     while page.next_cursor is not None:
         guard.check(page.next_cursor)
-        raw = yield from exchange(method, {"cursor": page.next_cursor})
+        raw = yield from exchange(method, _at(page.next_cursor, params))
         page = validate(model, raw, method)
         getattr(whole, items).extend(getattr(page, items))
     whole.next_cursor = None
     return _learned(whole, host, generation, whole=True)
+
+
+def _at(cursor: str | None, params: dict[str, Any] | None) -> dict[str, Any] | None:
+    return params if cursor is None else {**(params or {}), "cursor": cursor}
 
 
 def _learned(result: L, host: OperationHost, generation: int, *, whole: bool = False) -> L:

@@ -27,6 +27,7 @@ from tests.requirement_rows import (
     pitfall,
     question,
     security,
+    skill,
     task,
     transport,
 )
@@ -45,9 +46,11 @@ PROTOCOL = (
     + authorization.ROWS
     + security.ROWS
 )
+EXTENSIONS = skill.ROWS
+"""Duties of those who use an extension that is not of the protocol."""
 GOALS = goal.ROWS
 PITFALLS = pitfall.ROWS
-ROWS = PROTOCOL + GOALS + PITFALLS
+ROWS = PROTOCOL + EXTENSIONS + GOALS + PITFALLS
 
 MOST_IDS = 6
 """So many ids one mark kind may have on a test: a test that shows more shows none of them well."""
@@ -55,7 +58,8 @@ MOST_IDS = 6
 
 def rows_of(kind: str) -> dict[str, Row]:
     """The rows that a mark of this kind may name, by id."""
-    return {row.id: row for row in (PROTOCOL + GOALS if kind == REQUIREMENT_MARK else PITFALLS)}
+    duties = PROTOCOL + EXTENSIONS + GOALS
+    return {row.id: row for row in (duties if kind == REQUIREMENT_MARK else PITFALLS)}
 
 
 def faults(kind: str, ids: Iterable[object]) -> list[str]:

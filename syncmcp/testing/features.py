@@ -167,19 +167,19 @@ class Features:
 
     def list_tools(self, params: Message, context: ToolContext) -> Message:
         """Answer `tools/list`."""
-        return self._page("tools", self.tools, params, context)
+        return self.page("tools", self.tools, params, context)
 
     def list_resources(self, params: Message, context: ToolContext) -> Message:
         """Answer `resources/list`."""
-        return self._page("resources", self.resources, params, context)
+        return self.page("resources", self.resources, params, context)
 
     def list_templates(self, params: Message, context: ToolContext) -> Message:
         """Answer `resources/templates/list`."""
-        return self._page("resourceTemplates", self.templates, params, context)
+        return self.page("resourceTemplates", self.templates, params, context)
 
     def list_prompts(self, params: Message, context: ToolContext) -> Message:
         """Answer `prompts/list`."""
-        return self._page("prompts", self.prompts, params, context)
+        return self.page("prompts", self.prompts, params, context)
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
         """Answer `tools/call`; the tool runs on the current thread."""
@@ -236,9 +236,10 @@ class Features:
             }
         }
 
-    def _page(
+    def page(
         self, name: str, registry: Mapping[str, Any], params: Message, context: ToolContext
     ) -> Message:
+        """Answer a list request from `registry`, whose values describe themselves."""
         with self._lock:
             entries = list(registry.values())
         start = _position(name, params.get("cursor"))

@@ -14,6 +14,7 @@ from syncmcp.testing.listening import Listeners
 from syncmcp.testing.revisions import REVISIONS, STATELESS, select
 from syncmcp.testing.rounds import Rounds
 from syncmcp.testing.session import Session
+from syncmcp.testing.skill import Shelf
 from syncmcp.testing.stats import Stats
 from syncmcp.testing.tool import Tool
 from syncmcp.testing.wire import Message
@@ -75,6 +76,7 @@ class Server:
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {}
         self.notification_handlers: dict[str, Callable[[Message], None]] = {}
         self._capabilities = dict(capabilities or {})
+        self._shelf: Shelf | None = None
         self._lock = threading.Lock()  # Guards `_sessions`.
         self._sessions: set[Session] = set()
 
@@ -226,6 +228,30 @@ class Server:
 
         return register
 
+    def skill(
+        self,
+        root: str,
+        frontmatter: Mapping[str, Any],
+        body: str = "",
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        dynamic: bool = False,
+        listed: bool = True,
+    ) -> None:
+        """Offer a skill (2026-07-28): the extension ``io.modelcontextprotocol/skills``.
+
+        Args:
+            root: The URI of its directory, which has the skill's name: ``skill://refunds``.
+            frontmatter: The head of its ``SKILL.md``, with `name` and `description`.
+            body: The rest of that file.
+            files: Its other files, by their paths below the root.
+            dynamic: Tell no digests of them.
+            listed: Put it into the list; it can be asked for by its URI in any case.
+        """
+        if self._shelf is None:
+            self._shelf = Shelf(self)
+        self._shelf.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
+
     def on_request(self, method: str, function: Callable[[Message, ToolContext], Message]) -> None:
         """Answer any method with `function(params, context)`, before the built-in ones.
 
@@ -242,7 +268,8 @@ class Server:
 
     def capabilities(self, revision: str) -> Message:
         """Return the capabilities declared under `revision`."""
-        return {**self.features.capabilities(revision), **self._capabilities}
+        skills = {} if self._shelf is None else self._shelf.capabilities(revision)
+        return {**self.features.capabilities(revision), **skills, **self._capabilities}
 
     # Who is connected
 

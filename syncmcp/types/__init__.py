@@ -125,6 +125,13 @@ if TYPE_CHECKING:
         SamplingMessage,
         ToolChoice,
     )
+    from syncmcp.types.skill import (
+        GetSkillResult,
+        ListSkillsResult,
+        ReadResourceDirectoryResult,
+        Skill,
+        SkillResource,
+    )
     from syncmcp.types.subscription import (
         SubscriptionFilter,
         SubscriptionsAcknowledgedNotificationParams,
@@ -177,6 +184,7 @@ __all__ = [
     "ErrorObject",
     "FormSchema",
     "GetPromptResult",
+    "GetSkillResult",
     "Icon",
     "ImageContent",
     "Implementation",
@@ -188,6 +196,7 @@ __all__ = [
     "ListResourcesResult",
     "ListRootsRequestParams",
     "ListRootsResult",
+    "ListSkillsResult",
     "ListTasksResult",
     "ListToolsResult",
     "LoggingLevel",
@@ -208,6 +217,7 @@ __all__ = [
     "PromptReference",
     "PromptsCapability",
     "ProtectedResourceMetadata",
+    "ReadResourceDirectoryResult",
     "ReadResourceResult",
     "RelatedTaskMetadata",
     "RequestId",
@@ -227,6 +237,8 @@ __all__ = [
     "SamplingMessage",
     "SamplingMessageContentBlock",
     "ServerCapabilities",
+    "Skill",
+    "SkillResource",
     "StringSchema",
     "SubscriptionFilter",
     "SubscriptionsAcknowledgedNotificationParams",
@@ -381,6 +393,13 @@ _MODULES = {
         "ModelPreferences",
         "SamplingMessage",
         "ToolChoice",
+    ),
+    "skill": (
+        "GetSkillResult",
+        "ListSkillsResult",
+        "ReadResourceDirectoryResult",
+        "Skill",
+        "SkillResource",
     ),
     "subscription": (
         "SubscriptionFilter",

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 import syncmcp
 from syncmcp import Handlers, InputRequired
 from syncmcp.auth import ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
+from syncmcp.skills import EXTENSION, SkillRefused, Skills
 from syncmcp.types import CreateMessageResult, ElicitResult, TextContent
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ ANSWERS: dict[str, Any] = {
     "sampling": say_hello,
     "elicitation": confirm,
     "roots": [tempfile.gettempdir()],
+    "extensions": {EXTENSION: {}},
 }
 
 
@@ -149,6 +151,19 @@ def answer_in_rounds(client: syncmcp.Client) -> None:
     client.call_tool("test_mrtr_no_result_type").raise_for_error()
 
 
+def list_skills(client: syncmcp.Client) -> None:
+    """Fetches the entries of the skills, and nothing of the skills."""
+    Skills(client).list()
+
+
+def load_a_skill(client: syncmcp.Client) -> None:
+    """Loads the first skill, and reads all of its files."""
+    skills = Skills(client)
+    loaded = skills.load(skills.list()[0])
+    for name in loaded.names:
+        loaded.read(name)
+
+
 def use_a_tool(client: syncmcp.Client) -> None:
     """Lists the tools and calls the one there is, which needs more than the list does."""
     client.list_tools()
@@ -219,6 +234,10 @@ SCENARIOS = {
     "json-schema-2020-12-preservation": echo_schema,
     "elicitation-sep1034-client-defaults": accept_defaults,
     "sep-2322-client-request-state": answer_in_rounds,
+    "sep-2640-client-no-prefetch": list_skills,
+    "sep-2640-client-verify-digest": load_a_skill,
+    "sep-2640-client-verify-size": load_a_skill,
+    "sep-2640-client-verify-frontmatter": load_a_skill,
 }
 
 SIGNING_IN: dict[str, Callable[[Mapping[str, str]], AuthBase]] = {
@@ -262,7 +281,7 @@ def main(url: str) -> None:
     """Does what the scenario asks for.
 
     Raises:
-        SystemExit: The sign-in was given up; the text says why.
+        SystemExit: The sign-in or the skill was given up; the text says why.
     """
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
@@ -271,7 +290,7 @@ def main(url: str) -> None:
     try:
         with syncmcp.connect(syncmcp.Http(url, auth=auth), **ANSWERS) as client:
             SCENARIOS.get(scenario, use_a_tool)(client)
-    except syncmcp.AuthError as error:
+    except (syncmcp.AuthError, SkillRefused) as error:
         raise SystemExit(f"{type(error).__name__}: {error}") from None
 
 

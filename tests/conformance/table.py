@@ -18,6 +18,10 @@ WIRES = {
     "json-schema-2020-12-preservation": _BOTH,
     "elicitation-sep1034-client-defaults": ("2025-11-25",),
     "sep-2322-client-request-state": _STATELESS,
+    "sep-2640-client-no-prefetch": _STATELESS,
+    "sep-2640-client-verify-digest": _STATELESS,
+    "sep-2640-client-verify-size": _STATELESS,
+    "sep-2640-client-verify-frontmatter": _STATELESS,
     "auth/2025-03-26-oauth-endpoint-fallback": ("2025-03-26",),
     "auth/2025-03-26-oauth-metadata-backcompat": ("2025-03-26",),
     "auth/authorization-server-migration": _STATELESS,
@@ -63,6 +67,10 @@ EXTENSIONS = frozenset(
         "auth/dpop-nonce",
         "auth/enterprise-managed-authorization",
         "auth/wif-jwt-bearer",
+        "sep-2640-client-no-prefetch",
+        "sep-2640-client-verify-digest",
+        "sep-2640-client-verify-size",
+        "sep-2640-client-verify-frontmatter",
     }
 )
 """Scenarios that belong to no revision; the suite runs them with `--force` alone."""
@@ -75,5 +83,8 @@ REFUSING = {
     "auth/metadata-issuer-mismatch": "DiscoveryFailed",
     "auth/resource-mismatch": "DiscoveryFailed",
     "auth/scope-retry-limit": "AuthError",
+    "sep-2640-client-verify-digest": "SkillRefused",
+    "sep-2640-client-verify-size": "SkillRefused",
+    "sep-2640-client-verify-frontmatter": "SkillRefused",
 }
 """Scenarios in which the client has to give up, and with which error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -96,6 +97,25 @@ def complaints(client: Path, scenario: str, wire: str, results: Path) -> list[st
 )
 def test_a_scenario_passes_every_check(scenario: str, wire: str, tmp_path: Path) -> None:
     assert complaints(CLIENT, scenario, wire, tmp_path) == []
+
+
+@pytest.mark.peer
+def test_the_table_has_every_scenario_of_the_suite_on_all_its_wires() -> None:
+    listed = subprocess.run(
+        [str(node()), str(SUITE), "list", "--client"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+    suite = dict(re.findall(r"^  - (\S+) \[(\S+)\]$", listed, re.MULTILINE))
+    assert len(suite) == 48
+    assert sorted(suite) == sorted(WIRES)
+    assert {name for name, wires in suite.items() if wires == "extension"} == EXTENSIONS
+    named = {name: tuple(wires.split(",")) for name, wires in suite.items()}
+    assert {name: WIRES[name] for name in suite if name not in EXTENSIONS} == {
+        name: named[name] for name in suite if name not in EXTENSIONS
+    }
 
 
 @pytest.mark.peer

@@ -27,7 +27,7 @@ EXTENSION: Final = ("extension",)
 
 # Where a duty is written: pages below https://modelcontextprotocol.io/ (`seps`,
 # `specification`, `tutorials`), the schema files of the specification's repository, and the
-# repositories of the two extensions.
+# repositories of the extensions.
 S24: Final = "specification/2024-11-05"
 S2503: Final = "specification/2025-03-26"
 S2506: Final = "specification/2025-06-18"
@@ -37,6 +37,7 @@ SCHEMA_2511: Final = "schema/2025-11-25/schema.ts"
 SCHEMA_26: Final = "schema/2026-07-28/schema.ts"
 EXT_TASKS: Final = "ext-tasks/specification/2026-07-28/tasks"
 EXT_AUTH: Final = "ext-auth/specification"
+EXT_SKILLS: Final = "ext-skills/specification/stable/skills"
 PRACTICES: Final = "tutorials/security/security_best_practices"
 
 # What brings the rows that are not shown yet.
