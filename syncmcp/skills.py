@@ -341,10 +341,9 @@ class LoadedSkill:
         except SkillRefused as error:
             self._break(error)
             raise
-        with self._lock:
-            # What is generated may be another one each time; but what was read here is checked.
-            if self._broken is None and (file is not None or path == MANIFEST):
-                self._kept[path] = data
+        # What is generated may be another one each time; but what was loaded is what was checked.
+        if file is not None or path == MANIFEST:
+            self._keep(path, data)
         return data
 
     def _verify(self, data: bytes, uri: str, file: SkillResource | None) -> None:
@@ -381,6 +380,11 @@ class LoadedSkill:
             return data.decode()
         except UnicodeDecodeError as error:
             raise refusal(self.skill, "content", f"has no text in {name[:200]!r}") from error
+
+    def _keep(self, path: str, data: bytes) -> None:
+        with self._lock:
+            if self._broken is None:
+                self._kept[path] = data
 
     def _break(self, error: SkillRefused) -> None:
         with self._lock:

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Final
 from tests.mutant import VARIABLE, Mutant, check
 from tests.mutant_switches import MUTANTS, find
 from tests.requirement_marks import TESTS, scan
-from tests.requirements import PROTOCOL, ROWS, carriers_by_row
+from tests.requirements import EXTENSIONS, PROTOCOL, ROWS, carriers_by_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -229,7 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{mutant.name} ({row})" for mutant, row in shown if (mutant.name, row) not in caught
     ]
     covered = {row for mutant in MUTANTS for row in mutant.shows}
-    musts = [row.id for row in PROTOCOL if row.shown and row.level.startswith("MUST")]
+    duties = PROTOCOL + EXTENSIONS
+    musts = [row.id for row in duties if row.shown and row.level.startswith("MUST")]
     bare = [row for row in musts if row not in covered]
     print(f"{len(mutants)} mutants for {len(rows)} rows, {len(caught)} of {len(shown)} caught")
     print(f"{len(bare)} of {len(musts)} MUST rows have no mutant: {', '.join(bare)}")

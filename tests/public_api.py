@@ -30,6 +30,7 @@ MODULES = (
     "syncmcp.pending",
     "syncmcp.roots",
     "syncmcp.saving",
+    "syncmcp.skills",
     "syncmcp.templates",
     "syncmcp.testing",
     "syncmcp.tools",

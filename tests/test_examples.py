@@ -49,6 +49,12 @@ SAYS = {
         "the tools are now: sell, come_again",
     ],
     "sign_up": ["not signed up: cancel"],
+    "skills": [
+        "skill://bank/refunds/SKILL.md: Give money back, can be loaded",
+        "Dear customer",
+        "refused for its size: skill://shop/refunds/references/letter.md",
+        "checked: False, Nothing happened.",
+    ],
     "streaming_results": ["1 of 3\n2 of 3\n3 of 3\nthe result: lift-off\nenough: Progress("],
     "structured_output": [
         "Ada, collected (2024)",
@@ -181,6 +187,16 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
         ("roots", ["'files': 1", "The other one ok"]),
         ("sampling", ["At most 500 tokens on 'Why?'.", "It is warmest in Cairo. 2"]),
         ("signing-in", []),
+        (
+            "skills",
+            [
+                "office refunds Give money back None",
+                "from office: Write as in references/letter.md.",
+                "('SKILL.md', 'references/letter.md') ['references/letter.md']",
+                "refused: size",
+                "['SKILL.md', 'references']",
+            ],
+        ),
         (
             "structured-output",
             [

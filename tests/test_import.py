@@ -16,6 +16,7 @@ HEAVY = (
     "tkinter",
     "uritemplate",
     "urllib3",
+    "yaml",
 )
 """What takes long to load, or belongs to something that the program may never use."""
 

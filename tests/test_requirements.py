@@ -12,7 +12,7 @@ import pytest
 from tests.requirement_marks import TESTS, Carrier, read, scan
 from tests.requirement_rows.pitfall import HAZARDS, REPORTS
 from tests.requirement_rows.row import ALL, EXTENSION
-from tests.requirements import GOALS, PROTOCOL, ROWS, faults, main, missing
+from tests.requirements import EXTENSIONS, GOALS, PROTOCOL, ROWS, faults, main, missing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 def test_the_manifest_is_whole_and_its_ids_are_unique() -> None:
     assert len(PROTOCOL) == 284
+    assert [row.id for row in EXTENSIONS] == [f"SKL-{number:02}" for number in range(1, 9)]
     assert [row.id for row in GOALS] == [f"M-{number:02}" for number in range(1, 37)]
     assert [row.id for row in REPORTS] == [str(number) for number in range(1, 34)]
     hazards = ["H1", "H1b", "H1c", *(f"H{number}" for number in range(2, 14))]
     assert [row.id for row in HAZARDS] == hazards
-    assert len({row.id for row in ROWS}) == len(ROWS) == 284 + 36 + 33 + 15
+    assert len({row.id for row in ROWS}) == len(ROWS) == 284 + 8 + 36 + 33 + 15
 
 
 def test_each_row_says_what_it_is_in_which_revisions_and_by_which_source() -> None:

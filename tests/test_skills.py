@@ -15,7 +15,7 @@ import syncmcp
 from syncmcp import InvalidOutput, InvalidParams, LimitExceeded, NotSupported, ProtocolError
 from syncmcp._skill_entry import MAX_BYTES, MAX_FILES
 from syncmcp.skills import EXTENSION, LoadedSkill, SkillRefused, Skills, problem
-from syncmcp.testing import RpcError, Server
+from syncmcp.testing import Cut, FaultProxy, Server, ToolContext, serve_http
 from syncmcp.types import Skill
 from tests.stage import STATEFUL, STATELESS, WIRES, Wire, in_threads
 
@@ -716,9 +716,10 @@ def test_cursors_that_go_round_in_circles_end_the_list() -> None:
 
 
 def test_an_entry_without_uri_or_frontmatter_is_no_entry() -> None:
-    for said in ({"uri": f"{ROOT}/SKILL.md"}, {"frontmatter": SAID}, [], None):
+    entries: tuple[Any, ...] = ({"uri": f"{ROOT}/SKILL.md"}, {"frontmatter": SAID}, [], None)
+    for said in entries:
         server = telling(entry(WHOLE), {})
-        server.on_request("skills/list", partial(lambda said, *_: {"skills": [said]}, said))
+        server.on_request("skills/list", lambda *_, said=said: {"skills": [said]})
         with (
             syncmcp.connect(server, mode=STATELESS, extensions=ON) as client,
             pytest.raises(InvalidOutput),
@@ -726,29 +727,41 @@ def test_an_entry_without_uri_or_frontmatter_is_no_entry() -> None:
             Skills(client).list()
 
 
-def test_the_options_of_calls_are_taken_and_what_only_asks_is_asked_again() -> None:
+def test_what_only_asks_is_asked_again_after_a_failure() -> None:
     server = shop()
-    failures = iter([RpcError(-32603, "not now")])
+    with serve_http(server) as http, FaultProxy(http.url) as proxy:
+        swift = syncmcp.Retry(pause=0)
+        with syncmcp.connect(proxy.url, mode=STATELESS, extensions=ON, retry=swift) as client:
+            skills = Skills(client)
+            for method in ("skills/list", "skills/get", "resources/directory/read"):
+                proxy.queue(Cut("sent"), method=method)
+            assert skills.get(skills.list()[0].uri).name == "refunds"
+            assert skills.read_directory(ROOT)
+    assert asked(server, "skills/list") == 2
 
-    def fail_once(params: Any, context: Any) -> Any:
-        for failure in failures:
-            raise failure
+
+def test_the_options_of_calls_are_taken() -> None:
+    server = shop()
+    seen: list[Any] = []
+
+    def listed(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        seen.append(params["_meta"].get("example.com/a"))
         return {"skills": []}
 
-    server.on_request("skills/list", fail_once)
+    server.on_request("skills/list", listed)
     with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
         skills = Skills(client)
-        with pytest.raises(syncmcp.InternalError):
-            skills.list()
         assert skills.list(timeout=5, meta={"example.com/a": 1}) == []
+        assert seen == [1]
         with pytest.raises(TypeError, match="no option 'colour'"):
             skills.list(colour="red")  # type: ignore[call-arg]
         with pytest.raises(syncmcp.UsageError):
             skills.get("")
         token = syncmcp.CancelToken()
         token.cancel()
-        with pytest.raises(syncmcp.RequestCancelled):
-            skills.get(f"{ROOT}/SKILL.md", cancel=token)
+        for call in (skills.list, partial(skills.get, f"{ROOT}/SKILL.md")):
+            with pytest.raises(syncmcp.RequestCancelled):
+                call(cancel=token)
 
 
 def test_without_a_package_for_yaml_it_is_said_what_to_install(

@@ -31,6 +31,7 @@ from syncmcp.auth import (
     TokenStore,
     Waiting,
 )
+from syncmcp.skills import LoadedSkill, Skills, problem
 from syncmcp.types import (
     AuthorizationServerMetadata,
     CallToolResult,
@@ -47,6 +48,8 @@ from syncmcp.types import (
     ListToolsResult,
     PromptReference,
     ReadResourceResult,
+    Resource,
+    Skill,
     TextContent,
     Tool,
 )
@@ -211,6 +214,25 @@ def by_hand(client: Client) -> None:
     client.begin_tool("book", can=("telepathy",))  # wrong
     client.call_tool("book", handlers=syncmcp.Handlers(sampling=complete))
     client.call_tool("book", handlers=complete)  # wrong
+
+
+def teaching(client: Client) -> None:
+    """Skills are listed and loaded; what is loaded gives bytes and texts."""
+    skills = Skills(client)
+    listed = skills.list(timeout=5)
+    assert_type(listed, list[Skill])
+    assert_type(skills.get("skill://a/SKILL.md"), Skill)
+    assert_type(skills.read_directory("skill://a"), list[Resource])
+    assert_type(problem(listed[0]), str | None)
+    loaded = skills.load(listed[0], dynamic=True)
+    assert_type(loaded, LoadedSkill)
+    assert_type(loaded.read("a"), bytes)
+    assert_type(loaded.read_text("a"), str)
+    assert_type(listed[0].key, tuple[str | None, str])
+    skills.load("skill://a/SKILL.md")  # wrong
+    skills.list(colour="red")  # wrong
+    loaded.read(b"a")  # wrong
+    Skills("https://example.com/mcp")  # wrong
 
 
 class OwnReceiver:

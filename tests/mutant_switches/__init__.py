@@ -22,6 +22,7 @@ from tests.mutant_switches import (
     questions,
     retry,
     schema,
+    skills,
     sse,
     ui,
 )
@@ -49,6 +50,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + listening.MUTANTS
     + content.MUTANTS
     + mirroring.MUTANTS
+    + skills.MUTANTS
 )
 
 
