@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp.errors import UsageError
@@ -51,10 +52,8 @@ def check_installed() -> None:
     Raises:
         UsageError: PyYAML is not installed.
     """
-    try:
-        import yaml  # noqa: F401
-    except ImportError as error:
-        raise UsageError("loading skills needs PyYAML: install syncmcp-client[skills]") from error
+    if find_spec("yaml") is None:
+        raise UsageError("loading skills needs PyYAML: install syncmcp-client[skills]")
 
 
 def split(text: str) -> tuple[str, str]:

@@ -178,6 +178,8 @@ def relayed(server: Any) -> Iterator[syncmcp.Stdio]:
 
 def _serve(server: Any, line: socket.socket) -> None:
     lock = threading.Lock()  # keeps lines whole
+    # A second frame would wait for the other side to say that it has the first one.
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def deliver(frame: bytes) -> None:
         try:

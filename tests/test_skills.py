@@ -110,7 +110,8 @@ def refusal(
 def test_nothing_is_asked_for_unless_both_sides_have_the_extension(
     server: Server, options: dict[str, Any], words: str
 ) -> None:
-    with syncmcp.connect(server, **{"mode": STATELESS, **options}) as client:
+    given: dict[str, Any] = {"mode": STATELESS, **options}
+    with syncmcp.connect(server, **given) as client:
         skills = Skills(client)
         for call in (
             skills.list,

@@ -143,7 +143,7 @@ class Bench:
         self.double = double
         self.own_streams = own_streams
         self._target = target
-        self._era = era
+        self._era: Mode = era
         self._client: syncmcp.Client | None = None
         self._count = 0
 
