@@ -33,6 +33,10 @@ SHOWS = {
     "sep-2322-client-request-state": pytest.mark.requirement(
         "MRTR-02", "MRTR-03", "MRTR-05", "MRTR-06"
     ),
+    "sep-2640-client-no-prefetch": pytest.mark.requirement("SKL-02"),
+    "sep-2640-client-verify-digest": pytest.mark.requirement("SKL-03"),
+    "sep-2640-client-verify-size": pytest.mark.requirement("SKL-03"),
+    "sep-2640-client-verify-frontmatter": pytest.mark.requirement("SKL-04"),
     "json-schema-ref-no-deref": pytest.mark.requirement("SCHM-05"),
     "auth/2025-03-26-oauth-endpoint-fallback": pytest.mark.requirement("AUD-08"),
     "auth/2025-03-26-oauth-metadata-backcompat": pytest.mark.requirement("AUD-08"),
