@@ -263,10 +263,10 @@ def test_an_update_of_something_below_is_told_with_its_own_uri(wire: str) -> Non
 def test_a_listener_is_set_up_again_on_the_process_that_replaces_a_dead_one(
     revision: syncmcp.Mode,
 ) -> None:
-    server = shop()
+    server, others = shop(), child_processes()
     with relayed(server) as target, syncmcp.connect(target, mode=revision) as client:
         with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as events:
-            die()
+            die(others)
             assert [next(events), next(events)] == [missed("tools"), missed("resource", "a:1")]
             assert server.stats.wait_for(lambda stats: held(server) == 1)
             server.resource_updated("a:1")
@@ -275,9 +275,9 @@ def test_a_listener_is_set_up_again_on_the_process_that_replaces_a_dead_one(
         assert let_go(server)
 
 
-def die() -> None:
-    """Have the server's process die."""
-    (process,) = child_processes()
+def die(others: set[int]) -> None:
+    """Have the server's process die, and not the `others`, which other tests may need."""
+    (process,) = child_processes() - others
     os.kill(process, signal.SIGKILL)
 
 
@@ -286,12 +286,12 @@ def die() -> None:
 def test_a_process_that_is_not_replaced_takes_the_subscription_with_it(
     revision: syncmcp.Mode,
 ) -> None:
-    server = shop()
+    server, others = shop(), child_processes()
     with relayed(server) as target:
         target.restart = "never"
         with syncmcp.connect(target, mode=revision, name="shop") as client:
             events = client.listen(tools=True, uris=["a:1"], timeout=PATIENCE)
-            die()
+            die(others)
             with pytest.raises(SubscriptionLost, match="the connection ended") as caught:
                 next(events)
             assert (caught.value.by, caught.value.lists, caught.value.uris) == (
