@@ -48,6 +48,8 @@ def submit(
         ClosedError: The client is not open.
     """
     future: RequestFuture[R] = RequestFuture(host._pools.workers)
+    if options.watch is None:  # else somebody else iterates
+        options.watch = future._report
     connection = host._live()
     try:
         send = _first(steps, connection)
@@ -149,7 +151,6 @@ class _Exchange(Generic[R]):
                 self._host,
                 self._options,
                 self._deadline,
-                future._report,
                 self._first,
                 future._sent,
             )
@@ -196,7 +197,7 @@ class _Run(Generic[R]):
             raise
 
     def _request(self, send: Send, connection: Connection) -> None:
-        call = Call(send.method, self._options, self._deadline, self._done, self._future._report)
+        call = Call(send.method, self._options, self._deadline, self._done)
         self._send, self._connection, self._call = send, connection, call
         try:
             connection.start(call, send.params, offer=send.offer)

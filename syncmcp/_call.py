@@ -35,7 +35,6 @@ class Call:
         "deadline",
         "delivery",
         "done",
-        "feed",
         "id",
         "method",
         "options",
@@ -56,7 +55,6 @@ class Call:
         options: Options,
         deadline: Deadline,
         done: Callable[[Call], object] | None = None,
-        feed: Callable[[float, float | None, str | None], object] | None = None,
     ) -> None:
         self.id = -1
         self.method = method
@@ -77,7 +75,6 @@ class Call:
         self.seen: float | None = None
         self.unsubscribe: Callable[[], None] | None = None
         self.delivery: Delivery | None = None
-        self.feed = feed
         self.done = done
         self.slot: threading.Lock | None = None
         if done is None:

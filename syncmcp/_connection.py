@@ -209,17 +209,16 @@ class Connection:
         *,
         dialect: Dialect | None = None,
         offer: Offer | None = None,
-        feed: Callable[[float, float | None, str | None], object] | None = None,
     ) -> Any:
         """Send a request and block until it ends; return its raw result.
 
         `dialect` is given while none has been agreed on, `offer` where something else may be asked
-        in return than the handlers can answer; `feed` is told of progress by the reader.
+        in return than the handlers can answer.
 
         Raises:
             McpError: Whatever became of it instead.
         """
-        call = Call(method, options, deadline, feed=feed)
+        call = Call(method, options, deadline)
         if self.interception is None:
             return self._exchange(call, params, dialect, offer)
         call.passage = self.interception.passage(call)

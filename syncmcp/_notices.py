@@ -85,8 +85,6 @@ class Notices:
             total = None
         if type(message) is not str:
             message = None
-        if call.feed is not None:
-            call.feed(progress, total, message)
         if call.options.watch is not None:
             call.options.watch(Progress(progress, total, message))
         for callback in (call.options.on_progress, self._handlers.on_progress):

@@ -64,7 +64,10 @@ _LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert
 
 
 class Options:
-    """The options of one call, with the client's settings filled in. Never changed once made."""
+    """The options of one call, with the client's settings filled in.
+
+    What a caller can give is never changed. `abandon`, `trace` and `watch` are the library's own.
+    """
 
     __slots__ = (
         "abandon",

@@ -59,7 +59,6 @@ def run(
     host: Host,
     options: Options,
     deadline: Deadline,
-    feed: Callable[[float, float | None, str | None], object] | None = None,
     effect: Effect | None = None,
     counted: Callable[[int], object] | None = None,
 ) -> R:
@@ -70,7 +69,6 @@ def run(
         host: The client.
         options: The options of the call.
         deadline: When the whole of it must be over.
-        feed: Told of progress, on the thread that reads.
         effect: What the steps yielded first, if they were begun already.
         counted: Told how often a request was sent, if it is sent again.
 
@@ -79,8 +77,8 @@ def run(
     """
     if options.nested:
         with lending():
-            return _drive(steps, host, options, deadline, feed, effect, counted)
-    return _drive(steps, host, options, deadline, feed, effect, counted)
+            return _drive(steps, host, options, deadline, effect, counted)
+    return _drive(steps, host, options, deadline, effect, counted)
 
 
 def _drive(
@@ -88,7 +86,6 @@ def _drive(
     host: Host,
     options: Options,
     deadline: Deadline,
-    feed: Callable[[float, float | None, str | None], object] | None,
     effect: Effect | None,
     counted: Callable[[int], object] | None,
 ) -> R:
@@ -99,7 +96,7 @@ def _drive(
             value: Any = None
             try:
                 if isinstance(effect, Send):
-                    value = _request(effect, host, options, deadline, feed, counted)
+                    value = _request(effect, host, options, deadline, counted)
                 elif isinstance(effect, Ask):
                     value = _ask(effect, host, options, deadline)
                 elif isinstance(effect, Work):
@@ -121,13 +118,12 @@ def _request(
     host: Host,
     options: Options,
     deadline: Deadline,
-    feed: Callable[[float, float | None, str | None], object] | None,
     counted: Callable[[int], object] | None,
 ) -> Reply:
     method, params, offer = send
 
     def attempt(connection: Connection) -> Reply:
-        result = connection.request(method, params, options, deadline, offer=offer, feed=feed)
+        result = connection.request(method, params, options, deadline, offer=offer)
         return Reply(result, connection.dialect)
 
     return repeated(send, host, options, deadline, attempt, counted)

@@ -33,6 +33,21 @@ _TYPES: Final[Mapping[str, Any]] = {
 }
 
 
+# Words by which a schema may tell of arguments that do not stand among its `properties`.
+_ELSEWHERE: Final = frozenset(
+    (
+        "$dynamicRef",
+        "$ref",
+        "allOf",
+        "anyOf",
+        "dependentSchemas",
+        "if",
+        "oneOf",
+        "patternProperties",
+    )
+)
+
+
 class NotGiven:
     """The type of `NOT_GIVEN`."""
 
@@ -130,9 +145,9 @@ class ToolFunction:
     def _check(self, arguments: Mapping[str, Any]) -> None:
         schema = self.tool.input_schema
         known = _properties(schema)
-        takes_others = schema.get("additionalProperties", False) is not False
+        others = _takes_others(schema)
         for name in arguments:
-            if name not in known and not takes_others:
+            if name not in known and not others:
                 raise TypeError(f"{self.__name__}() got an unexpected keyword argument {name!r}")
         for name in _required(schema):
             if name not in arguments:
@@ -171,11 +186,18 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
     return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
+def _takes_others(schema: Mapping[str, Any]) -> bool:
+    """Whether there are arguments beside the properties, or may be: some words tell of more."""
+    return schema.get("additionalProperties", False) is not False or not _ELSEWHERE.isdisjoint(
+        schema
+    )
+
+
 def _signature(tool: Tool) -> inspect.Signature:
     schema = tool.input_schema
     required = _required(schema)
     parameters: list[inspect.Parameter] = []
-    others = schema.get("additionalProperties", False) is not False
+    others = _takes_others(schema)
     for name, property in _properties(schema).items():
         if not name.isidentifier() or keyword.iskeyword(name):
             others = True

@@ -187,8 +187,10 @@ class RequestFuture(concurrent.futures.Future[R]):
     def _sent(self, attempts: int) -> None:
         self._attempts = attempts
 
-    def _report(self, progress: float, total: float | None, message: str | None) -> None:
-        self._open_feed().put(Progress(progress, total, message))
+    def _report(self, item: Progress | dict[str, Any]) -> None:
+        """Keep progress; log messages go to the client's own callback."""
+        if isinstance(item, Progress):
+            self._open_feed().put(item)
 
     def _open_feed(self) -> _Feed:
         with self._once:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from typing_extensions import Unpack
 
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["Operations"]
+
+R = TypeVar("R")
 
 
 class Operations(OperationHost, Protocol):
@@ -94,7 +96,8 @@ class Operations(OperationHost, Protocol):
         params = _named(name, arguments)
         checks = self._checks.but(validate_output, validate_input)
         yield from check_input(self, name, arguments, checks)
-        raw = yield from _tool_exchange(params, self)
+        call = partial(exchange, "tools/call", params, max_rounds=self._round_limit)
+        raw = yield from _with_fresh_marks(call, self)
         result = validate(types.CallToolResult, raw, "tools/call")
         result._came_from(name, self._label)
         yield from check_output(self, name, result, checks)
@@ -318,9 +321,9 @@ class Operations(OperationHost, Protocol):
         """
         params = _named(name, arguments)
         yield from check_input(self, name, arguments, self._checks)
-        result: CallToolResult | InputRequired[CallToolResult] = yield from _begin(
-            "tools/call", params, can, self._label
-        )
+        call = partial(_begin, "tools/call", params, can, self._label)
+        result: CallToolResult | InputRequired[CallToolResult]
+        result = yield from _with_fresh_marks(call, self)
         if isinstance(result, types.CallToolResult):
             yield from check_output(self, name, result, self._checks)
         return result
@@ -408,12 +411,11 @@ class Operations(OperationHost, Protocol):
             raise
 
 
-def _tool_exchange(params: dict[str, Any], host: OperationHost) -> Steps[dict[str, Any]]:
+def _with_fresh_marks(call: Callable[[], Steps[R]], host: OperationHost) -> Steps[R]:
     """Call a tool; if the headers did not repeat what they should, list the tools and try again.
 
     A call with such headers was refused before it was read (spec: transports, "Client Behavior").
     """
-    call = partial(exchange, "tools/call", params, max_rounds=host._round_limit)
     try:
         return (yield from call())
     except HeaderMismatch as mismatch:

@@ -127,7 +127,11 @@ def _name(new: Path, target: Path) -> None:
         raise _exists(target) from None
     except OSError:  # a file system without hard links: the name is taken, then filled
         os.close(os.open(target, _CREATE, 0o666))
-        os.replace(new, target)
+        try:
+            os.replace(new, target)
+        except BaseException:
+            target.unlink()
+            raise
 
 
 def _exists(target: Path) -> FileExistsError:

@@ -92,6 +92,24 @@ def test_arguments_that_the_tool_does_not_have_or_lacks_are_mistakes_of_the_call
         assert "x-1" in client.tool("free")(**{"x-1": 1}).text
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"$ref": "#/$defs/where", "$defs": {"where": {"properties": {"city": {}}}}},
+        {"anyOf": [{"properties": {"city": {}}}, {"properties": {"river": {}}}]},
+        {"properties": {"days": {}}, "patternProperties": {"^c": {}}},
+    ],
+    ids=["$ref", "anyOf", "patternProperties"],
+)
+def test_arguments_may_stand_elsewhere_in_a_schema_than_among_its_properties(words: Any) -> None:
+    server = Server("elsewhere")
+    server.add_tool(lambda **given: str(given), name="t", input_schema={"type": "object", **words})
+    with syncmcp.connect(server) as client:
+        function = client.tool("t")
+        assert "Rome" in function(city="Rome").text
+        assert "**others" in str(inspect.signature(function))
+
+
 def test_options_are_for_each_call_and_mistakes_in_them_are_found_at_once() -> None:
     stage = Stage()
     with syncmcp.connect(stage.server) as client:

@@ -62,15 +62,18 @@ def test_a_listed_tool_gets_its_arguments_in_headers_too(region: str) -> None:
 
 
 @pytest.mark.requirement("XHD-14")
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize("way", ["blocking", "future", "by hand"])
 def test_a_tool_that_was_never_listed_is_listed_once_it_is_refused(way: str) -> None:
     server = cloud()
     with NEW.connect(server) as client:
         for _ in range(2):
+            result: Any
             if way == "blocking":
                 result = client.call_tool("start", {"region": "eu"})
-            else:
+            elif way == "future":
                 result = client.call_tool.future("start", {"region": "eu"}).result()
+            else:
+                result = client.begin_tool("start", {"region": "eu"})
             assert result.text == "0 in 'eu'"
     requests = server.stats.requests
     assert (requests["tools/list"], requests["tools/call"]) == (1, 3)

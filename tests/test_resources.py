@@ -261,6 +261,19 @@ def test_a_file_system_without_links_will_do(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_without_links_a_name_that_was_taken_is_given_back_when_the_rest_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "not this one")
+
+    monkeypatch.setattr(os, "link", _without_links)
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError):
+        save(text_of("a"), tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_save_that_fails_leaves_everything_as_it_was(
     overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
