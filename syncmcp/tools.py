@@ -407,9 +407,12 @@ class _Run:
         given = theirs if ours is None else ours
         if given is None:
             return
-        patience = self._client._human_timeout
-        links = [self.token] if patience is None else [self.token, CancelToken.after(patience)]
-        context = self._make_context(CancelToken(*links), self._deadline.sooner(patience))
+        patience, token = self._client._human_timeout, CancelToken(self.token)
+        context = self._make_context(token, self._deadline.sooner(patience))
+        if patience is not None:
+            # Set after the context's clock: who hears of the end finds that no time is left.
+            expiry = CancelToken.after(patience)
+            expiry.on_cancel(lambda: token.cancel(expiry.reason))
         as_approval(given).before_call(
             use.name, use.input, tool.annotations, self._client.server, context=context
         )

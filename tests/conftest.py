@@ -116,3 +116,16 @@ def no_leaks() -> Iterator[None]:
     yield
     leaks = leaks_since(before)
     assert not leaks, "left behind: " + "; ".join(leaks)
+
+
+@pytest.fixture
+def short_stay(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let idle threads end soon: the pool of the cancel tokens is never closed."""
+    before = library_threads()
+    with monkeypatch.context() as patch:
+        patch.setattr("syncmcp._workers._LINGER", 0.01)
+        yield
+        # They look how long they may stay when they become idle, which must be within this.
+        for thread in library_threads() - before:
+            if thread.name.startswith("syncmcp-cancel"):
+                thread.join(PATIENCE)

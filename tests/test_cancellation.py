@@ -125,10 +125,7 @@ def test_a_timed_token_that_nobody_holds_is_collected_before_its_time() -> None:
 
 
 @pytest.mark.requirement("M-02")
-def test_a_callback_of_a_timed_token_runs_elsewhere_than_on_the_timer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("syncmcp._workers._LINGER", 0.05)  # the pool of tokens is never closed
+def test_a_callback_of_a_timed_token_runs_elsewhere_than_on_the_timer(short_stay: None) -> None:
     names: SimpleQueue[str] = SimpleQueue()
     token = CancelToken.after(0.02)
     token.on_cancel(lambda: names.put(threading.current_thread().name))

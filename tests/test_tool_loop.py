@@ -488,11 +488,8 @@ def test_without_any_approval_nobody_is_asked() -> None:
 @pytest.mark.requirement("M-05", "M-14")
 @pytest.mark.parametrize("timeout", [None, 2 * PATIENCE])
 def test_a_person_who_does_not_decide_in_time_has_denied_the_call(
-    timeout: float | None, monkeypatch: pytest.MonkeyPatch
+    timeout: float | None, short_stay: None
 ) -> None:
-    # The thread that ends tokens by the clock would stay, idle, for the leak check to wait for.
-    monkeypatch.setattr("syncmcp._workers._LINGER", 0.01)
-
     class Absent:
         def review(self, question: Question, /) -> Verdict:
             assert question.context is not None
