@@ -10,7 +10,7 @@ from syncmcp._call import Call
 from syncmcp._connection import Connection
 from syncmcp._input import InputAnswers
 from syncmcp._options import Options
-from syncmcp._protocol.steps import Ask, Reply, Send, Steps, Work
+from syncmcp._protocol.steps import Ask, Pause, Reply, Send, Steps, Work
 from syncmcp._repeating import Repetition, is_over
 from syncmcp._runner import Host, run
 from syncmcp._threads import Deadline, timer
@@ -41,7 +41,8 @@ def submit(
         host: The client.
         options: The options of the call.
         deadline: When the whole of it must be over.
-        foreign: Whether the steps run code of the caller's (a model with validators of its own).
+        foreign: Whether the steps run code of the caller's (a model with validators of its own,
+            a store).
 
     Raises:
         UsageError: The arguments are wrong, or the server lacks what is asked for.
@@ -283,6 +284,7 @@ class _Run(Generic[R]):
             work = partial(self._settling, self._work, effect)
             self._host._pools.resumer.run(work)
         else:
+            assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
             # The timer must not write: what comes after the pause happens on a pool thread.
             go_on = partial(self._settling, self._advance, None, None)
             timer.after(effect.seconds, partial(self._host._pools.workers.run, go_on))

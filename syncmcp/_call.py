@@ -134,6 +134,8 @@ class Call:
     def result(self) -> Any:
         """The raw result, or the error raised; the call has ended."""
         outcome = self.outcome
+        if self.out is not None:
+            self.options.identity = self.out.identity
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp import types
 from syncmcp._operation import OperationHost
-from syncmcp._pagination import ALL_PAGES, pages
+from syncmcp._pagination import all_pages
 from syncmcp._protocol.steps import Steps, Work
 from syncmcp._schemas import Checks
 from syncmcp.errors import McpError
@@ -92,7 +92,7 @@ def check_output(
 def _list(host: OperationHost) -> Steps[bool]:
     """List the tools, which makes their schemas known; return whether that went well."""
     try:
-        yield from pages("tools/list", types.ListToolsResult, "tools", host, ALL_PAGES, None)
+        yield from all_pages("tools/list", types.ListToolsResult, "tools", host)
     except McpError as error:
         _log.debug("[%s] its tools cannot be listed: %s", host._label, error)
         return False

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from syncmcp._coroutines import refuse_coroutines
+from syncmcp._protocol.offer import Offer
 from syncmcp._schemas import Schemas
 from syncmcp.handlers import (
     Handlers,
@@ -52,6 +53,10 @@ class HandlerTable:
     def for_call(self, given: Handlers | None) -> Handlers:
         """Who answers what a call causes: its own handlers, and the client's for the rest."""
         return self.answering if given is None else given._over(self.answering)
+
+    def offer(self) -> Offer:
+        """What servers may ask, now."""
+        return self.answering._offer
 
     def set_request(self, method: str, handler: RequestHandler | None) -> None:
         """Set, replace or (with `None`) remove the handler of a request."""

@@ -177,6 +177,8 @@ class Passage:
             raise
         finally:
             self._hooking = False
+        if message.params is not self._params:
+            call.options.altered = True
         self._params = message.params
         self._left = monotonic()
         return message.params or None
@@ -233,6 +235,8 @@ class Passage:
             message = self._context.run(_show, seen[::-1], "incoming", message)
         if message.error is not None:
             raise message.error
+        if message.result is not result:
+            call.options.altered = True
         return message.result
 
     def _ended(self, **outcome: Any) -> None:

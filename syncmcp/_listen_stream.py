@@ -172,6 +172,8 @@ class Streamed(Listening):
                 self.lose("connection", failure)
             return
         for event in self.granted.everything():
+            if client._kept is not None:
+                client._kept.changed(event)
             self.put(event)
 
     def heard(self, event: ChangeEvent) -> None:

@@ -54,8 +54,10 @@ class News:
         if method == "notifications/tools/list_changed":
             # First: whoever hears of it may list the tools at once.
             self._desk.table.schemas.forget()
+        client = self._desk.client()
+        if client is not None and client._kept is not None:
+            client._kept.heard(method, params)
         if dialect is None or dialect.stateful:
-            client = self._desk.client()
             if client is not None:
                 client._standing.news(method, params)
             return

@@ -6,7 +6,7 @@ import contextvars
 import copy
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from syncmcp._coroutines import refuse_coroutines
 from syncmcp._protocol.meta import check_keys
@@ -18,9 +18,13 @@ from syncmcp.interceptors import within
 
 if TYPE_CHECKING:
     from syncmcp.futures import Progress
+    from syncmcp._identity import Identity
     from syncmcp.types import LoggingLevel
 
 __all__ = ["CallOptions"]
+
+CacheUse = Literal["use", "refresh", "bypass"]
+"""What a kept result is worth to a call."""
 
 
 class CallOptions(TypedDict, total=False):
@@ -45,6 +49,10 @@ class CallOptions(TypedDict, total=False):
             something that the client has handlers for, and the server must ask in a way that
             shows which call it belongs to.
         idempotent: The request may be sent again though it may have been done; see `Retry`.
+        cache: What a kept result is worth: ``"use"`` takes it where it is still fresh;
+            ``"refresh"`` asks the server, and keeps what comes; ``"bypass"`` asks, and keeps
+            nothing. With `meta`, `headers`, `handlers` or `log_level` a call is always a
+            ``"bypass"``.
     """
 
     timeout: float | None
@@ -56,9 +64,12 @@ class CallOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     handlers: Handlers | None
     idempotent: bool
+    cache: CacheUse
 
 
 OPTION_NAMES: frozenset[str] = frozenset(CallOptions.__annotations__)
+
+_CACHE_USES = ("use", "refresh", "bypass")
 
 _LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
@@ -71,11 +82,14 @@ class Options:
 
     __slots__ = (
         "abandon",
+        "altered",
+        "cache",
         "cancel",
         "context",
         "handlers",
         "headers",
         "idempotent",
+        "identity",
         "idle_timeout",
         "log_level",
         "meta",
@@ -97,6 +111,7 @@ class Options:
         headers: Mapping[str, str] | None = None,
         handlers: Handlers | None = None,
         idempotent: bool = False,
+        cache: CacheUse = "use",
     ) -> None:
         self.timeout = timeout
         self.idle_timeout = idle_timeout
@@ -107,11 +122,16 @@ class Options:
         self.headers = headers
         self.handlers = handlers
         self.idempotent = idempotent
+        self.cache: CacheUse = cache
         # A handler's call does not stand in line, nor does an interceptor's: those in front may
         # wait for the handler, or for the interceptor.
         self.nested = in_handler() or bool(within.get())
         # The trace context of the caller, once it was looked for; see `_trace_context`.
         self.trace: Mapping[str, str] | None = None
+        # As whom its last request was sent, once that is known.
+        self.identity: Identity | None = None
+        # Whether interceptors changed that request, or its result.
+        self.altered = False
         # Told how the call ended while its thread is in an interceptor, which may never return.
         self.abandon: Callable[[BaseException], object] | None = None
         # Told of progress, and of log messages by their parameters, by the thread that reads.
@@ -156,6 +176,9 @@ class Options:
             _expect(options.headers, (Mapping,), "headers")
         options.idempotent = given.get("idempotent", False)
         _expect(options.idempotent, (bool,), "idempotent")
+        options.cache = given.get("cache", "use")
+        if options.cache not in _CACHE_USES:
+            raise UsageError(f"cache is 'use', 'refresh' or 'bypass', not {options.cache!r}")
         return options
 
     def watched_by(self, watch: Callable[[Progress | dict[str, Any]], object]) -> Options:
@@ -163,6 +186,11 @@ class Options:
         other = copy.copy(self)
         other.watch = watch
         return other
+
+    @property
+    def plain(self) -> bool:
+        """Whether a request says no more than its parameters do, so that any like it will do."""
+        return not (self.meta or self.headers or self.handlers or self.log_level)
 
     def with_cancel(self, token: CancelToken) -> Options:
         """The same options, with another token."""

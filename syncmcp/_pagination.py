@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from syncmcp import types
+from syncmcp._kept import recall, recall_or_exchange
 from syncmcp._operation import BoundOperation, OperationHost
 from syncmcp._options import CallOptions, whole_number
 from syncmcp._protocol.exchange import exchange
@@ -39,21 +41,58 @@ def pages(
     max_pages: int | None,
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
-    """One page, or all of them in one result; each is asked for with `params`."""
+    """One page, or all of them in one result: kept ones, or else the server's."""
     generation = host._schemas.generation
     if not isinstance(cursor, AllPages):
-        raw = yield from exchange(method, _at(cursor, params))
+        raw = yield from recall_or_exchange(host, method, _at(cursor, params))
         return _learned(validate(model, raw, method), host, generation)
-    guard = PageGuard(method, host._page_limit if max_pages is None else max_pages)
-    raw = yield from exchange(method, params)
+    limit = host._page_limit if max_pages is None else max_pages
+    kept = yield from _together(partial(recall, host), method, params, model, items, limit)
+    if kept is not None:
+        return _learned(kept, host, generation, whole=True)
+    # From the first page: some that are kept and some that are new may not belong together.
+    return (yield from all_pages(method, model, items, host, limit, params))
+
+
+def all_pages(
+    method: str,
+    model: type[L],
+    items: str,
+    host: OperationHost,
+    max_pages: int | None = None,
+    params: dict[str, Any] | None = None,
+) -> Steps[L]:
+    """All pages in one result, as the server has them now; each is asked for with `params`."""
+    generation = host._schemas.generation
+    limit = host._page_limit if max_pages is None else max_pages
+    whole = yield from _together(exchange, method, params, model, items, limit)
+    assert whole is not None
+    return _learned(whole, host, generation, whole=True)
+
+
+def _together(
+    fetch: Callable[[str, dict[str, Any] | None], Steps[dict[str, Any] | None]],
+    method: str,
+    params: dict[str, Any] | None,
+    model: type[L],
+    items: str,
+    limit: int,
+) -> Steps[L | None]:
+    """All pages in one result; `None` if one of them cannot be had."""
+    guard = PageGuard(method, limit)
+    raw = yield from fetch(method, params)
+    if raw is None:
+        return None
     whole = page = validate(model, raw, method)
     while page.next_cursor is not None:
         guard.check(page.next_cursor)
-        raw = yield from exchange(method, _at(page.next_cursor, params))
+        raw = yield from fetch(method, _at(page.next_cursor, params))
+        if raw is None:
+            return None
         page = validate(model, raw, method)
         getattr(whole, items).extend(getattr(page, items))
     whole.next_cursor = None
-    return _learned(whole, host, generation, whole=True)
+    return whole
 
 
 def _at(cursor: str | None, params: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from typing_extensions import Unpack
 
 from syncmcp._background import submit
+from syncmcp._kept import recall_or_exchange
 from syncmcp._operation import OperationHost, check_mapping
 from syncmcp._options import CallOptions, text
-from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import Steps
 from syncmcp._results import validate
 from syncmcp._runner import run
@@ -73,12 +73,11 @@ class Request:
         """
         resolved = self._host._resolve(options)
         deadline = Deadline(resolved.timeout)
-        return run(
-            _any_request(method, params, result, self._host._round_limit),
-            self._host,
-            resolved,
-            deadline,
-        )
+        steps = _any_request(self._host, method, params, result)
+        kept = self._host._kept
+        if kept is not None:
+            steps = kept.between(steps, self._host, resolved)
+        return run(steps, self._host, resolved, deadline)
 
     @overload
     def future(
@@ -109,24 +108,22 @@ class Request:
         """Like calling it, but returns a future at once."""
         resolved = self._host._resolve(options)
         deadline = Deadline(resolved.timeout)
-        return submit(
-            _any_request(method, params, result, self._host._round_limit),
-            self._host,
-            resolved,
-            deadline,
-            foreign=result is not dict,
-        )
+        steps = _any_request(self._host, method, params, result)
+        kept = self._host._kept
+        foreign = result is not dict
+        if kept is not None:
+            steps = kept.between(steps, self._host, resolved)
+            foreign = foreign or kept.foreign
+        return submit(steps, self._host, resolved, deadline, foreign=foreign)
 
 
 def _any_request(
-    method: str, params: Mapping[str, Any] | None, result: Any, max_rounds: int
+    host: OperationHost, method: str, params: Mapping[str, Any] | None, result: Any
 ) -> Steps[Any]:
     text(method, "method")
     if not isinstance(result, type) or not (result is dict or hasattr(result, "model_validate")):
         raise UsageError(f"result is dict or a pydantic model, not {result!r}")
     check_mapping(params, "params")
     model: Any = result
-    raw = yield from exchange(
-        method, None if params is None else dict(params), max_rounds=max_rounds
-    )
+    raw = yield from recall_or_exchange(host, method, None if params is None else dict(params))
     return raw if model is dict else validate(model, raw, method)

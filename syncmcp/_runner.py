@@ -10,7 +10,7 @@ from syncmcp._connection import Connection
 from syncmcp._input import InputAnswers
 from syncmcp._options import Options
 from syncmcp._pools import Pools
-from syncmcp._protocol.steps import Ask, Effect, Reply, Send, Steps, Work
+from syncmcp._protocol.steps import Ask, Effect, Pause, Reply, Send, Steps, Work
 from syncmcp._repeating import Repeatable, Repetition, is_over
 from syncmcp._threads import Deadline, acquire
 from syncmcp._workers import lending
@@ -102,6 +102,7 @@ def _drive(
                 elif isinstance(effect, Work):
                     value = effect.do()
                 else:
+                    assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
                     host._sit_out(effect.seconds, options, deadline)
             except McpError as error:
                 # The steps may give it another name, or go on.
@@ -123,8 +124,9 @@ def _request(
     method, params, offer = send
 
     def attempt(connection: Connection) -> Reply:
+        options.identity, options.altered = None, False
         result = connection.request(method, params, options, deadline, offer=offer)
-        return Reply(result, connection.dialect)
+        return Reply(result, connection.dialect, options.identity, options.altered)
 
     return repeated(send, host, options, deadline, attempt, counted)
 

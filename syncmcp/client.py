@@ -16,6 +16,7 @@ from syncmcp._backoff import Backoff
 from syncmcp._changes import Changes
 from syncmcp._connection import Connection
 from syncmcp._handler_table import HandlerTable
+from syncmcp._kept import Kept, store_of
 from syncmcp._notifying import Notifying
 from syncmcp._opening import open_connection
 from syncmcp._options import CallOptions, Options, seconds, some_seconds, text, whole_number
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
     from syncmcp._watching import Watch
     from syncmcp.approval import Approval, Policy
+    from syncmcp.cache import CacheStore
     from syncmcp.cancellation import CancelToken
     from syncmcp.handlers import AnyElicitation, RootsHandler
     from syncmcp.roots import RootLike, Roots
@@ -127,6 +129,8 @@ class Client(ToolFunctions, Notifying, Registration, Sessions, Changes):
         ping_interval: Ping the server this often, in seconds, and end the connection when two
             pings in a row have no answer within that time (until 2025-11-25).
         interceptors: See every message, and may change, delay or refuse it; see `Interceptor`.
+        cache: Where results are kept as long as the server allows it (2026-07-28); `True` for a
+            place of its own, `False` for nowhere. See `CallOptions`.
 
     Raises:
         UsageError: An option makes no sense.
@@ -165,6 +169,7 @@ class Client(ToolFunctions, Notifying, Registration, Sessions, Changes):
         ping_interval: float | None = None,
         extensions: Mapping[str, Mapping[str, Any]] | None = None,
         interceptors: Iterable[Interceptor] = (),
+        cache: CacheStore | bool = True,
     ) -> None:
         if mode not in MODES:
             raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
@@ -211,6 +216,15 @@ class Client(ToolFunctions, Notifying, Registration, Sessions, Changes):
             ping_interval = some_seconds(ping_interval, "ping_interval")
         self._ping_interval = ping_interval
         self._interceptors = as_interceptors(interceptors)
+        self._cache = store_of(cache)
+        self._kept = None
+        if self._cache is not None:
+            self._kept = Kept(
+                self._cache,
+                self._target,
+                extensions=self._extensions,
+                offer=self._handlers.offer,
+            )
         self._checks = Checks.of(validate_output, validate_input)
         self._schemas = self._handlers.schemas
         self._standing = Standing()
@@ -339,6 +353,7 @@ class Client(ToolFunctions, Notifying, Registration, Sessions, Changes):
             "ping_interval": self._ping_interval,
             "extensions": self._extensions,
             "interceptors": self._interceptors,
+            "cache": False if self._cache is None else self._cache,
         }
 
     # -- what the server is --------------------------------------------------------------------
@@ -471,6 +486,8 @@ class Client(ToolFunctions, Notifying, Registration, Sessions, Changes):
         self._standing.restore(connection, deadline)
         # Before there is a connection to see: then calls go out and questions come in.
         connection.desk.server = self._connected(negotiated)
+        if self._kept is not None:
+            self._kept.reconnected()
         with self._lock:
             wanted = self._opening is connection  # or closed by another thread meanwhile
             if wanted:

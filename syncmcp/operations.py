@@ -11,9 +11,10 @@ from typing_extensions import Unpack
 from syncmcp import types
 from syncmcp._arguments import Completable, completion_params, prompt_params, uri_of
 from syncmcp._checking import check_input, check_output
+from syncmcp._kept import recall_or_exchange
 from syncmcp._operation import OperationHost, check_mapping, operation
 from syncmcp._options import CallOptions, check_log_level, text
-from syncmcp._pagination import ALL_PAGES, AllPages, iterate, pages
+from syncmcp._pagination import ALL_PAGES, AllPages, all_pages, iterate, pages
 from syncmcp._protocol.exchange import exchange, single_exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
@@ -211,7 +212,7 @@ class Operations(OperationHost, Protocol):
         """
         params = {"uri": uri_of(uri)}
         try:
-            raw = yield from exchange("resources/read", params, max_rounds=self._round_limit)
+            raw = yield from recall_or_exchange(self, "resources/read", params)
         except ServerError as error:
             if error.code == INVALID_PARAMS:
                 raise ResourceNotFound(*error.args, **error.__dict__) from error
@@ -420,7 +421,7 @@ def _with_fresh_marks(call: Callable[[], Steps[R]], host: OperationHost) -> Step
         return (yield from call())
     except HeaderMismatch as mismatch:
         try:
-            yield from pages("tools/list", types.ListToolsResult, "tools", host, ALL_PAGES, None)
+            yield from all_pages("tools/list", types.ListToolsResult, "tools", host)
         except McpError as error:
             raise mismatch from error
     return (yield from call())

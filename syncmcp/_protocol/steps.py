@@ -30,6 +30,11 @@ class Reply(NamedTuple):
 
     result: Any
     dialect: Dialect
+    identity: object = None
+    """As whom the request was sent, where that is known."""
+
+    altered: bool = False
+    """Whether the request or its result was changed on its way."""
 
 
 class InputQuestion(NamedTuple):
@@ -59,12 +64,19 @@ class Pause(NamedTuple):
     seconds: float
 
 
+class Recall(NamedTuple):
+    """Come back with the result of this request that is kept; `None` if there is none."""
+
+    method: str
+    params: dict[str, Any] | None
+
+
 class Work(NamedTuple):
     """Call this, which blocks nowhere but takes its time; come back with what it returns."""
 
     do: Callable[[], Any]
 
 
-Effect = Send | Ask | Pause | Work
+Effect = Send | Ask | Pause | Recall | Work
 
 Steps = Generator[Effect, Any, R]

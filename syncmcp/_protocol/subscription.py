@@ -99,7 +99,7 @@ class Wanted(NamedTuple):
         """Whether `event` is about something that is wanted."""
         if event.uri is None:
             return bool(getattr(self, event.kind))
-        return any(_is_within(event.uri, uri) for uri in self.uris)
+        return any(is_within(event.uri, uri) for uri in self.uris)
 
     def everything(self) -> Iterator[ChangeEvent]:
         """An event for each, after an interruption."""
@@ -112,7 +112,7 @@ class Wanted(NamedTuple):
         return ", ".join((*self.kinds, *self.uris)) or "nothing"
 
 
-def _is_within(uri: str, subscribed: str) -> bool:
+def is_within(uri: str, subscribed: str) -> bool:
     """Whether `uri` is the one that is subscribed to, or lies below it."""
     if not uri.startswith(subscribed):
         return False

@@ -235,6 +235,20 @@ class TokenAuth(AuthBase):
         else:
             request.headers["Authorization"] = f"Bearer {login.token.access_token}"
 
+    def _authorization(self) -> str | None:
+        """The header of the next request, if its token is not renewed; `None` if nothing is known.
+
+        Raises:
+            AuthError: The store cannot be read.
+        """
+        kind = type(self)
+        if kind.__call__ is not TokenAuth.__call__ or kind._sign is not TokenAuth._sign:
+            return None
+        token = self.token
+        if token is None:
+            return None
+        return f"{'Bearer' if self.binder is None else 'DPoP'} {token.access_token}"
+
     def _is_for(self, url: str) -> bool:
         """Whether the token may go to `url`."""
         return self._site is not None and origin_of(url) == origin_of(self._site.url)

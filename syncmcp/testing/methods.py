@@ -139,8 +139,9 @@ def _complete(server: Server, method: str, result: Message) -> Message:
     """Add what every 2026-07-28 result carries."""
     envelope: Message = {"resultType": "complete", **result}
     if method in _CACHEABLE and envelope["resultType"] == "complete":
-        envelope.setdefault("ttlMs", server.ttl_ms)
-        envelope.setdefault("cacheScope", server.cache_scope)
+        for name, hint in (("ttlMs", server.ttl_ms), ("cacheScope", server.cache_scope)):
+            if hint is not None:
+                envelope.setdefault(name, hint)
     envelope["_meta"] = {wire.SERVER_INFO: server.info, **wire.meta_of(result)}
     return envelope
 

@@ -39,8 +39,10 @@ class Server:
         revisions: The protocol revisions it speaks.
         page_size: Entries in one page of a list; `None` sends all at once.
         capabilities: Capability objects to add to the derived ones, or to put in their place.
-        ttl_ms: Milliseconds a client may keep a cacheable result (2026-07-28).
-        cache_scope: Who may share it (2026-07-28).
+        ttl_ms: Milliseconds a client may keep a cacheable result (2026-07-28); `None` to say
+            nothing about that. It may be set to another value at any time, and a handler of
+            `on_request` may put its own `ttlMs` and `cacheScope` into its result.
+        cache_scope: Who may share it (2026-07-28); likewise.
 
     Attributes:
         stats: What the server has seen; `stats.wait_for(...)` waits without sleeping.
@@ -56,8 +58,8 @@ class Server:
         revisions: Iterable[str] = REVISIONS,
         page_size: int | None = None,
         capabilities: Mapping[str, Any] | None = None,
-        ttl_ms: int = 0,
-        cache_scope: Literal["private", "public"] = "private",
+        ttl_ms: int | None = 0,
+        cache_scope: Literal["private", "public"] | None = "private",
     ) -> None:
         self.info: Message = {"name": name, "version": version}
         if title is not None:

@@ -10,6 +10,7 @@ import urllib3.exceptions
 
 from syncmcp._http import HttpSession, body_of, finish
 from syncmcp._http_headers import check_headers
+from syncmcp._identity import identity
 from syncmcp.errors import HttpError, UsageError
 from syncmcp.transports import _http_reply as reply
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from requests.structures import CaseInsensitiveDict
 
     from syncmcp._http_exchange import Exchange
+    from syncmcp._identity import Identity
     from syncmcp.config import Http
     from syncmcp.transports._events import EventStream
 
@@ -65,19 +67,12 @@ class Endpoint:
         """Close the connections."""
         self._http.close()
 
-    def headers(
-        self, extra: Mapping[str, Any], *, adopted: bool = True
-    ) -> CaseInsensitiveDict[Any]:
-        """The headers of one request.
-
-        Args:
-            extra: What this request has beside the others.
-            adopted: Whether the handshake is over.
+    def given(self) -> Mapping[str, str]:
+        """The headers that the user wants now; a function is asked.
 
         Raises:
-            UsageError: The user's function failed, or headers cannot be sent.
+            UsageError: The function failed, or headers cannot be sent.
         """
-        headers = self._http.headers.copy()
         given = self._config.headers
         if callable(given):
             try:
@@ -85,7 +80,40 @@ class Endpoint:
             except Exception as error:
                 raise UsageError(f"the headers function failed: {type(error).__name__}") from error
             check_headers(given, "what the headers function returned")
-        for name, value in (given or {}).items():
+        return given or {}
+
+    def identity(self, given: Mapping[str, str], response: requests.Response) -> Identity:
+        """As whom the request was sent that `response` answers.
+
+        Args:
+            given: What `given` returned for it.
+            response: Perhaps not to the first attempt: `auth` may have sent it again.
+        """
+        if self._config.auth is None:
+            return identity(given)
+        return identity(given, response.request.headers.get("Authorization"))
+
+    def headers(
+        self,
+        extra: Mapping[str, Any],
+        given: Mapping[str, str] | None = None,
+        *,
+        adopted: bool = True,
+    ) -> CaseInsensitiveDict[Any]:
+        """The headers of one request.
+
+        Args:
+            extra: What this request has beside the others.
+            given: What the user wants, if that is known already.
+            adopted: Whether the handshake is over.
+
+        Raises:
+            UsageError: The user's function failed, or headers cannot be sent.
+        """
+        headers = self._http.headers.copy()
+        if given is None:
+            given = self.given()
+        for name, value in given.items():
             key = name.lower()
             if key not in _RESERVED and not key.startswith("mcp-"):
                 headers[name] = value

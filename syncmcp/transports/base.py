@@ -16,6 +16,7 @@ from syncmcp.errors import ConnectionLost
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from syncmcp._identity import Identity
     from syncmcp._threads import Deadline
     from syncmcp.errors import Delivery, McpError
 
@@ -32,10 +33,12 @@ class Outgoing:
         headers: What the dialect and the call want as HTTP headers; ignored elsewhere.
         deadline: When the call gives up; a transport ends by itself no later than this.
         status: The HTTP status that a refusal came with, set before its body is received; else 0.
+        identity: As whom it was sent, set before the answer is received; `None` on transports where
+            requests have no credentials.
         state: The transport's own note about this frame; nobody else touches it.
     """
 
-    __slots__ = ("body", "deadline", "headers", "id", "method", "state", "status")
+    __slots__ = ("body", "deadline", "headers", "id", "identity", "method", "state", "status")
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class Outgoing:
         self.headers = headers
         self.deadline = deadline
         self.status = 0
+        self.identity: Identity | None = None
         self.state: Any = None
 
 

@@ -149,11 +149,13 @@ class HttpTransport(HttpSender):
         initialize = out.method == "initialize"
         if out.method in _WITHOUT_SESSION:
             self._endpoint.session_id = None
-        headers = self._endpoint.headers(out.headers, adopted=not initialize)
+        given = self._endpoint.given()
+        headers = self._endpoint.headers(out.headers, given, adopted=not initialize)
         headers["Content-Type"] = JSON
         headers["Accept"] = f"{JSON}, {EVENTS}"
         response = self._endpoint.fetch(exchange, "POST", headers, out.body)
         try:
+            out.identity = self._endpoint.identity(given, response)
             status = response.status_code
             if out.id is None:
                 if not 200 <= status < 300:

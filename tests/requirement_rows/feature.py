@@ -145,19 +145,19 @@ CACHING = f"{S26}/server/utilities/caching"
 
 CACHE = (
     Row("CCH-01", "MUST NOT", STATELESS, f"{CACHING}#cache-key",
-        "A kept answer is used only for the same method with the same parameters.", FEATURES),
+        "A kept answer is used only for the same method with the same parameters."),
     Row("CCH-02", "MUST NOT", STATELESS, f"{CACHING}#cache-key",
-        "An answer that took questions to the user is not kept.", FEATURES),
+        "An answer that took questions to the user is not kept."),
     Row("CCH-03", "MUST NOT", STATELESS, f"{CACHING}#cache-scope-field",
-        "A private answer is not given to another identity.", FEATURES),
+        "A private answer is not given to another identity."),
     Row("CCH-04", "SHOULD", STATELESS, f"{CACHING}#time-to-live-ttl-field",
-        "A positive lifetime keeps an answer fresh; none, zero and less do not.", FEATURES),
+        "A positive lifetime keeps an answer fresh; none, zero and less do not."),
     Row("CCH-05", "SHOULD NOT", STATELESS, f"{CACHING}#freshness-calculation",
-        "The end of a lifetime alone sends no request.", FEATURES),
+        "The end of a lifetime alone sends no request."),
     Row("CCH-06", "MUST", STATELESS, f"{CACHING}#interaction-with-notifications",
-        "A change notification outdates an answer that was still fresh.", FEATURES),
+        "A change notification outdates an answer that was still fresh."),
     Row("CCH-07", "SHOULD", STATELESS, f"{CACHING}#interaction-with-pagination",
-        "A refused cursor throws away all pages and begins the list anew.", FEATURES),
+        "A refused cursor throws away all pages and begins the list anew."),
 )
 
 ICONS = (

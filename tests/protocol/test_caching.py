@@ -1,0 +1,163 @@
+"""What may be kept, for how long, and when it is outdated; no clock, no store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncmcp._protocol.caching import (
+    MAX_LIFETIME,
+    MAX_URIS,
+    LastChanges,
+    is_public,
+    lifetime,
+    may_be_kept,
+    refused_page,
+)
+from syncmcp._protocol.subscription import ChangeEvent
+from syncmcp.errors import InvalidParams, McpError, MethodNotFound, RequestTimeout
+
+TOOLS = ChangeEvent("tools")
+LIST, READ = "tools/list", "resources/read"
+
+
+def updated(uri: str) -> ChangeEvent:
+    return ChangeEvent("resource", uri)
+
+
+@pytest.mark.parametrize(
+    ("hint", "seconds"),
+    [
+        (1, 0.001),
+        (60_000, 60.0),
+        (1.5, 0.0015),
+        (0, 0.0),
+        (-1, 0.0),
+        (-0.0, 0.0),
+        (float("nan"), 0.0),
+        (float("inf"), MAX_LIFETIME),
+        (10**400, MAX_LIFETIME),
+        (MAX_LIFETIME * 1000 + 1, MAX_LIFETIME),
+        (None, 0.0),
+        (True, 0.0),
+        ("60000", 0.0),
+        ([], 0.0),
+    ],
+    ids=lambda value: repr(value)[:12],
+)
+@pytest.mark.requirement("CCH-04")
+def test_a_positive_number_of_milliseconds_is_a_lifetime_and_nothing_else_is(
+    hint: object, seconds: float
+) -> None:
+    assert lifetime({"ttlMs": hint}) == seconds
+    assert lifetime({"ttlMs": hint, "resultType": "complete"}) == seconds
+
+
+def test_a_result_that_is_a_question_or_says_nothing_has_no_lifetime() -> None:
+    assert lifetime({}) == 0.0
+    assert lifetime({"ttlMs": 1000, "resultType": "input_required"}) == 0.0
+    assert lifetime({"ttlMs": 1000, "resultType": None}) == 0.0
+
+
+def test_only_what_says_that_it_is_public_is() -> None:
+    assert is_public({"cacheScope": "public"})
+    for scope in ("private", "PUBLIC", "", None, True, ["public"]):
+        assert not is_public({"cacheScope": scope})
+    assert not is_public({})
+
+
+@pytest.mark.requirement("CCH-02")
+def test_answers_to_questions_and_own_metadata_make_a_request_that_is_not_kept() -> None:
+    assert may_be_kept(READ, {"uri": "a:1"})
+    assert may_be_kept(LIST, None)
+    assert not may_be_kept("tools/call", {"name": "a"})
+    assert not may_be_kept("prompts/get", {"name": "a"})
+    for name in ("inputResponses", "requestState", "_meta"):
+        assert not may_be_kept(READ, {"uri": "a:1", name: {}})
+
+
+@pytest.mark.requirement("CCH-07")
+def test_a_refused_cursor_names_the_list_it_belongs_to() -> None:
+    refused = InvalidParams("Invalid cursor", code=-32602)
+    assert refused_page(LIST, {"cursor": "x"}, refused) == "tools"
+    assert refused_page("resources/templates/list", {"cursor": "x"}, refused) == "resources"
+    assert refused_page(LIST, None, refused) is None
+    assert refused_page(READ, {"uri": "a:1"}, refused) is None
+    others: list[McpError] = [MethodNotFound("?", code=-32601), RequestTimeout("late")]
+    for error in others:
+        assert refused_page(LIST, {"cursor": "x"}, error) is None
+
+
+@pytest.mark.requirement("CCH-06")
+def test_a_change_outdates_what_was_asked_for_before_it_and_nothing_else() -> None:
+    changes = LastChanges()
+    assert not changes.outdated(LIST, None, 1.0)
+    changes.changed(TOOLS, 5.0)
+    assert changes.outdated(LIST, None, 4.9)
+    assert changes.outdated(LIST, None, 5.0)  # at the same tick, nobody knows which came first
+    assert not changes.outdated(LIST, None, 5.1)
+    assert not changes.outdated("prompts/list", None, 1.0)
+    assert not changes.outdated("server/discover", None, 1.0)
+    changes.changed(ChangeEvent("resources"), 6.0)
+    assert changes.outdated("resources/list", None, 5.5)
+    assert changes.outdated("resources/templates/list", {"cursor": "x"}, 5.5)
+    assert not changes.outdated(READ, {"uri": "a:1"}, 5.5)
+    changes.everything(9.0)
+    for method in (LIST, READ, "server/discover", "prompts/list"):
+        assert changes.outdated(method, {"uri": "a:1"}, 8.0)
+        assert not changes.outdated(method, {"uri": "a:1"}, 9.5)
+
+
+@pytest.mark.requirement("CCH-06")
+def test_a_resource_is_outdated_by_its_own_changes_and_those_below_it() -> None:
+    changes = LastChanges()
+    changes.changed(updated("a:/b/c"), 5.0)
+    for uri in ("a:/b/c", "a:/b", "a:/b/"):
+        assert changes.outdated(READ, {"uri": uri}, 4.0)
+    others: tuple[Any, ...] = ("a:/b/c/d", "a:/b/cc", "a:/x", 7, None)
+    for uri in others:
+        assert not changes.outdated(READ, {"uri": uri}, 4.0)
+    assert not changes.outdated(READ, {}, 4.0)
+    assert not changes.outdated(READ, None, 4.0)
+    assert not changes.outdated("resources/list", None, 4.0)
+    changes.changed(updated("a:/b"), 7.0)
+    changes.changed(updated("a:/b/x"), 3.0)
+    assert changes.outdated(READ, {"uri": "a:/b"}, 6.0)
+
+
+def test_more_changed_resources_than_are_known_outdate_too_much_and_never_too_little() -> None:
+    changes = LastChanges()
+    for number in range(3 * MAX_URIS):
+        changes.changed(updated(f"a:{number}"), float(number))
+    assert len(changes._uris) <= MAX_URIS
+    for number in range(3 * MAX_URIS):
+        assert changes.outdated(READ, {"uri": f"a:{number}"}, number - 0.5)
+    assert not changes.outdated(READ, {"uri": "a:never"}, 3.0 * MAX_URIS)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["tools", "a:", "a:1", "a:1/2", "all"]), st.integers(0, 20)).map(
+            lambda pair: (pair[0], float(pair[1]))
+        )
+    ),
+    st.sampled_from([LIST, "a:", "a:1", "a:1/2", "a:1/2/3"]),
+    st.integers(0, 20),
+)
+def test_it_says_what_a_look_at_the_whole_history_would(
+    history: list[tuple[str, float]], wanted: str, asked: int
+) -> None:
+    changes = LastChanges()
+    for what, when in sorted(history, key=lambda pair: pair[1]):
+        if what == "all":
+            changes.everything(when)
+        else:
+            changes.changed(TOOLS if what == "tools" else updated(what), when)
+    below = {"a:": ("a:",), "a:1": ("a:1", "a:1/2"), "a:1/2": ("a:1/2",), "a:1/2/3": ()}
+    concerns = {"all", *(("tools",) if wanted == LIST else below[wanted])}
+    late = any(what in concerns and when >= asked for what, when in history)
+    params: dict[str, Any] | None = None if wanted == LIST else {"uri": wanted}
+    assert changes.outdated(LIST if wanted == LIST else READ, params, float(asked)) == late

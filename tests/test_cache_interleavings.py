@@ -1,0 +1,202 @@
+"""However answers, changes and news fall together, nobody sees what they know to be old."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncmcp._kept import Kept, recall_or_exchange
+from syncmcp._options import CacheUse, Options
+from syncmcp._protocol.dialect import dialect_for
+from syncmcp._protocol.offer import NOTHING
+from syncmcp._protocol.steps import Reply, Send, Steps
+from syncmcp._protocol.subscription import ChangeEvent
+from syncmcp.cache import MemoryCache
+from syncmcp.config import Http
+
+DIALECT = dialect_for("2026-07-28", None)
+LIFETIME = 10
+METHODS = {"tools/list": ChangeEvent("tools"), "resources/read": ChangeEvent("resource", "a:1")}
+
+
+class Client:
+    """What a client is to what it keeps; and the news that are on their way to it."""
+
+    def __init__(self, store: MemoryCache) -> None:
+        target = Http("https://example.com/mcp")
+        self._kept: Kept | None = Kept(store, target, extensions={}, offer=lambda: NOTHING)
+        self._round_limit = 1
+        self.heard = dict.fromkeys(METHODS, 0)
+        self.news: list[tuple[str, int]] = []
+
+    def _live(self) -> Any:
+        agreed = SimpleNamespace(check=lambda method: DIALECT)
+        return SimpleNamespace(dialect=DIALECT, of_this_process=True, agreed=agreed)
+
+
+class Fetch:
+    """One call that found nothing kept: asked for, then answered by the server, then finished."""
+
+    def __init__(self, method: str, steps: Steps[Any]) -> None:
+        self.method, self.steps = method, steps
+        self.answer: dict[str, Any] | None = None
+
+
+def advance(steps: Steps[Any], value: Any) -> tuple[Any, Any]:
+    """Take the next step; return what is to be done, or what it all came to."""
+    try:
+        return steps.send(value), None
+    except StopIteration as stop:
+        return None, stop.value
+
+
+class World:
+    """One server, two clients that share a store, and a clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.versions = dict.fromkeys(METHODS, 0)
+        self.store = MemoryCache()
+        self.clients = [Client(self.store), Client(self.store)]
+        self.fetches: list[Fetch] = []
+        self.hits = 0
+
+    def time(self) -> float:
+        return self.now
+
+    def call(self, client: Client, method: str, use: CacheUse) -> None:
+        options = Options(None, None, cache=use)
+        params = {"uri": "a:1"} if method == "resources/read" else None
+        assert client._kept is not None
+        steps: Steps[Any] = recall_or_exchange(client, method, params)
+        steps = client._kept.between(steps, client, options)
+        effect, found = advance(steps, None)
+        if found is None:
+            assert isinstance(effect, Send)
+            self.fetches.append(Fetch(method, steps))
+            return
+        assert use == "use"
+        self.hits += 1
+        # The point of it all: never older than what this client was told of...
+        assert found["version"] >= client.heard[method]
+        # ... nor longer kept than the server allows.
+        assert self.now < found["answered"] + LIFETIME
+
+    def serve(self, fetch: Fetch) -> None:
+        if fetch.answer is None:
+            fetch.answer = {
+                "resultType": "complete",
+                "version": self.versions[fetch.method],
+                "ttlMs": LIFETIME * 1000,
+                "cacheScope": "public",
+            }
+
+    def finish(self, fetch: Fetch) -> None:
+        self.serve(fetch)
+        assert fetch.answer is not None
+        # When it arrives; for the check alone.
+        fetch.answer["answered"] = self.now
+        self.fetches.remove(fetch)
+        assert advance(fetch.steps, Reply(fetch.answer, DIALECT)) == (None, fetch.answer)
+
+    def change(self, method: str) -> None:
+        self.versions[method] += 1
+        for client in self.clients:
+            client.news.append((method, self.versions[method]))
+
+    def hear(self, client: Client) -> None:
+        if client.news:
+            method, version = client.news.pop(0)
+            assert client._kept is not None
+            client._kept.changed(METHODS[method])
+            client.heard[method] = version
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("call"),
+            st.integers(0, 1),
+            st.sampled_from(sorted(METHODS)),
+            st.sampled_from(["use", "use", "use", "refresh", "bypass"]),
+        ),
+        st.tuples(st.sampled_from(["serve", "finish"]), st.integers(0, 5)),
+        st.tuples(st.just("change"), st.sampled_from(sorted(METHODS))),
+        st.tuples(st.just("hear"), st.integers(0, 1)),
+        st.tuples(st.just("wait"), st.integers(1, 6)),
+    ),
+    max_size=40,
+)
+
+
+def play(steps: list[Any]) -> World:
+    world = World()
+    with mock.patch("syncmcp._kept.monotonic", world.time):
+        for kind, *rest in steps:
+            # Mostly the clock moves; where it does not, two things happen at one tick of it.
+            world.now += 0.25 if kind != "hear" else 0.0
+            if kind == "call":
+                world.call(world.clients[rest[0]], rest[1], rest[2])
+            elif kind in ("serve", "finish") and world.fetches:
+                getattr(world, kind)(world.fetches[rest[0] % len(world.fetches)])
+            elif kind == "change":
+                world.change(rest[0])
+            elif kind == "hear":
+                world.hear(world.clients[rest[0]])
+            elif kind == "wait":
+                world.now += float(rest[0])
+    return world
+
+
+@given(STEPS)
+def test_no_interleaving_shows_anybody_what_they_were_told_is_old(steps: list[Any]) -> None:
+    play(steps)
+
+
+def test_an_answer_from_before_the_change_that_arrives_after_the_news_is_not_kept() -> None:
+    world = play(
+        [
+            ("call", 0, "tools/list", "use"),
+            ("serve", 0),
+            ("change", "tools/list"),
+            ("hear", 0),
+            ("finish", 0),
+            ("call", 0, "tools/list", "use"),
+        ]
+    )
+    assert (world.hits, len(world.fetches)) == (0, 1)
+
+
+def test_an_answer_that_was_asked_for_earlier_does_not_replace_one_asked_for_later() -> None:
+    world = play(
+        [
+            ("call", 0, "tools/list", "use"),
+            ("serve", 0),
+            ("change", "tools/list"),
+            ("call", 1, "tools/list", "refresh"),
+            ("finish", 1),
+            ("finish", 0),
+            ("hear", 1),
+        ]
+    )
+    kept = list(world.store._entries.values())
+    assert [b'"version":1' in each.body for each in kept] == [True]
+
+
+def test_what_another_client_put_there_before_the_news_is_not_used() -> None:
+    world = play(
+        [
+            ("call", 0, "tools/list", "use"),
+            ("finish", 0),
+            ("call", 1, "tools/list", "use"),
+            ("change", "tools/list"),
+            ("hear", 1),
+            ("call", 1, "tools/list", "use"),
+            ("call", 0, "tools/list", "use"),
+        ]
+    )
+    assert (world.hits, len(world.fetches)) == (2, 1)
