@@ -22,6 +22,7 @@ MODULES = (
     "syncmcp",
     "syncmcp.approval",
     "syncmcp.auth",
+    "syncmcp.cache",
     "syncmcp.completion",
     "syncmcp.errors",
     "syncmcp.forms",

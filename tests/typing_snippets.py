@@ -32,6 +32,7 @@ from syncmcp.auth import (
     Waiting,
 )
 from syncmcp.skills import LoadedSkill, Skills, problem
+from syncmcp.cache import CacheStore, MemoryCache
 from syncmcp.types import (
     AuthorizationServerMetadata,
     CallToolResult,
@@ -87,6 +88,10 @@ def results(client: Client) -> None:
     assert_type(client.call_tool("add").raise_for_error(), CallToolResult)
     assert_type(client.call_tool("add").parse(Stock), Stock)
     client.ping(timeout=None, idle_timeout=3, cancel=threading.Event())
+    assert_type(client.list_tools(cache="refresh"), ListToolsResult)
+    client.read_resource("acme://a", cache="bypass")
+    client.list_tools(cache="never")  # wrong
+    client.list_tools(cache=None)  # wrong
     client.set_log_level("warning")
 
 
@@ -112,6 +117,12 @@ def opening() -> None:
     syncmcp.connect("https://example.com/mcp", retries=3)  # wrong
     syncmcp.connect("https://example.com/mcp", timeout="long")  # wrong
     syncmcp.connect("https://example.com/mcp", "legacy")  # wrong
+    syncmcp.connect("https://example.com/mcp", cache=False)
+    syncmcp.connect("https://example.com/mcp", cache=MemoryCache(max_entries=10))
+    store: CacheStore = MemoryCache()
+    syncmcp.connect("https://example.com/mcp", cache=store)
+    syncmcp.connect("https://example.com/mcp", cache={})  # wrong
+    syncmcp.connect("https://example.com/mcp", cache=None)  # wrong
 
 
 def handler(params: dict[str, Any], context: HandlerContext) -> dict[str, Any]:

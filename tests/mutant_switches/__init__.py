@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.mutant_switches import (
     auth_io,
+    caching,
     content,
     faults,
     goal,
@@ -51,6 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + content.MUTANTS
     + mirroring.MUTANTS
     + skills.MUTANTS
+    + caching.MUTANTS
 )
 
 
