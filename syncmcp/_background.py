@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from syncmcp._call import Call
 from syncmcp._connection import Connection
 from syncmcp._input import InputAnswers
+from syncmcp._kept import keeping
 from syncmcp._options import Options
 from syncmcp._protocol.steps import Ask, Pause, Reply, Send, Steps, Work
 from syncmcp._repeating import Repetition, is_over
@@ -41,8 +42,7 @@ def submit(
         host: The client.
         options: The options of the call.
         deadline: When the whole of it must be over.
-        foreign: Whether the steps run code of the caller's (a model with validators of its own,
-            a store).
+        foreign: Whether the steps run code of the caller's (a model with validators of its own).
 
     Raises:
         UsageError: The arguments are wrong, or the server lacks what is asked for.
@@ -51,6 +51,9 @@ def submit(
     future: RequestFuture[R] = RequestFuture(host._pools.workers)
     if options.watch is None:  # else somebody else iterates
         options.watch = future._report
+    steps = keeping(steps, host, options)
+    if host._kept is not None and host._kept.foreign:
+        foreign = True
     connection = host._live()
     try:
         send = _first(steps, connection)

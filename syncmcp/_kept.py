@@ -73,6 +73,11 @@ def recall_or_exchange(
     return (yield from exchange(method, params, max_rounds=host._round_limit))
 
 
+def keeping(steps: Steps[R], host: Keeping, options: Options) -> Steps[R]:
+    """The same steps, without their `Recall`; what they get is kept, if it may be."""
+    return steps if host._kept is None else host._kept.between(steps, host, options)
+
+
 def store_of(given: CacheStore | bool) -> CacheStore | None:
     """Where the results of a client are kept that was given this as its ``cache``.
 

@@ -13,7 +13,6 @@ from typing import Any, Concatenate, Generic, Protocol, TypeVar, overload
 from typing_extensions import ParamSpec
 
 from syncmcp._background import submit
-from syncmcp._kept import Kept
 from syncmcp._options import OPTION_NAMES, CallOptions, Options
 from syncmcp._protocol.steps import Steps
 from syncmcp._runner import Host, run
@@ -49,9 +48,6 @@ class OperationHost(Host, Protocol):
 
     _standing: Standing
     """What the server is asked for in each new session."""
-
-    _kept: Kept | None
-    """Results that are kept for a while."""
 
     def _remember_log_level(self, level: str | None) -> None:
         """Ask for this level in each request from now on, where that is how it is asked for."""
@@ -101,8 +97,6 @@ class BoundOperation(Generic[P, R]):
         host = self._host
         options = _take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
         steps = self._operation.steps(host, *args, **kwargs)
-        if host._kept is not None:
-            steps = host._kept.between(steps, host, options)
         return run(steps, host, options, Deadline(options.timeout))
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
@@ -110,11 +104,7 @@ class BoundOperation(Generic[P, R]):
         host = self._host
         options = _take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
         steps = self._operation.steps(host, *args, **kwargs)
-        foreign = False
-        if host._kept is not None:
-            steps = host._kept.between(steps, host, options)
-            foreign = host._kept.foreign
-        return submit(steps, host, options, Deadline(options.timeout), foreign=foreign)
+        return submit(steps, host, options, Deadline(options.timeout))
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
         """Make the request; iterate over what it sends while it runs, and its result at the end."""

@@ -17,8 +17,8 @@ from syncmcp.handlers import Handlers, ProgressHandler
 from syncmcp.interceptors import within
 
 if TYPE_CHECKING:
-    from syncmcp.futures import Progress
     from syncmcp._identity import Identity
+    from syncmcp.futures import Progress
     from syncmcp.types import LoggingLevel
 
 __all__ = ["CallOptions"]

@@ -74,9 +74,6 @@ class Request:
         resolved = self._host._resolve(options)
         deadline = Deadline(resolved.timeout)
         steps = _any_request(self._host, method, params, result)
-        kept = self._host._kept
-        if kept is not None:
-            steps = kept.between(steps, self._host, resolved)
         return run(steps, self._host, resolved, deadline)
 
     @overload
@@ -109,12 +106,7 @@ class Request:
         resolved = self._host._resolve(options)
         deadline = Deadline(resolved.timeout)
         steps = _any_request(self._host, method, params, result)
-        kept = self._host._kept
-        foreign = result is not dict
-        if kept is not None:
-            steps = kept.between(steps, self._host, resolved)
-            foreign = foreign or kept.foreign
-        return submit(steps, self._host, resolved, deadline, foreign=foreign)
+        return submit(steps, self._host, resolved, deadline, foreign=result is not dict)
 
 
 def _any_request(

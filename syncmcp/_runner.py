@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from syncmcp._connection import Connection
 from syncmcp._input import InputAnswers
+from syncmcp._kept import Kept, keeping
 from syncmcp._options import Options
 from syncmcp._pools import Pools
 from syncmcp._protocol.steps import Ask, Effect, Pause, Reply, Send, Steps, Work
@@ -50,6 +51,12 @@ class Host(Protocol):
     _repeatable: Repeatable
     """What the client sends again."""
 
+    _kept: Kept | None
+    """Results that are kept for a while."""
+
+    _round_limit: int
+    """How many rounds of input one call may take."""
+
     _label: str
     """What errors call the server."""
 
@@ -75,6 +82,8 @@ def run(
     Raises:
         McpError: What the steps raise.
     """
+    if effect is None:
+        steps = keeping(steps, host, options)
     if options.nested:
         with lending():
             return _drive(steps, host, options, deadline, effect, counted)

@@ -412,7 +412,11 @@ class _Run:
         if patience is not None:
             # Set after the context's clock: who hears of the end finds that no time is left.
             expiry = CancelToken.after(patience)
-            expiry.on_cancel(lambda: token.cancel(expiry.reason))
+
+            def expire() -> None:
+                token.cancel(expiry.reason)
+
+            expiry.on_cancel(expire)
         as_approval(given).before_call(
             use.name, use.input, tool.annotations, self._client.server, context=context
         )

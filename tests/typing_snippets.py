@@ -31,8 +31,8 @@ from syncmcp.auth import (
     TokenStore,
     Waiting,
 )
-from syncmcp.skills import LoadedSkill, Skills, problem
 from syncmcp.cache import CacheStore, MemoryCache
+from syncmcp.skills import LoadedSkill, Skills, problem
 from syncmcp.types import (
     AuthorizationServerMetadata,
     CallToolResult,
