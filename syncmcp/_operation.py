@@ -34,9 +34,6 @@ class OperationHost(Host, Protocol):
         """The options of a call: what was given, and the client's settings for the rest."""
         ...
 
-    _round_limit: int
-    """How often a server may ask before it must have a result."""
-
     _page_limit: int
     """How many pages of a list are fetched at most."""
 

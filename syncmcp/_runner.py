@@ -55,7 +55,7 @@ class Host(Protocol):
     """Results that are kept for a while."""
 
     _round_limit: int
-    """How many rounds of input one call may take."""
+    """How often a server may ask before it must have a result."""
 
     _label: str
     """What errors call the server."""
