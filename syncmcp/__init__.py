@@ -91,6 +91,7 @@ from syncmcp.streams import ResultStream
 
 if TYPE_CHECKING:
     from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
+    from syncmcp.batch import Batch
     from syncmcp.roots import Roots
     from syncmcp.subscriptions import Listener, Subscription
     from syncmcp.tools import ToolLoop
@@ -104,6 +105,7 @@ __all__ = [
     "Approval",
     "AuthError",
     "AutoApprove",
+    "Batch",
     "CallOptions",
     "CancelToken",
     "CausingCall",
@@ -194,6 +196,7 @@ _LAZY = {
     "AllowAll": "syncmcp.approval",
     "Approval": "syncmcp.approval",
     "AutoApprove": "syncmcp.approval",
+    "Batch": "syncmcp.batch",
     "DenyAll": "syncmcp.approval",
     "RateLimit": "syncmcp.approval",
     "Rule": "syncmcp.approval",

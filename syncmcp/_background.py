@@ -48,25 +48,72 @@ def submit(
         UsageError: The arguments are wrong, or the server lacks what is asked for.
         ClosedError: The client is not open.
     """
-    future: RequestFuture[R] = RequestFuture(host._pools.workers)
-    if options.watch is None:  # else somebody else iterates
-        options.watch = future._report
-    steps = keeping(steps, host, options)
-    if host._kept is not None and host._kept.foreign:
-        foreign = True
-    connection = host._live()
-    try:
-        send = _first(steps, connection)
-    except StopIteration as stop:
-        future._settle(stop.value, None)
-        return future
-    future._method = send.method
-    future._server = connection.label if connection is not None else None
-    if connection is None or connection.transport.blocking or connection.interception is not None:
-        _Exchange(steps, host, options, deadline, future).start(send)
-    else:
-        _Run(steps, host, options, deadline, future, foreign=foreign).start(send, connection)
-    return future
+    begun = Begun(steps, host, options, foreign=foreign)
+    begun.go(deadline)
+    return begun.future
+
+
+class Begun(Generic[R]):
+    """An operation whose arguments have been checked, and which nothing was sent for yet.
+
+    Raises:
+        UsageError: The arguments are wrong, or the server lacks what is asked for.
+        ClosedError: The client is not open.
+    """
+
+    def __init__(self, steps: Steps[R], host: Host, options: Options, *, foreign: bool) -> None:
+        self._steps = keeping(steps, host, options)
+        self._host = host
+        self._foreign = foreign or (host._kept is not None and host._kept.foreign)
+        self.options = options
+        self.future: RequestFuture[R] = RequestFuture(host._pools.workers)
+        if options.watch is None:  # else somebody else iterates
+            options.watch = self.future._report
+        connection = host._live()
+        self.send: Send | None = None
+        try:
+            self.send = _first(self._steps, connection)
+        except StopIteration as stop:
+            self.future._settle(stop.value, None)
+            return
+        self.future._method = self.send.method
+        self.future._server = connection.label if connection is not None else None
+
+    def go(self, deadline: Deadline) -> None:
+        """Drive it into its future, unless that is done. Never blocks.
+
+        Raises:
+            ClosedError: The client is not open any more.
+        """
+        send = self.send
+        if send is None:
+            return
+        if self.future.done():  # cancelled while nothing was sent
+            self.drop(RequestCancelled("cancelled by the caller", delivery="not_sent"))
+            return
+        connection = self._host._live()
+        drive = (self._steps, self._host, self.options, deadline, self.future)
+        if connection is None or self._needs_thread(connection):
+            _Exchange(*drive).start(send)
+        else:
+            _Run(*drive, foreign=self._foreign).start(send, connection)
+
+    def _needs_thread(self, connection: Connection) -> bool:
+        """Whether a thread must be its own; those that share a frame share that of its exchange."""
+        if connection.interception is not None:
+            return True
+        shares = self.options.place is not None and connection.dialect.batches
+        return connection.transport.blocking and not shares
+
+    def drop(self, error: McpError) -> None:
+        """Nothing was sent, because of `error`: let the steps undo what they did, and end it."""
+        try:
+            if self.send is not None:
+                self._steps.throw(error)
+        except (McpError, StopIteration):
+            pass  # the future says it
+        self._steps.close()
+        self.future._settle(None, error)
 
 
 def _first(steps: Steps[Any], connection: Connection | None) -> Send:
@@ -114,7 +161,10 @@ class _Exchange(Generic[R]):
             self._expiry = timer.at(at, self._expire)
         self._unsubscribe = self._token._subscribe(self._cancelled)
         # A handler's call does not stand in line: those in front may wait for the handler.
-        self._host._pools.exchanges.submit(self._drive, at_once=self._options.nested)
+        busy = not self._host._pools.exchanges.submit(self._drive, at_once=self._options.nested)
+        place = self._options.place
+        if busy and place is not None:  # others need not stand in line with it
+            place.leave()
 
     def _cancelled(self) -> None:
         self._future._settle(
@@ -202,6 +252,8 @@ class _Run(Generic[R]):
 
     def _request(self, send: Send, connection: Connection) -> None:
         call = Call(send.method, self._options, self._deadline, self._done)
+        if connection.transport.blocking:
+            call.pool = self._host._pools.exchanges
         self._send, self._connection, self._call = send, connection, call
         try:
             connection.start(call, send.params, offer=send.offer)
@@ -245,14 +297,14 @@ class _Run(Generic[R]):
         error = call.outcome if isinstance(call.outcome, McpError) else None
         if error is None:
             self._repetition = None
-        elif self._again(error):
+        elif (pause := self._pause(error)) is not None:
             # A server has to be started, which takes a while.
-            self._host._pools.workers.run(partial(self._settling, self._repeat, call))
+            self._host._pools.workers.run(partial(self._settling, self._repeat, call, pause))
             return
         self._reply(call, error)
 
-    def _again(self, error: McpError) -> bool:
-        """Whether the request is sent again. There is no pause: starting a server has its own."""
+    def _pause(self, error: McpError) -> float | None:
+        """Seconds until the request is sent again, if it is."""
         assert self._send is not None
         if self._repetition is None:
             self._repetition = Repetition(
@@ -263,7 +315,7 @@ class _Run(Generic[R]):
                 self._host._label,
                 self._future._sent,
             )
-        return self._repetition.pause(error, self._connection) is not None
+        return self._repetition.pause(error, self._connection)
 
     def _reply(self, call: Call, error: McpError | None) -> None:
         assert self._connection is not None
@@ -328,8 +380,8 @@ class _Run(Generic[R]):
         else:
             self._advance(outcome, None)
 
-    def _repeat(self, call: Call) -> None:
-        """On a pool thread: send the request again if the server has died."""
+    def _repeat(self, call: Call, pause: float) -> None:
+        """On a pool thread: send the request again after the pause, if there is a server."""
         assert self._send is not None
         assert self._connection is not None
         assert self._repetition is not None
@@ -337,7 +389,11 @@ class _Run(Generic[R]):
             self._repetition.end(call.outcome)
             self._reply(call, call.outcome)
             return
-        self._repetition.count(call.outcome, 0.0)
+        self._repetition.count(call.outcome, pause)
+        if pause:
+            self._host._sit_out(pause, self._options, self._deadline)
+        if self._future._claimed:  # withdrawn meanwhile
+            return
         try:
             connection = self._host._link(self._deadline)
         except McpError as failure:

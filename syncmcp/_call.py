@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._protocol import jsonrpc
+from syncmcp._redaction import redact
 from syncmcp._retry import HARMLESS
 from syncmcp._threads import Deadline, monotonic
 from syncmcp.errors import (
@@ -14,15 +17,18 @@ from syncmcp.errors import (
     OutcomeUnknown,
     RequestCancelled,
     RequestTimeout,
+    ServerError,
     fresh,
 )
 
 if TYPE_CHECKING:
     from syncmcp._asked import Asked
     from syncmcp._delivery import Delivery
+    from syncmcp._frame import Place
     from syncmcp._interception import Passage
     from syncmcp._options import Options
     from syncmcp._questions import Owned
+    from syncmcp._workers import Workers
     from syncmcp.errors import Delivery as HowFar
     from syncmcp.transports.base import Outgoing
 
@@ -42,6 +48,8 @@ class Call:
         "outcome",
         "params",
         "passage",
+        "place",
+        "pool",
         "released",
         "seen",
         "slot",
@@ -63,6 +71,8 @@ class Call:
         self.params: dict[str, Any] | None = None
         # Its way through the interceptors, if there are any.
         self.passage: Passage | None = None
+        # Where it stands in the frame that it left in, if it shared one.
+        self.place: Place | None = None
         self.options = options
         self.deadline = deadline
         self.out: Outgoing | None = None
@@ -76,11 +86,26 @@ class Call:
         self.unsubscribe: Callable[[], None] | None = None
         self.delivery: Delivery | None = None
         self.done = done
+        # Where it is sent if sending blocks and no thread of its own waits for it.
+        self.pool: Workers | None = None
         self.slot: threading.Lock | None = None
         if done is None:
             # A lock that is released once is the cheapest thing a thread can wait for.
             self.slot = threading.Lock()
             self.slot.acquire()
+
+    def hand_over(self, send: Callable[[Outgoing], object]) -> bool:
+        """Have it sent, which may block, by the thread that waits for it or by one of its pool.
+
+        Returns `False` if it has neither.
+        """
+        if self.slot is not None:
+            self.slot.release()
+        elif self.pool is not None and self.out is not None:
+            self.pool.run(partial(send, self.out))
+        else:
+            return False
+        return True
 
     def next_look(self) -> float | None:
         """When to look next whether the call has run out of time."""
@@ -139,6 +164,18 @@ class Call:
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
+
+
+def answer_in(message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None, server: str) -> Any:
+    """What an answer says, which came on the stream of `out` if there is one: result or error."""
+    if isinstance(message, jsonrpc.Result):
+        return message.result
+    error = ServerError.from_wire(
+        message.code, redact(message.message), message.data, server=server
+    )
+    if out is not None:
+        error.status = out.status
+    return error
 
 
 def told(error: McpError, method: str, delivery: HowFar) -> McpError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from syncmcp import _threads
 from syncmcp._agreed import Agreed
 from syncmcp._asked import Asked, Desk
-from syncmcp._call import Call, lost, told
+from syncmcp._call import Call, answer_in, lost, told
 from syncmcp._clock import Clock
+from syncmcp._frame import Frames, expect_again, join_others
 from syncmcp._interception import Interception
 from syncmcp._news import News
 from syncmcp._notices import Notices
@@ -29,7 +31,6 @@ from syncmcp._protocol.offer import Offer
 from syncmcp._protocol.peer import Peer
 from syncmcp._protocol.subscription import NEWS
 from syncmcp._questions import Questions
-from syncmcp._redaction import redact
 from syncmcp._threads import Deadline, acquire, monotonic
 from syncmcp._trace_context import with_trace_context
 from syncmcp.errors import (
@@ -48,6 +49,7 @@ from syncmcp.transports.base import Outgoing, Transport
 
 if TYPE_CHECKING:
     from syncmcp.cancellation import CancelToken
+    from syncmcp.errors import Delivery
     from syncmcp.interceptors import Interceptor
 
 _log = logging.getLogger("syncmcp.connection")
@@ -88,6 +90,7 @@ class Connection:
         self._notices = Notices(self.label, desk.table, desk.callbacks, self.interception)
         self.news = News(desk, self._peer, self._lock)
         self._notifier = Notifier(transport, self.label, self.agreed, self.interception)
+        self._frames = Frames(self._lock, self._peer)
         self._clock = Clock(self._lock, self._peer.open_calls, self.give_up, self._release)
         self._questions = Questions(
             desk,
@@ -99,7 +102,6 @@ class Connection:
             self.interception,
         )
         self.log_level: str | None = None
-        self._malformed_frames = 0
 
     # -- life ------------------------------------------------------------------------------
 
@@ -194,8 +196,9 @@ class Connection:
             emptied()
         self._ended.set()
         self.desk.close(error)
+        expect_again(calls)
         for call in calls:
-            delivery = self.transport.withdraw(call.out) if call.out else "not_sent"
+            delivery = self._withdraw(call.out) if call.out else "not_sent"
             self._settle(call, told(error, call.method, delivery))
 
     # -- our requests ----------------------------------------------------------------------
@@ -302,18 +305,32 @@ class Connection:
             may_send = call.turn and self._peer.get(call.id) is call
         if call.passage is None:
             self._watch(call)
-        if may_send and not call.released:
+        may_send = may_send and not call.released
+        if join_others(self, call, dialect, ready=may_send) or not may_send:
+            return
+        if call.slot is not None or not call.hand_over(self._send):
             self._send(out)
 
-    def _send(self, out: Outgoing) -> None:
-        following: Outgoing | None = out
+    def send_together(self, calls: Sequence[Call]) -> None:
+        """Send those of `calls` that somebody still waits for, in one frame."""
+        if (frame := self._frames.bundle(calls)) is not None:
+            self._send(frame)
+
+    def _send(self, *outs: Outgoing) -> None:
+        line = deque(outs)
         # A loop, for the line behind a frame that cannot be sent may be long, and none of it can.
-        while following is not None:
+        while line:
+            out = line.popleft()
             try:
-                self.transport.send(following)
-                return
+                self.transport.send(out)
             except McpError as error:
-                following = self._fail(following, error)
+                line.extend(self._fail(out, error))
+
+    def _withdraw(self, out: Outgoing) -> Delivery:
+        if out.carrier is None:
+            return self.transport.withdraw(out)
+        # The exchange goes on for the others in it.
+        return self.transport.withdraw(out.carrier) if self.settled(out.carrier) else "unknown"
 
     def _watch(self, call: Call) -> None:
         """Have the call end when it must: by a token, or by a clock that someone else watches."""
@@ -357,7 +374,7 @@ class Connection:
             return False
         error.delivery = "not_sent"
         if call.out is not None:
-            error.delivery = self.transport.withdraw(call.out)
+            error.delivery = self._withdraw(call.out)
             if error.delivery != "not_sent":
                 reason = getattr(error, "reason", None) or error.message
                 if call.method not in _NEVER_CANCELLED:
@@ -394,6 +411,8 @@ class Connection:
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
         """See `Receiver`."""
         messages = jsonrpc.decode(frame)
+        if len(messages) > 1:  # what is about nobody is about those whom nothing else was about
+            messages.sort(key=jsonrpc.names_nobody)
         for message in messages:
             kind = type(message)
             if kind is jsonrpc.Result or kind is jsonrpc.Error:
@@ -409,22 +428,15 @@ class Connection:
     def settled(self, out: Outgoing) -> bool:
         """See `Receiver`."""
         with self._lock:
-            return out.id is not None and self._peer.get(out.id) is None
+            return bool(out.ids) and not any(map(self._peer.get, out.ids))
 
     def _answered(self, message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None) -> None:
-        id: object = message.id
-        if id is None and out is not None and isinstance(message, jsonrpc.Error):
-            id = out.id  # an error without an id answers the request on whose stream it came
-        outcome: Any
-        if isinstance(message, jsonrpc.Result):
-            outcome = message.result
-        else:
-            outcome = ServerError.from_wire(
-                message.code, redact(message.message), message.data, server=self.label
-            )
-            if out is not None:
-                outcome.status = out.status
-        call = self._take(id, outcome)
+        if jsonrpc.names_nobody(message) and (about := out or self._frames.blamed()) and about.ids:
+            for id in about.ids:  # it answers the requests on whose stream it came
+                self._answered(message._replace(id=id), out)
+            return
+        outcome = answer_in(message, out, self.label)
+        call = self._take(message.id, outcome)
         if call is None:
             _log.debug("[%s] an answer to nothing that is open, id %r", self.label, message.id)
             if message.id is None and isinstance(message, jsonrpc.Error):
@@ -470,49 +482,39 @@ class Connection:
         self._questions.take(message, dialect, owner, certain=out is not None)
 
     def _malformed(self, message: jsonrpc.Malformed, out: Outgoing | None) -> None:
-        id: object = message.id
-        if id is None and out is not None:
-            id = out.id
-        error = ProtocolError(f"malformed answer: {message.reason}", server=self.label)
-        call = self._take(id, error)
-        if call is not None:
-            error.method = call.method
-            self._settle(call, error)
-            return
-        self._malformed_frames += 1
-        _log.log(
-            logging.WARNING if self._malformed_frames == 1 else logging.DEBUG,
-            "[%s] sent something that is no message: %s",
-            self.label,
-            message.reason,
-        )
+        meant = False
+        for id in (message.id,) if message.id is not None or out is None else out.ids:
+            error = ProtocolError(f"malformed answer: {message.reason}", server=self.label)
+            if (call := self._take(id, error)) is not None:
+                error.method, meant = call.method, True
+                self._settle(call, error)
+        if not meant:
+            self._notices.unreadable(message.reason)
 
     def alive(self, out: Outgoing | None) -> None:
         """See `Receiver`."""
         with self._lock:
-            calls = self._peer.open_calls() if out is None else [self._peer.get(out.id)]
+            calls = self._peer.open_calls() if out is None else [*map(self._peer.get, out.ids)]
         for call in calls:
             if call is not None and call.turn:  # one that waits in line was not sent
                 call.seen = monotonic()
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Receiver`."""
-        following = self._fail(out, error)
-        if following is not None:
-            self._send(following)
+        self._send(*self._fail(out, error))
 
-    def _fail(self, out: Outgoing, error: McpError) -> Outgoing | None:
-        """End the exchange of `out`; return the frame whose turn has come."""
-        if out.id is None:
-            return None
-        call, following = self._remove(out.id, error)
-        if call is not None:
-            error.server = self.label
-            error.method = call.method
+    def _fail(self, out: Outgoing, error: McpError) -> list[Outgoing]:
+        """End the exchange of `out`; return the frames whose turn has come."""
+        ended = [self._remove(id, fresh(error) if out.id is None else error) for id in out.ids]
+        failed = [call for call, _ in ended if call is not None]
+        expect_again(failed)
+        for call in failed:
+            error = call.outcome
+            error.server, error.method = self.label, call.method
             if isinstance(error, ConnectionLost):
                 error = lost(error, call.method, error.delivery)
             self._settle(call, error)
-        return following
+        return [following for _, following in ended if following is not None]
 
     def lost(self, error: McpError) -> None:
         """See `Receiver`."""
@@ -555,8 +557,7 @@ class Connection:
         if call is None:
             return None
         call.turn = True
-        if call.out is not None and call.slot is not None and self.transport.blocking:
-            call.slot.release()
+        if call.out is not None and self.transport.blocking and call.hand_over(self._send):
             return None
         # Without a frame yet: the thread that is making it will see that it may be sent.
         return call.out

@@ -41,6 +41,7 @@ class Notices:
         self._news = Delivery(workers, copy_context())
         # Guards the making of a call's delivery: over HTTP, two streams may tell of one call.
         self._making = threading.RLock()
+        self._unreadable = 0
 
     def take(self, method: str, params: dict[str, Any], call: Call | None) -> None:
         """Deliver a notification that belongs to `call`, or to none that is known."""
@@ -49,6 +50,12 @@ class Notices:
         else:
             is_progress = method == "notifications/progress"
             self._deliver(call, self._show, method, params, call, is_progress=is_progress)
+
+    def unreadable(self, reason: str) -> None:
+        """Log a frame that is no message, and from the second on only for who looks for it."""
+        self._unreadable += 1
+        level = logging.WARNING if self._unreadable == 1 else logging.DEBUG
+        _log.log(level, "[%s] sent something that is no message: %s", self._label, reason)
 
     def _show(self, method: str, params: dict[str, Any], call: Call | None) -> None:
         """On a pool thread: what interceptors leave of it is told after what came before."""

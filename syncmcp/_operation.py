@@ -92,21 +92,21 @@ class BoundOperation(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make the request and block until its result is there."""
         host = self._host
-        options = _take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
+        options = take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
         steps = self._operation.steps(host, *args, **kwargs)
         return run(steps, host, options, Deadline(options.timeout))
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
         """Make the request and return at once; the result comes through the future."""
         host = self._host
-        options = _take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
+        options = take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
         steps = self._operation.steps(host, *args, **kwargs)
         return submit(steps, host, options, Deadline(options.timeout))
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
         """Make the request; iterate over what it sends while it runs, and its result at the end."""
         host = self._host
-        options = _take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
+        options = take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
         items = Items()
         options = options.watched_by(items.take)
         steps = self._operation.steps(host, *args, **kwargs)
@@ -133,10 +133,15 @@ class BoundOperation(Generic[P, R]):
         return f"<operation {self._operation.__name__} of {self._host!r}>"
 
 
-def _take_options(
+def take_options(
     operation: Operation[..., Any], host: OperationHost, kwargs: dict[str, Any]
 ) -> Options:
-    """Take the call's options out of `kwargs`; what stays are arguments of the operation."""
+    """Take the call's options out of `kwargs`; what stays are arguments of the operation.
+
+    Raises:
+        TypeError: There is something else in them.
+        UsageError: An option makes no sense.
+    """
     given: Any = {name: kwargs.pop(name) for name in OPTION_NAMES.intersection(kwargs)}
     unknown = kwargs.keys() - operation.names
     if unknown:

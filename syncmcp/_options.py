@@ -17,6 +17,7 @@ from syncmcp.handlers import Handlers, ProgressHandler
 from syncmcp.interceptors import within
 
 if TYPE_CHECKING:
+    from syncmcp._frame import Place
     from syncmcp._identity import Identity
     from syncmcp.futures import Progress
     from syncmcp.types import LoggingLevel
@@ -95,6 +96,7 @@ class Options:
         "meta",
         "nested",
         "on_progress",
+        "place",
         "timeout",
         "trace",
         "watch",
@@ -136,6 +138,8 @@ class Options:
         self.abandon: Callable[[BaseException], object] | None = None
         # Told of progress, and of log messages by their parameters, by the thread that reads.
         self.watch: Callable[[Progress | dict[str, Any]], object] | None = None
+        # Its place in the frame of a batch, until its first request is ready.
+        self.place: Place | None = None
         # Callbacks of the call see the context variables of the caller.
         self.context = contextvars.copy_context()
 

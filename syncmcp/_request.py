@@ -73,7 +73,7 @@ class Request:
         """
         resolved = self._host._resolve(options)
         deadline = Deadline(resolved.timeout)
-        steps = _any_request(self._host, method, params, result)
+        steps = any_request(self._host, method, params, result)
         return run(steps, self._host, resolved, deadline)
 
     @overload
@@ -105,13 +105,18 @@ class Request:
         """Like calling it, but returns a future at once."""
         resolved = self._host._resolve(options)
         deadline = Deadline(resolved.timeout)
-        steps = _any_request(self._host, method, params, result)
+        steps = any_request(self._host, method, params, result)
         return submit(steps, self._host, resolved, deadline, foreign=result is not dict)
 
 
-def _any_request(
+def any_request(
     host: OperationHost, method: str, params: Mapping[str, Any] | None, result: Any
 ) -> Steps[Any]:
+    """The steps of a request of any method.
+
+    Raises:
+        UsageError: An argument makes no sense.
+    """
     text(method, "method")
     if not isinstance(result, type) or not (result is dict or hasattr(result, "model_validate")):
         raise UsageError(f"result is dict or a pydantic model, not {result!r}")

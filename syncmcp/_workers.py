@@ -55,12 +55,15 @@ class Workers:
         """How many jobs stand in line."""
         return len(self._waiting)
 
-    def submit(self, job: Callable[[], object], *, at_once: bool = False) -> None:
+    def submit(self, job: Callable[[], object], *, at_once: bool = False) -> bool:
         """Run `job` on some thread of the pool, soon; it waits in line when all are busy.
 
         Args:
             job: The job.
             at_once: Do not wait in line: jobs that are running wait for this one.
+
+        Returns:
+            Whether a thread has it; otherwise it stands in line.
 
         Raises:
             RuntimeError: The interpreter is ending and no thread can be started.
@@ -73,10 +76,10 @@ class Workers:
             with self._lock:
                 if self._threads - len(self._idle) >= self._limit and not at_once:
                     self._waiting.append(job)
-                    return
+                    return False
                 if self._idle:
                     self._idle.pop().put(job)
-                    return
+                    return True
                 self._threads += 1
                 counted = True
             self._start(box)
@@ -84,6 +87,7 @@ class Workers:
             if counted:
                 self._take_back(box)
             raise
+        return True
 
     def _start(self, box: list[Callable[[], object]]) -> None:
         threading.Thread(
@@ -104,13 +108,13 @@ class Workers:
         for waiting in stranded:
             self.run(waiting)
 
-    def run(self, job: Callable[[], object]) -> None:
+    def run(self, job: Callable[[], object], *, at_once: bool = False) -> None:
         """Like `submit`, but run `job` here where no thread can be started any more.
 
         For what must happen even while the interpreter is ending.
         """
         try:
-            self.submit(job)
+            self.submit(job, at_once=at_once)
         except RuntimeError:
             try:
                 job()

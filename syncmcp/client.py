@@ -13,6 +13,7 @@ from typing_extensions import ParamSpec
 from syncmcp import _exit, _threads
 from syncmcp._asked import Desk
 from syncmcp._backoff import Backoff
+from syncmcp._batching import Batching
 from syncmcp._changes import Changes
 from syncmcp._connection import Connection
 from syncmcp._handler_table import HandlerTable
@@ -78,7 +79,7 @@ Target: TypeAlias = Union[str, Stdio, Http, "InProcessServer"]
 """A URL, a command to run, or a server in this process."""
 
 
-class Client(ToolFunctions, Notifying, Registration, Sessions, Changes):
+class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes):
     """A client of one server.
 
     Opens on `with` or `open()`, and may be opened again after `close()`. Any thread may call it,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from syncmcp._delivery import BACKLOG
 from syncmcp._threads import Deadline
 from syncmcp._workers import Lane, Workers, lending_handler
-from syncmcp.errors import RequestCancelled
+from syncmcp.errors import RequestCancelled, UsageError
 
 __all__ = ["Progress", "RequestFuture"]
 
@@ -52,6 +52,10 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._finished = False
         self._withdrawn = False
         self._withdraw: Callable[[], object] | None = None
+        # Told, once, that it is done; see `_when_done`.
+        self._ended: Callable[[], object] | None = None
+        # The thread that collects a batch, as long as this future's call is only collected.
+        self._collector: int | None = None
         self._server: str | None = None
         self._method: str | None = None
         self._lane: Lane | None = None
@@ -86,8 +90,10 @@ class RequestFuture(concurrent.futures.Future[R]):
         Raises:
             RequestCancelled: The future was cancelled.
             TimeoutError: It is not done yet; the request goes on.
+            UsageError: Its batch is sent by this thread, and not before the block is left.
             McpError: Whatever became of the request instead.
         """
+        self._check_sent()
         try:
             with lending_handler():
                 return super().result(timeout)
@@ -101,11 +107,21 @@ class RequestFuture(concurrent.futures.Future[R]):
             RequestCancelled: The future was cancelled.
             TimeoutError: It is not done yet; the request goes on.
         """
+        self._check_sent()
         try:
             with lending_handler():
                 return super().exception(timeout)
         except concurrent.futures.CancelledError as error:
             raise self._as_cancelled(error) from None
+
+    def _check_sent(self) -> None:
+        if self._collector == threading.get_ident() and not self._finished:
+            raise UsageError(
+                "the call is sent when the block of its batch is left: its result cannot be "
+                "waited for within",
+                server=self._server,
+                method=self._method,
+            )
 
     def _as_cancelled(self, error: BaseException) -> RequestCancelled:
         if isinstance(error, RequestCancelled):
@@ -169,6 +185,9 @@ class RequestFuture(concurrent.futures.Future[R]):
         with self._once:
             self._finished = True
             lane, feed = self._lane, self._feed
+            ended, self._ended = self._ended, None
+        if ended is not None:
+            ended()
         if lane is not None:
             lane.start()
         if feed is not None:
@@ -183,6 +202,14 @@ class RequestFuture(concurrent.futures.Future[R]):
             finished = self._finished
         if finished:
             waker()
+
+    def _when_done(self, action: Callable[[], object]) -> None:
+        """Have `action()`, which must not block, called once it is done; perhaps now."""
+        with self._once:
+            if not self._finished:
+                self._ended = action
+                return
+        action()
 
     def _sent(self, attempts: int) -> None:
         self._attempts = attempts

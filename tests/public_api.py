@@ -17,6 +17,7 @@ from types import MemberDescriptorType, ModuleType, UnionType
 from typing import Annotated, Any, ForwardRef, Generic, Protocol, Union, get_args, get_origin
 
 from syncmcp._operation import Operation
+from syncmcp.batch import Collected
 
 MODULES = (
     "syncmcp",
@@ -133,6 +134,8 @@ def _describe_member(cls: type, name: str) -> str:
         # Written as steps; called, it returns what the steps return.
         called = re.sub(r"-> Steps.(.*).$", r"-> \1", _signature(value))
         return f"operation {name}{called}"
+    if isinstance(value, Collected):
+        return f"collected operation {name}"
     if inspect.isroutine(value):
         return f"def {name}{_signature(value)}"
     return f"{name} = {_stable(repr(value))}"

@@ -28,6 +28,11 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
     "agent": ['"outputFormat":"plain"', "-> Rain, mountains, and a fish market.", "agent: Bergen:"],
     "answer_by_hand": ["the server asks: Sign up for a maths fact a day.", '"name":"Ada"'],
+    "batches": [
+        "apple: 2 (asked as 1 of 5)",
+        "pear: 3 (asked alone)",
+        "in turn: ['apple: 2 (asked alone)', 'pear",
+    ],
     "completions": ["city: K -> Kobe, Kyoto", "not sent: prompt 'journey' needs 'city'"],
     "file_analysis": ["project: 3", "private: outside the roots", "private: 2"],
     "interceptors": ["5 x tools/call done", "4 x tools/list ConnectFailed", "<- tools/list"],

@@ -246,6 +246,21 @@ def teaching(client: Client) -> None:
     Skills("https://example.com/mcp")  # wrong
 
 
+def batches(client: Client) -> None:
+    """A batch takes what the client takes, and gives futures."""
+    with client.batch(parallel=False, timeout=5, max_size=10, oversize="refuse") as batch:
+        assert_type(batch.call_tool("a", {"b": 1}, timeout=3), RequestFuture[CallToolResult])
+        assert_type(batch.list_tools(max_pages=2), RequestFuture[ListToolsResult])
+        assert_type(batch.ping(), RequestFuture[None])
+        assert_type(batch.request("a"), RequestFuture[dict[str, Any]])
+        assert_type(batch.request("a", result=Tool), RequestFuture[Tool])
+        batch.call_tool(7)  # wrong
+        batch.call_tool("a", colour="red")  # wrong
+        batch.request("a", result=7)  # wrong
+    assert_type(batch.futures, tuple[RequestFuture[Any], ...])
+    client.batch(oversize="drop")  # wrong
+
+
 class OwnReceiver:
     """Another way to reach people, in public names alone."""
 

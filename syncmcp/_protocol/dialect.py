@@ -53,6 +53,9 @@ class Dialect(Protocol):
     stateful: bool
     """Whether there is a handshake, a session, and a server that may send requests."""
 
+    batches: bool
+    """Whether one frame may hold several messages."""
+
     def needs(self, method: str) -> tuple[str, ...] | None:
         """The path of the server capability that a request needs, ``()`` for none.
 

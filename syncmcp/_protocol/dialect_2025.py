@@ -38,6 +38,9 @@ class Table(NamedTuple):
     single_blocks: frozenset[str]
     """Where they may not: the types of the one block that a model may answer with."""
 
+    batches: bool = False
+    """One frame may hold several messages."""
+
 
 _REQUESTS_2024: dict[str, tuple[str, ...]] = {
     "initialize": (),
@@ -85,7 +88,13 @@ TABLES: dict[str, Table] = {
         _REQUESTS_2503, _QUESTIONS_2506, _NOTIFICATIONS_2024, True, False, _BLOCKS_2503
     ),
     "2025-03-26": Table(
-        _REQUESTS_2503, _QUESTIONS_2024, _NOTIFICATIONS_2024, False, False, _BLOCKS_2503
+        _REQUESTS_2503,
+        _QUESTIONS_2024,
+        _NOTIFICATIONS_2024,
+        False,
+        False,
+        _BLOCKS_2503,
+        batches=True,
     ),
     "2024-11-05": Table(
         _REQUESTS_2024, _QUESTIONS_2024, _NOTIFICATIONS_2024, False, False, _BLOCKS_2024
@@ -107,6 +116,7 @@ class Stateful:
         self._table = TABLES[revision]
         self.content_lists = self._table.content_lists
         self.single_blocks = self._table.single_blocks
+        self.batches = self._table.batches
 
     def needs(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""

@@ -45,6 +45,7 @@ class Stateless:
 
     revision = REVISION
     stateful = False
+    batches = False
     content_lists = True
     single_blocks: frozenset[str] = frozenset()
 

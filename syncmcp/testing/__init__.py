@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from syncmcp.testing import script
     from syncmcp.testing.authorization import AuthorizationServer
+    from syncmcp.testing.batch import Batches
     from syncmcp.testing.capabilities import MissingCapability, UrlElicitationRequired
     from syncmcp.testing.context import ToolContext
     from syncmcp.testing.demo import demo_server
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AuthorizationServer": "authorization",
+    "Batches": "batch",
     "Cut": "faults",
     "Drip": "faults",
     "Exchange": "exchanges",
@@ -68,6 +70,7 @@ _HOMES = {
 
 __all__ = [
     "AuthorizationServer",
+    "Batches",
     "Cut",
     "Drip",
     "Exchange",

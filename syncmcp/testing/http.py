@@ -232,14 +232,14 @@ class HttpEndpoint:
             return found
         if isinstance(message, list):
             try:
-                batch.check(message, found.session.revision)
+                batch.check(message, found.session.revision, self.server.batches)
             except RpcError as error:
                 return _error(400, None, error)
         members = message if isinstance(message, list) else [message]
         stream = self._new_stream()
         body = self._body(stream, None, gone)
         outlet = _PostOutlet(stream, {}, pausable=found.polls and self._response != "json")
-        found.session.take(message, outlet)
+        found.session.take(message, outlet, together=self._response == "json")
         if not any(batch.is_answered(member) for member in members):
             return HttpReply(202)
         return self._reply(body, outlet, lambda body: self._resumable(found, body))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 from syncmcp.testing import wire
+from syncmcp.testing.batch import TOGETHER, Batches
 from syncmcp.testing.call import Call
 from syncmcp.testing.context import ToolContext
 from syncmcp.testing.features import Completer, Features, Prompt, Resource
@@ -43,6 +44,7 @@ class Server:
             nothing about that. It may be set to another value at any time, and a handler of
             `on_request` may put its own `ttlMs` and `cacheScope` into its result.
         cache_scope: Who may share it (2026-07-28); likewise.
+        batches: How it takes batches (2025-03-26).
 
     Attributes:
         stats: What the server has seen; `stats.wait_for(...)` waits without sleeping.
@@ -60,6 +62,7 @@ class Server:
         capabilities: Mapping[str, Any] | None = None,
         ttl_ms: int | None = 0,
         cache_scope: Literal["private", "public"] | None = "private",
+        batches: Batches = TOGETHER,
     ) -> None:
         self.info: Message = {"name": name, "version": version}
         if title is not None:
@@ -70,6 +73,7 @@ class Server:
         self.stateless = tuple(r for r in self.revisions if r in STATELESS)
         self.ttl_ms = ttl_ms
         self.cache_scope = cache_scope
+        self.batches = batches
         self.stats = Stats()
         self.features: Features = Features(page_size)
         self.listeners = Listeners(self.stats)

@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp.testing import batch, methods, wire
@@ -75,10 +76,13 @@ class Session:
             return
         self.take(message, self._direct)
 
-    def take(self, message: Any, outlet: Outlet) -> None:
-        """Take one decoded message or batch; what belongs to it goes to `outlet`."""
+    def take(self, message: Any, outlet: Outlet, *, together: bool = False) -> None:
+        """Take one decoded message or batch; what belongs to it goes to `outlet`.
+
+        `together` insists on one array for all answers of a batch.
+        """
         if isinstance(message, list):
-            self._take_batch(message, outlet)
+            self._take_batch(message, outlet, together=together)
         else:
             self._take_one(message, outlet, None)
 
@@ -201,24 +205,52 @@ class Session:
         with self._lock:
             return uri in self._subscriptions
 
-    def _take_batch(self, messages: list[Any], outlet: Outlet) -> None:
+    def _take_batch(self, messages: list[Any], outlet: Outlet, *, together: bool) -> None:
+        batches = self._server.batches
         try:
-            batch.check(messages, self.revision)
+            batch.check(messages, self.revision, batches)
         except RpcError as error:
             outlet.finish(wire.failure(None, error))
             return
         answered = [message for message in messages if batch.is_answered(message)]
-        collector = batch.BatchOutlet(outlet, len(answered))
+        turns = batch.Turns()
+        collector = batch.BatchOutlet(
+            outlet,
+            answered,
+            together=batches.together or together,
+            settled=lambda: None if batches.parallel else turns.next(),
+        )
+        if batches.timeout is not None and answered:
+            collector.end_after(batches.timeout, self._end_late)
         position = 0
         for message in messages:
-            slot = outlet
             if batch.is_answered(message):
-                slot = collector.slot(position)
+                slot, place = collector.slot(position), (position, len(answered))
                 position += 1
-            if isinstance(message, dict) and message.get("method") == "initialize":
-                slot.finish(batch.refusal(message, "initialize may not stand in a batch"))
+                turns.steps.append(partial(self._take_member, message, slot, place))
             else:
-                self._take_one(message, slot, (position - 1, len(answered)))
+                turns.steps.append(partial(self._take_told, message, outlet, turns))
+        for _ in range(len(turns.steps) if batches.parallel else 1):
+            turns.next()
+
+    def _take_member(self, message: Any, slot: Outlet, place: tuple[int, int]) -> None:
+        if isinstance(message, dict) and message.get("method") == "initialize":
+            slot.finish(batch.refusal(message, "initialize may not stand in a batch"))
+        else:
+            self._take_one(message, slot, place)
+
+    def _take_told(self, message: Any, outlet: Outlet, turns: batch.Turns) -> None:
+        """A member that is not answered: a notification, or the answer to a question."""
+        self._take_one(message, outlet, None)
+        if not self._server.batches.parallel:
+            turns.next()
+
+    def _end_late(self, request: Any) -> None:
+        """A request of a batch was refused because the batch took too long."""
+        with self._lock:
+            call = self._running.get(wire.identity(request["id"]))
+        if call is not None:
+            call.cancel("the batch took too long")
 
     def _take_one(self, message: Any, outlet: Outlet, place: tuple[int, int] | None) -> None:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":

@@ -68,15 +68,17 @@ def session_id(response: requests.Response) -> str | None:
 
 
 def is_message(body: bytes) -> bool:
-    """Whether the body of an error response is a JSON-RPC answer."""
+    """Whether the body of an error response is a JSON-RPC answer, or several."""
     try:
-        message = from_json(body)
+        found = from_json(body)
     except ValueError:
         return False
-    return (
+    messages = found if isinstance(found, list) else [found]
+    return bool(messages) and all(
         isinstance(message, dict)
         and message.get("jsonrpc") == "2.0"
         and ("error" in message or "result" in message)
+        for message in messages
     )
 
 

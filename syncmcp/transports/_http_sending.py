@@ -95,7 +95,7 @@ class HttpSender(ABC):
         except McpError as error:
             error.server = self.label
             error.method = out.method
-            if out.id is None:
+            if not out.ids:
                 raise
             self._receiver.failed(out, error)
 
@@ -146,7 +146,7 @@ class HttpSender(ABC):
                 return  # withdrawn before it began
             self._begin(exchange)
             out.state = exchange
-            if out.id is not None:
+            if out.ids:
                 self._watch(exchange)
         self._carry_out(exchange, partial(self._exchange, out, exchange))
 

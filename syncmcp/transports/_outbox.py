@@ -231,7 +231,7 @@ class Outbox:
             return self._rest
 
     def _tell(self, out: Outgoing, delivery: Delivery, failure: OSError) -> None:
-        if out.id is not None:
+        if out.ids:
             error = self._owner.broken_pipe(delivery, _EXIT_WAIT)
             error.__cause__ = failure
             self._owner.failed(out, error)

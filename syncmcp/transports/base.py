@@ -30,15 +30,20 @@ class Outgoing:
         body: The encoded message, without a line end.
         method: The method of a request or notification; `None` for a response.
         id: The id of a request, else `None`.
+        ids: The ids of the requests in it: `id` alone, or those of a batch; empty without any.
         headers: What the dialect and the call want as HTTP headers; ignored elsewhere.
         deadline: When the call gives up; a transport ends by itself no later than this.
         status: The HTTP status that a refusal came with, set before its body is received; else 0.
         identity: As whom it was sent, set before the answer is received; `None` on transports where
             requests have no credentials.
         state: The transport's own note about this frame; nobody else touches it.
+        carrier: The frame in which it leaves together with others, if it does.
     """
 
-    __slots__ = ("body", "deadline", "headers", "id", "identity", "method", "state", "status")
+    __slots__ = (
+        "body", "carrier", "deadline", "headers", "id", "identity", "ids", "method", "state",
+        "status",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,15 +52,18 @@ class Outgoing:
         id: int | None,
         headers: Mapping[str, str],
         deadline: Deadline,
+        ids: tuple[int, ...] = (),
     ) -> None:
         self.body = body
         self.method = method
         self.id = id
+        self.ids = ids if id is None else (id,)
         self.headers = headers
         self.deadline = deadline
         self.status = 0
         self.identity: Identity | None = None
         self.state: Any = None
+        self.carrier: Outgoing | None = None
 
 
 class Receiver(Protocol):
@@ -69,10 +77,10 @@ class Receiver(Protocol):
 
         Args:
             frame: The bytes of one message (or, in one old revision, of a batch).
-            out: The request on whose own stream the frame came, if there is such a stream.
+            out: The frame of ours on whose own stream it came, if there is such a stream.
 
         Returns:
-            Whether `out` is settled, so that nothing more needs to be read for it.
+            Whether all of `out` is settled, so that nothing more needs to be read for it.
         """
         ...
 
@@ -84,7 +92,7 @@ class Receiver(Protocol):
         ...
 
     def settled(self, out: Outgoing) -> bool:
-        """Whether nobody waits for the request `out` any more."""
+        """Whether nobody waits for any request in `out` any more."""
         ...
 
     def silent(self) -> None:
@@ -92,7 +100,7 @@ class Receiver(Protocol):
         ...
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        """The exchange of the request `out` ended without an answer."""
+        """The exchange of `out` ended without an answer to each request in it."""
         ...
 
     def lost(self, error: McpError) -> None:

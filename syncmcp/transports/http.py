@@ -157,7 +157,7 @@ class HttpTransport(HttpSender):
         try:
             out.identity = self._endpoint.identity(given, response)
             status = response.status_code
-            if out.id is None:
+            if not out.ids:
                 if not 200 <= status < 300:
                     body = self._endpoint.error_body(exchange, response)
                     raise self._refusal(response, headers, body)

@@ -172,7 +172,7 @@ class SseTransport(HttpSender):
     # One message
 
     def _exchange(self, out: Outgoing, exchange: Exchange) -> None:
-        if out.id is None:
+        if not out.ids:
             self._post(out, exchange)
             return
         with self._lock:

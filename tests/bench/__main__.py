@@ -80,7 +80,7 @@ def _main() -> None:
     )
     run = _Run()
     print(report.heading())
-    with http_server(arguments.revision) as port:
+    with http_server() as port:
         measure_rows(rows, arguments.revision, port, pairs, run.take)
         measure_programs(whole_programs, arguments.revision, port, pairs, run.take)
     calls = overshoot.QUICK_CALLS if arguments.quick else overshoot.CALLS

@@ -13,16 +13,16 @@ from typing import Any
 from tests.bench import programs
 from tests.bench.figures import Figures, Samples, figures
 from tests.bench.rows import Row
-from tests.bench.sides.base import ROOT, SIDES, SideName, Target, Wire
+from tests.bench.sides.base import ROOT, SideName, Target, Wire
 from tests.bench.worker import Worker
 
 Report = Callable[[Figures, Samples], object]
 
 
 @contextmanager
-def http_server(revision: str) -> Iterator[int]:
+def http_server() -> Iterator[int]:
     """The server for all sides; gives its port."""
-    command = [sys.executable, "-m", "tests.bench.servers.http_server", revision]
+    command = [sys.executable, "-m", "tests.bench.servers.http_server"]
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -50,7 +50,7 @@ def measure_rows(rows: Sequence[Row], revision: str, port: int, pairs: int, repo
     for (wire, spoken), group in groups.items():
         with ExitStack() as stack:
             workers: dict[SideName, Worker] = {}
-            for side in SIDES:
+            for side in dict.fromkeys(side for row in group for side in row.sides):
                 workers[side] = Worker(side, Target(wire, spoken, port))
                 stack.callback(workers[side].close)
             for row in group:

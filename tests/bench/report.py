@@ -29,7 +29,7 @@ def line(row: Mapping[str, Any]) -> str:
         return f"{title:48}{shown}"
     low, quarter, median, three_quarters, high = ratio
     cpu = f"{row['cpu_ratio'][2]:.2f}" if row["cpu_ratio"] and row["unit"] != "MB" else ""
-    target = "" if row["target"] is None else f"{row['target']:g}"
+    target = "" if row["target"] is None else f"{row['target']:.3g}"
     return (
         f"{title:48}{shown}{median:8.2f}  {f'{quarter:.2f}..{three_quarters:.2f}':<15}"
         f"{f'{low:.2f}..{high:.2f}':<16}{cpu:>6}{target:>8}  {notes(row)}".rstrip()
@@ -39,7 +39,9 @@ def line(row: Mapping[str, Any]) -> str:
 def notes(row: Mapping[str, Any]) -> str:
     """The verdict and whatever else a reader must know."""
     words = [row["verdict"]] if row["verdict"] else []
-    if row["versus"] != "official" and row["target"] is not None:
+    if row["versus"] == "singles":
+        words.append(f"to single calls ({amount(row, 'singles')})")
+    elif row["versus"] != "official" and row["target"] is not None:
         words.append(f"to the {row['versus']}")
     connections = row.get("connections_per_call")
     if connections:
@@ -85,7 +87,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
                     f"**{ratio[2]:.2f}**" if ratio else "",
                     f"{ratio[1]:.2f} to {ratio[3]:.2f}" if ratio else "",
                     f"{cpu[2]:.2f}" if cpu and row["unit"] != "MB" else "",
-                    "" if row["target"] is None else f"{row['target']:g}",
+                    "" if row["target"] is None else f"{row['target']:.3g}",
                     notes(row),
                 ]
             )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tests.bench.servers.answers import STATEFUL, STATELESS
+from tests.bench.servers.answers import BATCHING, STATEFUL, STATELESS
 from tests.bench.sides.base import SIDES, SideName, Wire
 
-Versus = Literal["official", "floor", "ideal"]
+Versus = Literal["official", "floor", "ideal", "singles"]
 
 FUTURES: tuple[SideName, ...] = ("syncmcp", "official")
 
@@ -30,7 +30,7 @@ class Row:
         unit: What one figure is the cost of.
         quick: Whether it belongs to the quick run.
         no_new_connection: Whether HTTP calls must come without a new TCP connection.
-        revision: The only one it is measured in, on stdio; `None` for that of the run.
+        revision: The only one it is measured in; `None` for that of the run.
     """
 
     key: str
@@ -49,6 +49,52 @@ class Row:
 
 
 _MB = 1_000_000
+
+
+def _batches(wire: Wire) -> list[Row]:
+    """Batches beside single calls, one after another; a hundred that sleep take 5 s at least."""
+    rows = []
+    for revision, era, kind in (
+        (BATCHING, "frame", "a batch"),
+        (STATELESS, "pipelined", "a batch, pipelined"),
+    ):
+        ten: dict[str, Any] = {"calls": 10, "seconds": 0.05}
+        hundred: dict[str, Any] = {"calls": 100, "seconds": 0.05}
+        instant: dict[str, Any] = {"calls": 100, "seconds": 0.0}
+        rows += [
+            Row(
+                *(f"{wire}_batch_{era}_10", f"10 calls of 50 ms as {kind}", "batch", wire),
+                ten,
+                1 / 9,
+                versus="singles",
+                sides=("syncmcp", "singles"),
+                unit="10 calls",
+                revision=revision,
+            ),
+            Row(
+                *(f"{wire}_batch_{era}_100", f"100 calls of 50 ms as {kind}", "batch", wire),
+                hundred,
+                1 / 9,
+                versus="ideal",
+                ideal=5.0,
+                sides=("syncmcp",),
+                unit="100 calls",
+                quick=False,
+                revision=revision,
+            ),
+            Row(
+                *(f"{wire}_batch_{era}_instant", f"100 instant calls as {kind}", "batch", wire),
+                instant,
+                1.0 if revision == BATCHING else None,
+                versus="singles",
+                sides=("syncmcp", "singles"),
+                unit="100 calls",
+                quick=False,
+                revision=revision,
+            ),
+        ]
+    return rows
+
 
 ROWS: tuple[Row, ...] = (
     # stdio
@@ -107,6 +153,7 @@ ROWS: tuple[Row, ...] = (
         unit="question",
         revision=STATELESS,
     ),
+    *_batches("stdio"),
     # HTTP, JSON
     Row("json_sequential", "one after another", "sequential", "json", {"calls": 50}, 0.35),
     Row("json_32", "32 in flight", "in_flight", "json", {"calls": 32, "rounds": 2}, 0.42),
@@ -131,6 +178,7 @@ ROWS: tuple[Row, ...] = (
         sides=FUTURES,
         unit="connect",
     ),
+    *_batches("json"),
     # HTTP, event streams
     Row(
         *("sse_sequential", "one after another", "sequential", "sse", {"calls": 30}, 0.25),

@@ -15,7 +15,7 @@ from tests.bench import picture, programs, report
 from tests.bench.figures import Figures, Samples, Spread, figures
 from tests.bench.measure import http_server
 from tests.bench.rows import PROGRAMS, ROWS, Row
-from tests.bench.servers.answers import STATEFUL, STATELESS
+from tests.bench.servers.answers import BATCHING, STATEFUL, STATELESS
 from tests.bench.sides.base import ROOT, Side, SideName, Target, Wire
 from tests.bench.sides.floor_side import FloorSide
 from tests.bench.sides.syncmcp_side import SyncmcpSide
@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
 
 @contextmanager
 def opened(side: Side, wire: Wire, revision: str) -> Iterator[Target]:
-    with http_server(revision) as port:
+    with http_server() as port:
         target = Target(wire, revision, port)
         side.open(target)
         try:
@@ -51,7 +51,7 @@ def expected(row: Row) -> int:
     """How many units a small sample of the row has."""
     if row.workload == "connect":
         return int(SMALL["times"])
-    if row.workload in ("payload", "structured", "sleeping", "timed_out"):
+    if row.workload in ("batch", "payload", "structured", "sleeping", "timed_out"):
         return 1
     return math.prod(int(SMALL[name]) for name in row.parameters)
 
@@ -60,7 +60,7 @@ def parameters(row: Row) -> dict[str, Any]:
     return {name: SMALL[name] for name in row.parameters}
 
 
-@pytest.mark.parametrize("revision", [STATELESS, STATEFUL])
+@pytest.mark.parametrize("revision", [STATELESS, STATEFUL, BATCHING])
 @pytest.mark.parametrize("wire", get_args(Wire))
 @pytest.mark.parametrize("name", ["syncmcp", "floor"])
 def test_each_workload_runs_on_each_wire_in_both_eras(

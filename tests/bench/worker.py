@@ -63,6 +63,10 @@ def _make(side: str) -> Side:
         from tests.bench.sides.syncmcp_side import SyncmcpSide
 
         return SyncmcpSide()
+    if side == "singles":
+        from tests.bench.sides.syncmcp_side import SinglesSide
+
+        return SinglesSide()
     if side == "official":
         from tests.bench.sides.official_side import OfficialSide
 

@@ -128,6 +128,18 @@ def sleeping(side: Side, target: Target, calls: int, seconds: float) -> Sample:
     return sample
 
 
+def batch(side: Side, target: Target, calls: int, seconds: float) -> Sample:
+    """One batch of calls that each take the server that long; for all of them."""
+    from tests.bench.sides.syncmcp_side import SyncmcpSide
+
+    assert isinstance(side, SyncmcpSide)
+    with _timed(1) as sample:
+        replies = side.batch("sleep", {"seconds": seconds}, calls)
+    assert len(replies) == calls
+    _check(replies, "rested")
+    return sample
+
+
 def beside_a_busy_thread(side: Side, target: Target, calls: int) -> Sample:
     """Calls one after another while another thread computes, per call; its CPU counts too."""
     stop = threading.Event()
@@ -207,6 +219,7 @@ WORKLOADS: dict[str, Callable[..., Sample]] = {
         progress,
         change_events,
         sleeping,
+        batch,
         beside_a_busy_thread,
         questions,
         connect,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.mutant_switches import (
     auth_io,
+    batch,
     caching,
     content,
     faults,
@@ -53,6 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + mirroring.MUTANTS
     + skills.MUTANTS
     + caching.MUTANTS
+    + batch.MUTANTS
 )
 
 

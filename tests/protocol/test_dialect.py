@@ -59,6 +59,10 @@ def test_all_five_revisions_are_there_newest_first_each_in_one_era() -> None:
     assert [speaking(revision).revision for revision in REVISIONS] == list(REVISIONS)
 
 
+def test_one_revision_has_batches() -> None:
+    assert [revision for revision in REVISIONS if speaking(revision).batches] == ["2025-03-26"]
+
+
 @pytest.mark.parametrize(
     ("offered", "expected"),
     [

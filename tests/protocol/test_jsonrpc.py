@@ -19,10 +19,12 @@ from syncmcp._protocol.jsonrpc import (
     Request,
     Result,
     decode,
+    encode_batch,
     encode_error,
     encode_notification,
     encode_request,
     encode_result,
+    names_nobody,
 )
 from syncmcp.errors import UsageError
 
@@ -258,6 +260,26 @@ def test_a_batch_is_read_as_its_messages_in_order() -> None:
         Error(2, -1, "no", None),
         Malformed("an element of a batch is not an object", None),
     ]
+
+
+def test_a_batch_that_is_written_reads_back_as_its_requests_in_order() -> None:
+    frame = encode_batch([encode_request(id, "m", {"n": id}) for id in (3, 1, 2)])
+    assert decode(frame) == [Request(id, "m", {"n": id}) for id in (3, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("message", "nobody"),
+    [
+        (Error(None, -1, "no", None), True),
+        (Error(1, -1, "no", None), False),
+        (Malformed("what?", None), True),
+        (Malformed("what?", 1), False),
+        (Result(None, {}), False),
+        (Notification("n", {}), False),
+    ],
+)
+def test_an_error_without_an_id_and_a_wreck_name_nobody(message: Message, nobody: bool) -> None:
+    assert names_nobody(message) is nobody
 
 
 @pytest.mark.requirement("RPC-12")

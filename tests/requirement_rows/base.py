@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from .row import (
     ALL,
-    BATCHES,
     EXTENSIONS,
     FROM_2503,
     FROM_2506,
@@ -49,7 +48,7 @@ MESSAGES = (
     Row("RPC-12", "MUST", ONLY_2503, f"{S2503}/basic/index#batching",
         "An incoming array is taken apart: its answers, notifications and requests all count."),
     Row("RPC-13", "MUST NOT", ONLY_2503, f"{S2503}/basic/lifecycle#initialization",
-        "The handshake always travels alone, never as a member of an array.", BATCHES),
+        "The handshake always travels alone, never as a member of an array."),
     Row("RPC-14", "MUST", FROM_2506, f"{S2506}/basic/transports#sending-messages-to-the-server",
         "A POST body is one object; arrays are not sent where the revision has none."),
     Row("RPC-15", "MUST", STATELESS, f"{S26}/basic/index#resulttype",

@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, BATCHES, FEATURES, GROUPS, MODELS, Row
+from .row import ALL, FEATURES, GROUPS, MODELS, Row
 
 
 def _goal(row_id: str, duty: str, arrives: str = "", *, partly: bool = False) -> Row:
@@ -51,7 +51,7 @@ ROWS = (
           "testing that the client can."),
     _goal("M-23", "Progress carries number, total and message, and goes only to those who asked."),
     _goal("M-24", "Batches send many calls in one frame and match the answers, with limits of size "
-          "and time and errors per call.", BATCHES),
+          "and time and errors per call."),
     _goal("M-25", "A log callback gets all eight levels with logger names, filtered by level."),
     _goal("M-26", "An example tutors in mathematics through reviewed sampling."),
     _goal("M-27", "An example counts files inside and outside the roots."),

@@ -41,7 +41,6 @@ EXT_SKILLS: Final = "ext-skills/specification/stable/skills"
 PRACTICES: Final = "tutorials/security/security_best_practices"
 
 # What brings the rows that are not shown yet.
-BATCHES: Final = "batches of requests"
 EXTENSIONS: Final = "extensions"
 FEATURES: Final = "server features"
 GROUPS: Final = "command line and groups"

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 STATELESS = "2026-07-28"
 STATEFUL = "2025-11-25"
+BATCHING = "2025-03-26"
 
 _LINE = "The quick brown fox jumps over the lazy dog, says 'quote' and \"quote\".\n"
 _INFO = {"name": "bench", "version": "1"}
@@ -115,6 +116,12 @@ class Answers:
         if result is None:
             return Answer([_error(request_id, -32601, f"no method {method}")], refused=True)
         return Answer([self._reply(request_id, result)])
+
+    def answer_all(self, messages: list[dict[str, Any]]) -> Answer:
+        """The answer to a batch of requests: one array, when the last of them is there."""
+        answers = [answer for message in messages if (answer := self.answer(message))]
+        frame = b"[%b]" % b",".join(answer.frames[-1] for answer in answers)
+        return Answer([frame], max(answer.delay for answer in answers))
 
     def _result(self, method: str) -> dict[str, Any] | None:
         capabilities: dict[str, Any] = {"tools": {"listChanged": True}}

@@ -1,7 +1,8 @@
-"""The server over Streamable HTTP: give it the revision; it prints its port and ends with stdin.
+"""The server over Streamable HTTP: it prints its port and ends with stdin.
 
-``/json`` answers with a JSON body, ``/sse`` with a stream of one event for each frame. ``/count``
-says how many connections there have been. One event loop on one thread: many calls may sleep.
+``/json/REVISION`` answers with a JSON body, ``/sse/REVISION`` with a stream of one event for each
+frame. ``/count`` says how many connections there have been. One event loop on one thread: many
+calls may sleep.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import asyncio
 import json
 import os
 import socket
-import sys
+from typing import Any
 
-from tests.bench.servers.answers import STATEFUL, Answer, Answers
+from tests.bench.servers.answers import STATELESS, Answer, Answers
 
 _SESSION = b"bench-session"
 _COUNT = "/count"
@@ -21,10 +22,13 @@ _COUNT = "/count"
 class HttpServer:
     """What the connections share."""
 
-    def __init__(self, revision: str) -> None:
-        self.answers = Answers(revision)
-        self.stateful = revision == STATEFUL
+    def __init__(self) -> None:
+        self._answers: dict[str, Answers] = {}
         self.connections = 0
+
+    def answers(self, revision: str) -> Answers:
+        """What answers in this revision."""
+        return self._answers.setdefault(revision, Answers(revision))
 
 
 class Connection(asyncio.Protocol):
@@ -64,17 +68,21 @@ class Connection(asyncio.Protocol):
         else:
             self._post(path, json.loads(body))
 
-    def _post(self, path: str, message: dict[str, object]) -> None:
-        answer = self._server.answers.answer(message)
+    def _post(self, path: str, message: Any) -> None:
+        _, wire, revision = path.split("/")
+        answers = self._server.answers(revision)
+        batch = isinstance(message, list)
+        answer = answers.answer_all(message) if batch else answers.answer(message)
         if answer is None:
             self._send(_body(b"202 Accepted", b""))
             return
-        session = message["method"] == "initialize" and self._server.stateful
+        stateful = revision != STATELESS
+        session = not batch and message["method"] == "initialize" and stateful
         extra = b"Mcp-Session-Id: " + _SESSION + b"\r\n" if session else b""
-        if path == "/sse" and not answer.refused:
+        if wire == "sse" and not answer.refused:
             response = _events(answer, extra)
         else:
-            status = b"404 Not Found" if answer.refused and not self._server.stateful else b"200 OK"
+            status = b"404 Not Found" if answer.refused and not stateful else b"200 OK"
             response = _body(status, answer.frames[-1], extra)
         if answer.delay:
             asyncio.get_running_loop().call_later(answer.delay, self._send, response)
@@ -112,9 +120,9 @@ def _events(answer: Answer, extra: bytes) -> bytes:
     return b"".join([head, *(b"%x\r\n%b\r\n" % (len(e), e) for e in events), b"0\r\n\r\n"])
 
 
-async def _main(revision: str) -> None:
+async def _main() -> None:
     loop = asyncio.get_running_loop()
-    shared = HttpServer(revision)
+    shared = HttpServer()
     server = await loop.create_server(lambda: Connection(shared), "127.0.0.1", 0, backlog=512)
     async with server:
         print(server.sockets[0].getsockname()[1], flush=True)
@@ -122,4 +130,4 @@ async def _main(revision: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1]))
+    asyncio.run(_main())

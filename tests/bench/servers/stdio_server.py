@@ -36,7 +36,10 @@ class StdioServer:
                 self._serve(line)
 
     def _serve(self, line: bytes) -> None:
-        answer = self._answers.answer(json.loads(line))
+        message = json.loads(line)
+        answers = self._answers
+        batch = isinstance(message, list)
+        answer = answers.answer_all(message) if batch else answers.answer(message)
         if answer is None:
             return
         frames = b"\n".join([*answer.frames, b""])

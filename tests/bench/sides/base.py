@@ -6,12 +6,13 @@ import sys
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 ROOT = Path(__file__).parents[3]
 
-SideName = Literal["syncmcp", "official", "floor"]
-SIDES: tuple[SideName, ...] = get_args(SideName)
+SideName = Literal["syncmcp", "official", "floor", "singles"]
+SIDES: tuple[SideName, ...] = ("syncmcp", "official", "floor")
+"""Those that are compared unless a row says otherwise."""
 
 Wire = Literal["stdio", "json", "sse"]
 
@@ -21,7 +22,7 @@ class Target(NamedTuple):
 
     Attributes:
         wire: How.
-        revision: What a server on stdio is told to speak.
+        revision: What the server is told to speak.
         port: Where the server listens, for HTTP.
     """
 
@@ -36,7 +37,7 @@ class Target(NamedTuple):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/{self.wire}"
+        return f"http://127.0.0.1:{self.port}/{self.wire}/{self.revision}"
 
 
 class Reply(NamedTuple):

@@ -123,7 +123,7 @@ class _HttpFloor(_Floor):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self._port = target.port
-        self._path = f"/{target.wire}"
+        self._path = f"/{target.wire}/{target.revision}"
         self._stream = target.wire == "sse"
         self._own = threading.local()
         self._connections: list[HTTPConnection] = []

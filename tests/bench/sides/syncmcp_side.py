@@ -60,6 +60,12 @@ class SyncmcpSide(FutureSide):
     def start(self, tool: str, arguments: dict[str, Any]) -> Future[CallToolResult]:
         return self._client.call_tool.future(tool, arguments)
 
+    def batch(self, tool: str, arguments: dict[str, Any], count: int) -> list[Reply]:
+        """Make so many calls as one batch."""
+        with self._client.batch() as batch:
+            futures = [batch.call_tool(tool, arguments) for _ in range(count)]
+        return [self.read(future.result()) for future in futures]
+
     def read(self, result: CallToolResult) -> Reply:
         content = result.content[0]
         assert isinstance(content, TextContent)
@@ -71,6 +77,13 @@ class SyncmcpSide(FutureSide):
         except syncmcp.RequestTimeout:
             return
         raise AssertionError("the call did not time out")
+
+
+class SinglesSide(SyncmcpSide):
+    """syncmcp without batches: what a batch is compared with."""
+
+    def batch(self, tool: str, arguments: dict[str, Any], count: int) -> list[Reply]:
+        return [self.call(tool, arguments) for _ in range(count)]
 
 
 def _repeat(

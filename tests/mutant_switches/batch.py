@@ -1,0 +1,52 @@
+"""Mutants of batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.mutant import Mutant
+from tests.mutant_switches.change import always
+
+if TYPE_CHECKING:
+    from tests.mutant_switches.change import Function
+
+FRAME = "syncmcp._frame"
+
+
+def _cut_all(original: Function) -> Function:
+    def withdraw(self: Any, out: Any) -> Any:
+        return self.transport.withdraw(out.carrier or out)
+
+    return withdraw
+
+
+MUTANTS = (
+    Mutant(
+        "batches-apart",
+        "the calls of a batch go one by one in every revision",
+        f"{FRAME}:Gathering.join",
+        always(False),
+        ("M-24",),
+    ),
+    Mutant(
+        "handshake-among-others",
+        "a handshake may stand in a frame with other requests",
+        f"{FRAME}:_ALONE",
+        lambda original: "",
+        ("RPC-13",),
+    ),
+    Mutant(
+        "frame-unblamed",
+        "an error that names no request reaches nobody where answers have no stream of their own",
+        f"{FRAME}:Frames.blamed",
+        always(None),
+        ("M-24",),
+    ),
+    Mutant(
+        "all-for-one",
+        "withdrawing one call of a frame ends the exchange of all",
+        "syncmcp._connection:Connection._withdraw",
+        _cut_all,
+        ("M-24",),
+    ),
+)
