@@ -88,6 +88,7 @@ from syncmcp.handlers import (
 from syncmcp.interceptors import Interceptor, Message
 from syncmcp.pending import InputRequired
 from syncmcp.streams import ResultStream
+from syncmcp.tasks import ToolTask
 
 if TYPE_CHECKING:
     from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
@@ -181,6 +182,7 @@ __all__ = [
     "TooManyRounds",
     "ToolError",
     "ToolLoop",
+    "ToolTask",
     "TransportError",
     "UnsupportedSchema",
     "UnsupportedVersion",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol.gates import gates, undeclared
+from syncmcp._protocol.gates import declares, gates, undeclared
+from syncmcp._protocol.tasks import GET
 from syncmcp.errors import ClosedError, NotSupported, UsageError
 
 if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.offer import Offer
+    from syncmcp._protocol.tasks import Shape
 
 
 class Agreed:
@@ -18,6 +20,7 @@ class Agreed:
 
     Attributes:
         spoken: The dialect for what comes in and for notices, also while nothing is agreed on yet.
+        tasks: How calls become tasks, if both sides want that.
     """
 
     def __init__(self, label: str) -> None:
@@ -25,12 +28,15 @@ class Agreed:
         self.spoken: Dialect | None = None
         self._declared: Offer | None = None
         self._unsupported: Mapping[str, str] = {}
+        self.tasks: Shape | None = None
 
     def adopt(self, dialect: Dialect, capabilities: Mapping[str, Any], offer: Offer) -> None:
         """See `Connection.adopt`."""
         self.spoken = dialect
         self._unsupported = gates(dialect, capabilities)
         self._declared = offer
+        tasks = dialect.tasks
+        self.tasks = tasks if tasks is not None and declares(capabilities, tasks.needs) else None
 
     @property
     def dialect(self) -> Dialect:
@@ -53,6 +59,20 @@ class Agreed:
         if missing is not None:
             raise NotSupported(missing, server=self._label, method=method)
         return self.dialect
+
+    def check_tasks(self) -> Shape:
+        """Return how calls become tasks here.
+
+        Raises:
+            NotSupported: None does.
+        """
+        if self.tasks is not None:
+            return self.tasks
+        known = self.dialect.tasks
+        why = self._unsupported.get(GET)
+        if why is None and known is not None:
+            why = f"the server does not declare the capability {'.'.join(known.needs)}"
+        raise NotSupported(f"no tool runs as a task: {why}", server=self._label)
 
     def check_declared(self, offer: Offer) -> None:
         """Check that the server can know of everything in `offer`.

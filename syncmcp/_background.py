@@ -11,9 +11,9 @@ from syncmcp._connection import Connection
 from syncmcp._input import InputAnswers
 from syncmcp._kept import keeping
 from syncmcp._options import Options
-from syncmcp._protocol.steps import Ask, Pause, Reply, Send, Steps, Work
+from syncmcp._protocol.steps import Ask, Meet, Pause, Post, Reply, Send, Steps, Work
 from syncmcp._repeating import Repetition, is_over
-from syncmcp._runner import Host, run
+from syncmcp._runner import Host, Parked, leave, run
 from syncmcp._threads import Deadline, timer
 from syncmcp._workers import seat_of_this_thread
 from syncmcp.cancellation import CancelToken
@@ -21,6 +21,7 @@ from syncmcp.errors import McpError, NotSupported, RequestCancelled, RequestTime
 from syncmcp.futures import RequestFuture
 
 if TYPE_CHECKING:
+    from syncmcp._naps import Nap
     from syncmcp._threads import TimerEntry
     from syncmcp._workers import Seat
 
@@ -70,13 +71,13 @@ class Begun(Generic[R]):
         if options.watch is None:  # else somebody else iterates
             options.watch = self.future._report
         connection = host._live()
-        self.send: Send | None = None
+        self.send: Send | Meet | Pause | None = None
         try:
             self.send = _first(self._steps, connection)
         except StopIteration as stop:
             self.future._settle(stop.value, None)
             return
-        self.future._method = self.send.method
+        self.future._method = None if isinstance(self.send, Pause) else self.send.method
         self.future._server = connection.label if connection is not None else None
 
     def go(self, deadline: Deadline) -> None:
@@ -96,6 +97,7 @@ class Begun(Generic[R]):
         if connection is None or self._needs_thread(connection):
             _Exchange(*drive).start(send)
         else:
+            assert not isinstance(send, Meet)  # there is a connection: the server is met
             _Run(*drive, foreign=self._foreign).start(send, connection)
 
     def _needs_thread(self, connection: Connection) -> bool:
@@ -116,16 +118,20 @@ class Begun(Generic[R]):
         self.future._settle(None, error)
 
 
-def _first(steps: Steps[Any], connection: Connection | None) -> Send:
+def _first(steps: Steps[Any], connection: Connection | None) -> Send | Meet | Pause:
     """Take the first step here and now: a mistake of the caller is raised to the caller."""
     send = next(steps)
-    while connection is not None and isinstance(send, Send):
+    while connection is not None and isinstance(send, (Send, Meet)):
         try:
+            if isinstance(send, Meet):
+                send = steps.send(connection.agreed)
+                continue
             connection.agreed.check(send.method)
             break
         except NotSupported as error:
             send = steps.throw(error)
-    assert isinstance(send, Send)  # an operation has something to send before it has to ask
+    # An operation has something to send before it has to ask; a task may have to be waited for.
+    assert isinstance(send, (Send, Meet, Pause))
     return send
 
 
@@ -148,11 +154,12 @@ class _Exchange(Generic[R]):
         self._seat: Seat | None = None
         self._deadline = deadline
         self._future = future
-        self._first: Send | None = None
+        self._first: Send | Meet | Pause | None = None
+        self._begun = False
         self._expiry: TimerEntry | None = None
         self._unsubscribe: Callable[[], None] | None = None
 
-    def start(self, send: Send) -> None:
+    def start(self, send: Send | Meet | Pause) -> None:
         self._first = send
         self._future._withdraw = partial(self._token.cancel, "cancelled by the caller")
         at = self._deadline.at
@@ -196,8 +203,9 @@ class _Exchange(Generic[R]):
         if self._unsubscribe is not None:
             self._unsubscribe()
         future = self._future
-        if future.done():
+        if future.done() and not self._begun:
             return
+        self._begun = True
         self._options.abandon = self._abandon
         try:
             result = run(
@@ -207,7 +215,13 @@ class _Exchange(Generic[R]):
                 self._deadline,
                 self._first,
                 future._sent,
+                parks=True,
             )
+        except Parked as parked:
+            # What is done by now, the steps learn from the request that they make next.
+            self._first = Pause(0.0)
+            again = partial(self._host._pools.exchanges.run, self._drive)
+            self._host._pools.naps.begin(parked.pause, self._deadline, self._token, again)
         except BaseException as error:
             future._settle(None, error)
         else:
@@ -241,17 +255,25 @@ class _Run(Generic[R]):
         self._call: Call | None = None
         self._answers: InputAnswers | None = None
         self._repetition: Repetition | None = None
+        self._nap: Nap | None = None
 
-    def start(self, send: Send, connection: Connection) -> None:
+    def start(self, send: Send | Pause, connection: Connection) -> None:
         self._future._withdraw = self._withdraw
+        self._connection = connection
         try:
-            self._request(send, connection)
+            if isinstance(send, Pause):
+                self._pause(send)
+            else:
+                self._request(send, connection)
         except BaseException:  # Ctrl-C, mostly: nobody will ever hold this future
             self._withdraw()
             raise
 
     def _request(self, send: Send, connection: Connection) -> None:
-        call = Call(send.method, self._options, self._deadline, self._done)
+        deadline = self._deadline
+        if send.within is not None:
+            deadline = deadline.sooner(send.within)
+        call = Call(send.method, self._options, deadline, self._done)
         if connection.transport.blocking:
             call.pool = self._host._pools.exchanges
         self._send, self._connection, self._call = send, connection, call
@@ -265,11 +287,13 @@ class _Run(Generic[R]):
             self._withdraw()
 
     def _withdraw(self) -> None:
-        call, connection, answers = self._call, self._connection, self._answers
+        call, connection, answers, nap = self._call, self._connection, self._answers, self._nap
         if call is not None and connection is not None:
             connection.give_up(call, RequestCancelled("cancelled by the caller"))
         if answers is not None:
             answers.give_up(RequestCancelled("cancelled by the caller"))
+        if nap is not None:
+            nap.end()
 
     def _done(self, call: Call) -> None:
         """On whatever thread ended the call, mostly the one that reads.
@@ -287,6 +311,8 @@ class _Run(Generic[R]):
     def _settling(self, step: Callable[..., None], *args: Any) -> None:
         """Take a step; whatever it raises ends the future, and not the thread that it is on."""
         if self._future._claimed:
+            error = RequestCancelled("cancelled by the caller", delivery="unknown")
+            leave(self._steps, self._host, error)
             return
         try:
             step(*args)
@@ -297,13 +323,13 @@ class _Run(Generic[R]):
         error = call.outcome if isinstance(call.outcome, McpError) else None
         if error is None:
             self._repetition = None
-        elif (pause := self._pause(error)) is not None:
+        elif (pause := self._again(error)) is not None:
             # A server has to be started, which takes a while.
             self._host._pools.workers.run(partial(self._settling, self._repeat, call, pause))
             return
         self._reply(call, error)
 
-    def _pause(self, error: McpError) -> float | None:
+    def _again(self, error: McpError) -> float | None:
         """Seconds until the request is sent again, if it is."""
         assert self._send is not None
         if self._repetition is None:
@@ -338,11 +364,24 @@ class _Run(Generic[R]):
             # Not on the thread that reads: others wait for their answers.
             work = partial(self._settling, self._work, effect)
             self._host._pools.resumer.run(work)
+        elif isinstance(effect, Post):
+            self._host._post(*effect)
+            self._advance(None, None)
+        elif isinstance(effect, Meet):
+            self._advance(self._connection.agreed, None)
         else:
             assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
-            # The timer must not write: what comes after the pause happens on a pool thread.
-            go_on = partial(self._settling, self._advance, None, None)
-            timer.after(effect.seconds, partial(self._host._pools.workers.run, go_on))
+            self._pause(effect)
+
+    def _pause(self, pause: Pause) -> None:
+        # The timer must not write: what comes after the pause happens on a pool thread.
+        go_on = partial(self._settling, self._advance, None, None)
+        woken = partial(self._host._pools.workers.run, go_on)
+        naps = self._host._pools.naps
+        self._nap = naps.begin(pause, self._deadline, self._options.cancel, woken)
+        if self._future._withdrawn:
+            # While it fell asleep: `_withdraw` may have seen the one before.
+            self._nap.end()
 
     def _work(self, work: Work) -> None:
         self._advance(work.do(), None)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.tasks import RESULT
 from syncmcp._redaction import redact
 from syncmcp._retry import HARMLESS
 from syncmcp._threads import Deadline, monotonic
@@ -42,6 +43,7 @@ class Call:
         "delivery",
         "done",
         "id",
+        "idle",
         "method",
         "options",
         "out",
@@ -74,6 +76,8 @@ class Call:
         # Where it stands in the frame that it left in, if it shared one.
         self.place: Place | None = None
         self.options = options
+        # Where a task's result is waited for, silence is what is to be expected.
+        self.idle = None if method == RESULT else options.idle_timeout
         self.deadline = deadline
         self.out: Outgoing | None = None
         # Whether it may be sent; until then it stands in line.
@@ -112,7 +116,7 @@ class Call:
         if self.deadline.held:
             return None
         when = self.deadline.at
-        idle = self.options.idle_timeout
+        idle = self.idle
         if idle is not None:
             # Before the first sign of life there is nothing to be idle from: look again later.
             silent = (self.seen if self.seen is not None else monotonic()) + idle
@@ -123,7 +127,7 @@ class Call:
         """The error of a call that has run out of time."""
         if self.deadline.held:
             return None
-        idle = self.options.idle_timeout
+        idle = self.idle
         if self.deadline.expired:
             seconds = self.deadline.seconds or 0.0
             return RequestTimeout(f"no answer within {seconds:g} s", seconds=seconds)

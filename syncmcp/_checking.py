@@ -1,23 +1,83 @@
-"""Checks what goes to a tool and what comes from it by the tool's schemas, as steps."""
+"""Checks what goes to a tool and what comes from it by what its server lists of it, as steps."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp import types
-from syncmcp._operation import OperationHost
+from syncmcp._operation import OperationHost, check_mapping
+from syncmcp._options import text
 from syncmcp._pagination import all_pages
-from syncmcp._protocol.steps import Steps, Work
+from syncmcp._protocol.steps import Meet, Steps, Work
+from syncmcp._protocol.tasks import AUGMENTED
 from syncmcp._schemas import Checks
-from syncmcp.errors import McpError
+from syncmcp.errors import HeaderMismatch, McpError
 
 if TYPE_CHECKING:
+    from syncmcp._agreed import Agreed
     from syncmcp.types import CallToolResult
 
+R = TypeVar("R")
+
 _log = logging.getLogger("syncmcp.schema")
+
+
+def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The parameters of a call.
+
+    Raises:
+        UsageError: They make no sense.
+    """
+    text(name, "name")
+    check_mapping(arguments, "arguments")
+    params: dict[str, Any] = {"name": name}
+    if arguments is not None:
+        params["arguments"] = arguments
+    return params
+
+
+def meet(host: OperationHost) -> Steps[Agreed]:
+    """What was agreed with the server, which is connected to if need be."""
+    connection = host._live()
+    if connection is not None:
+        return connection.agreed
+    agreed: Agreed = yield Meet(AUGMENTED)
+    return agreed
+
+
+def ask_for_task(host: OperationHost, name: str, params: dict[str, Any]) -> Steps[None]:
+    """Have a call become a task, where the tool can be called in no other way (2025-11-25)."""
+    tasks = (yield from meet(host)).tasks
+    if tasks is None or not tasks.asked_for:
+        return
+    if (yield from task_support(host, name)) == "required":
+        params["task"] = {}
+
+
+def task_support(host: OperationHost, name: str) -> Steps[str | None]:
+    """Whether a tool runs as a task, as the list says; `None` if it says nothing."""
+    known = host._schemas.find(name)
+    if known is None and not host._schemas.complete and (yield from _list(host)):
+        known = host._schemas.find(name)
+    return None if known is None else known.task_support
+
+
+def with_fresh_marks(call: Callable[[], Steps[R]], host: OperationHost) -> Steps[R]:
+    """Call a tool; if the headers did not repeat what they should, list the tools and try again.
+
+    A call with such headers was refused before it was read (spec: transports, "Client Behavior").
+    """
+    try:
+        return (yield from call())
+    except HeaderMismatch as mismatch:
+        try:
+            yield from all_pages("tools/list", types.ListToolsResult, "tools", host)
+        except McpError as error:
+            raise mismatch from error
+    return (yield from call())
 
 
 def check_input(

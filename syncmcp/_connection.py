@@ -21,7 +21,7 @@ from syncmcp._call import Call, answer_in, lost, told
 from syncmcp._clock import Clock
 from syncmcp._frame import Frames, expect_again, join_others
 from syncmcp._interception import Interception
-from syncmcp._news import News
+from syncmcp._news import HEARD, News
 from syncmcp._notices import Notices
 from syncmcp._options import Options
 from syncmcp._outgoing import Notifier
@@ -29,8 +29,8 @@ from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.offer import Offer
 from syncmcp._protocol.peer import Peer
-from syncmcp._protocol.subscription import NEWS
 from syncmcp._questions import Questions
+from syncmcp._task_calls import TaskCalls
 from syncmcp._threads import Deadline, acquire, monotonic
 from syncmcp._trace_context import with_trace_context
 from syncmcp.errors import (
@@ -88,7 +88,8 @@ class Connection:
         if interceptors:
             self.interception = Interception(interceptors, self.label, desk.callbacks)
         self._notices = Notices(self.label, desk.table, desk.callbacks, self.interception)
-        self.news = News(desk, self._peer, self._lock)
+        self._tasks = TaskCalls(desk, self._peer, self.agreed, self._lock)
+        self.news = News(desk, self._peer, self._lock, self._tasks)
         self._notifier = Notifier(transport, self.label, self.agreed, self.interception)
         self._frames = Frames(self._lock, self._peer)
         self._clock = Clock(self._lock, self._peer.open_calls, self.give_up, self._release)
@@ -377,7 +378,7 @@ class Connection:
             error.delivery = self._withdraw(call.out)
             if error.delivery != "not_sent":
                 reason = getattr(error, "reason", None) or error.message
-                if call.method not in _NEVER_CANCELLED:
+                if self._tasks.given_up(call) and call.method not in _NEVER_CANCELLED:
                     self._notifier.cancelled(call.id, reason)
         with self._lock:
             caused = list(call.asked.items())
@@ -439,17 +440,17 @@ class Connection:
         call = self._take(message.id, outcome)
         if call is None:
             _log.debug("[%s] an answer to nothing that is open, id %r", self.label, message.id)
+            self._tasks.late(message.id, outcome)
             if message.id is None and isinstance(message, jsonrpc.Error):
                 _log.warning("[%s] reports an error: %s", self.label, outcome)
             return
         if isinstance(outcome, ServerError):
             outcome.method = call.method
-        delivery = call.delivery
-        if delivery is None:
-            self._settle(call, outcome)
-        else:
+        settle = partial(self._settle, call, outcome)
+        for delivery in self._tasks.answered(call, outcome):  # what came before it is heard before
             self._clock.finishing(call)
-            delivery.finish(partial(self._settle, call, outcome))
+            settle = partial(delivery.finish, settle)
+        settle()
 
     def _notified(self, message: jsonrpc.Notification, out: Outgoing | None) -> None:
         method, params = message
@@ -462,7 +463,7 @@ class Connection:
             return
         if method == "notifications/elicitation/complete":
             self.desk.completed(params)
-        if method in NEWS:
+        if method in HEARD:
             self.news.take(method, params, self.agreed.spoken, out)
         call = self.news.owner(method, params, out)
         if call is not None:
@@ -478,8 +479,8 @@ class Connection:
             )
             return
         with self._lock:
-            owner = self._peer.only() if out is None else self._peer.get(out.id)
-        self._questions.take(message, dialect, owner, certain=out is not None)
+            owner, certain = self._tasks.cause(message, out)
+        self._questions.take(message, dialect, owner, certain=certain)
 
     def _malformed(self, message: jsonrpc.Malformed, out: Outgoing | None) -> None:
         meant = False

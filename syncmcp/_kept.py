@@ -231,7 +231,7 @@ class Kept:
 
     def _begin(self, send: Send, options: Options) -> Callable[[Reply], None] | None:
         """What to do with the reply to a request that is about to be sent."""
-        method, params, of_its_own = send
+        method, params, of_its_own, _ = send
         if options.cache == "bypass" or not options.plain or of_its_own is not None:
             return None
         if not may_be_kept(method, params):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._listen_call import ListenCall
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.subscription import LISTEN, subscription_id
+from syncmcp._protocol.subscription import LISTEN, NEWS, subscription_id
+from syncmcp._protocol.tasks import STATUS
 from syncmcp.errors import ConnectionLost
 
 if TYPE_CHECKING:
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
     from syncmcp._call import Call
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.peer import Peer
+    from syncmcp._task_calls import TaskCalls
     from syncmcp.errors import McpError
     from syncmcp.transports.base import Outgoing
+
+HEARD = NEWS | {STATUS}
+"""The notifications that concern others than the program's own callbacks."""
 
 _log = logging.getLogger("syncmcp.connection")
 
@@ -29,12 +34,16 @@ class News:
         desk: Knows the client, as long as that is there.
         peer: The open requests of the connection.
         lock: The connection's, which guards them.
+        tasks: The calls that have become tasks.
     """
 
-    def __init__(self, desk: Desk, peer: Peer[Call, Asked], lock: threading.RLock) -> None:
+    def __init__(
+        self, desk: Desk, peer: Peer[Call, Asked], lock: threading.RLock, tasks: TaskCalls
+    ) -> None:
         self._desk = desk
         self._peer = peer
         self._lock = lock
+        self._tasks = tasks
         self.heard = True
         """Whether what the server says outside of requests can reach us."""
 
@@ -42,7 +51,8 @@ class News:
         """The call that a notification belongs to, where that can be known."""
         with self._lock:
             if method == "notifications/progress":
-                return self._peer.get(params.get("progressToken"))
+                token = params.get("progressToken")
+                return self._peer.get(token) or self._tasks.reporter(token)
             if out is not None:
                 return self._peer.get(out.id)
             return self._peer.only()
@@ -50,7 +60,10 @@ class News:
     def take(
         self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None
     ) -> None:
-        """Pass on what is about a subscription."""
+        """Pass on what is about a subscription or a task."""
+        if method == STATUS:
+            self._tasks.news(params)
+            return
         if method == "notifications/tools/list_changed":
             # First: whoever hears of it may list the tools at once.
             self._desk.table.schemas.forget()

@@ -1,7 +1,8 @@
-"""The threads of one client."""
+"""The threads of one client, and its waits that need none."""
 
 from __future__ import annotations
 
+from syncmcp._naps import Naps
 from syncmcp._workers import Workers
 
 # Callbacks that may be stuck before others have to wait for them.
@@ -20,6 +21,7 @@ class Pools:
         self.exchanges = Workers(f"syncmcp-exchange[{label}]", max_in_flight)
         # One thread: it continues futures whose steps run code of the caller's.
         self.resumer = Workers(f"syncmcp-resume[{label}]", 1)
+        self.naps = Naps()
         self.closed = False
 
     def close(self) -> None:
@@ -28,6 +30,7 @@ class Pools:
         What is submitted later is still done: some futures learn of the end only after it.
         """
         self.closed = True
+        self.naps.close()
         self.workers.close()
         self.handlers.close()
         self.exchanges.close()

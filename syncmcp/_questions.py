@@ -14,6 +14,7 @@ from syncmcp._answer import check_offered, refusal
 from syncmcp._asked import Asked, Desk, Outcome, elicitation_id, known_question
 from syncmcp._interception import Answered
 from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.tasks import relate, related
 from syncmcp._threads import TimerEntry, monotonic, timer
 from syncmcp.errors import InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import CausingCall
@@ -209,7 +210,8 @@ class Questions:
     def _frame(self, request: jsonrpc.Request, outcome: dict[str, Any] | BaseException) -> bytes:
         try:
             if isinstance(outcome, dict):
-                return jsonrpc.encode_result(request.id, outcome)
+                result = relate(outcome, related(request.params))
+                return jsonrpc.encode_result(request.id, result)
             return jsonrpc.encode_error(request.id, *refusal(request.method, outcome))
         except ValueError as error:
             _log.exception("the answer of the handler of %s is no JSON", request.method)
@@ -291,9 +293,12 @@ class Owned:
 class _Reports:
     """Progress of one answer, on its way to the server that asked (spec: "Progress")."""
 
-    def __init__(self, token: str | int, post: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(
+        self, token: str | int, post: Callable[[dict[str, Any]], object], task: str | None
+    ) -> None:
         self._token = token
         self._post = post
+        self._task = task
         # Guards what follows, and the order: each report must be greater than the one before.
         self._lock = threading.RLock()
         self._last = 0.0
@@ -307,7 +312,9 @@ class _Reports:
         """The reports that a question asks for with a token, if it does."""
         meta = params.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, dict) else None
-        return cls(token, post) if type(token) is int or type(token) is str else None
+        if type(token) is not int and type(token) is not str:
+            return None
+        return cls(token, post, related(params))
 
     def send(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Post a report, unless the answer is out."""
@@ -322,7 +329,7 @@ class _Reports:
             if progress <= self._last:
                 progress = math.nextafter(self._last, math.inf)
             self._last = params["progress"] = progress
-            self._post(params)
+            self._post(relate(params, self._task))
 
     def keep_alive(self) -> None:
         """Let the server see, from now on, that somebody is still thinking."""

@@ -31,6 +31,11 @@ HARMLESS = frozenset(
         "resources/unsubscribe",
         "server/discover",
         "subscriptions/listen",
+        "tasks/cancel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+        "tasks/update",
         "tools/list",
     )
 )
@@ -48,9 +53,10 @@ class Retry:
 
     What was *not sent*, or turned away with HTTP 429, may be sent again whatever it is. What may
     have been done is sent again only if that does no harm: lists, reads, prompts, completions,
-    `ping`, `server/discover`; a tool with `idempotent=True` on the call, or if the client is
-    `trusted` and a list that it fetched says that the tool only reads or is idempotent. Any other
-    call fails at once, with `OutcomeUnknown` where its connection broke.
+    `ping`, `server/discover`, what is about a task that exists; a tool with `idempotent=True` on
+    the call, or if the client is `trusted` and a list that it fetched says that the tool only reads
+    or is idempotent. Any other call fails at once, with `OutcomeUnknown` where its connection
+    broke.
 
     Failures that count: no connection came about (over HTTP), a connection was lost, HTTP 429, 502,
     503 and 504. Each repetition is logged as a warning by the logger ``syncmcp.retry``;

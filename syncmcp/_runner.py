@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from syncmcp._agreed import Agreed
 from syncmcp._connection import Connection
 from syncmcp._input import InputAnswers
 from syncmcp._kept import Kept, keeping
 from syncmcp._options import Options
 from syncmcp._pools import Pools
-from syncmcp._protocol.steps import Ask, Effect, Pause, Reply, Send, Steps, Work
+from syncmcp._protocol.steps import Ask, Effect, Meet, Pause, Post, Reply, Send, Steps, Work
 from syncmcp._repeating import Repeatable, Repetition, is_over
 from syncmcp._threads import Deadline, acquire
 from syncmcp._workers import lending
@@ -43,6 +44,10 @@ class Host(Protocol):
         """Wait so long; less if the call is cancelled, its deadline comes, or the client closes."""
         ...
 
+    def _post(self, method: str, params: dict[str, Any] | None) -> None:
+        """Make a request whose end nobody waits for; never blocks."""
+        ...
+
     @property
     def _pools(self) -> Pools:
         """The threads of the client."""
@@ -61,6 +66,14 @@ class Host(Protocol):
     """What errors call the server."""
 
 
+class Parked(BaseException):
+    """The steps wait for something that takes long; no thread is needed meanwhile."""
+
+    def __init__(self, pause: Pause) -> None:
+        super().__init__()
+        self.pause = pause
+
+
 def run(
     steps: Steps[R],
     host: Host,
@@ -68,6 +81,8 @@ def run(
     deadline: Deadline,
     effect: Effect | None = None,
     counted: Callable[[int], object] | None = None,
+    *,
+    parks: bool = False,
 ) -> R:
     """Drive `steps` on this thread until they return.
 
@@ -78,16 +93,35 @@ def run(
         deadline: When the whole of it must be over.
         effect: What the steps yielded first, if they were begun already.
         counted: Told how often a request was sent, if it is sent again.
+        parks: Raise `Parked` where they wait for something that takes long.
 
     Raises:
         McpError: What the steps raise.
     """
     if effect is None:
         steps = keeping(steps, host, options)
-    if options.nested:
-        with lending():
-            return _drive(steps, host, options, deadline, effect, counted)
-    return _drive(steps, host, options, deadline, effect, counted)
+    try:
+        if options.nested:
+            with lending():
+                return _drive(steps, host, options, deadline, effect, counted, parks)
+        return _drive(steps, host, options, deadline, effect, counted, parks)
+    except (McpError, Parked):
+        raise
+    except BaseException as error:  # Ctrl-C, mostly
+        leave(steps, host, RequestCancelled("interrupted", reason=type(error).__name__))
+        raise
+
+
+def leave(steps: Steps[Any], host: Host, error: McpError) -> None:
+    """Nobody waits for `steps` any more: have the server told what they still want to tell it."""
+    try:
+        effect = steps.throw(error)
+        while isinstance(effect, Post):
+            host._post(*effect)
+            effect = next(steps)
+    except (McpError, StopIteration):
+        return
+    steps.close()
 
 
 def _drive(
@@ -97,6 +131,7 @@ def _drive(
     deadline: Deadline,
     effect: Effect | None,
     counted: Callable[[int], object] | None,
+    parks: bool,
 ) -> R:
     try:
         if effect is None:
@@ -110,9 +145,18 @@ def _drive(
                     value = _ask(effect, host, options, deadline)
                 elif isinstance(effect, Work):
                     value = effect.do()
+                elif isinstance(effect, Post):
+                    host._post(*effect)
+                elif isinstance(effect, Meet):
+                    value = _meet(effect, host, options, deadline)
                 else:
                     assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
-                    host._sit_out(effect.seconds, options, deadline)
+                    if effect.task is None:
+                        host._sit_out(effect.seconds, options, deadline)
+                    elif parks:
+                        raise Parked(effect)
+                    else:
+                        _wait(effect, host, options, deadline)
             except McpError as error:
                 # The steps may give it another name, or go on.
                 effect = steps.throw(error)
@@ -130,7 +174,9 @@ def _request(
     deadline: Deadline,
     counted: Callable[[int], object] | None,
 ) -> Reply:
-    method, params, offer = send
+    method, params, offer, within = send
+    if within is not None:
+        deadline = deadline.sooner(within)
 
     def attempt(connection: Connection) -> Reply:
         options.identity, options.altered = None, False
@@ -138,6 +184,25 @@ def _request(
         return Reply(result, connection.dialect, options.identity, options.altered)
 
     return repeated(send, host, options, deadline, attempt, counted)
+
+
+def _meet(meet: Meet, host: Host, options: Options, deadline: Deadline) -> Agreed:
+    def attempt(connection: Connection) -> Agreed:
+        return connection.agreed
+
+    return repeated(Send(meet.method, None), host, options, deadline, attempt)
+
+
+def _wait(pause: Pause, host: Host, options: Options, deadline: Deadline) -> None:
+    """Block until `pause` is over, or there is news."""
+    # A lock that is released once is the cheapest thing a thread can wait for.
+    over = threading.Lock()
+    over.acquire()
+    nap = host._pools.naps.begin(pause, deadline, options.cancel, over.release)
+    try:
+        acquire(over, None)
+    finally:
+        nap.end()
 
 
 def repeated(

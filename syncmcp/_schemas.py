@@ -92,17 +92,23 @@ class CompiledOnce:
 
 
 class ToolSchemas:
-    """The schemas of one tool, as one list said."""
+    """The schemas of one tool, as one list said, and whether it runs as a task."""
 
     def __init__(self, tool: Tool) -> None:
         self.name = tool.name
         self.input = CompiledOnce(tool.input_schema)
         self.output = None if tool.output_schema is None else CompiledOnce(tool.output_schema)
+        self.task_support = None if tool.execution is None else tool.execution.task_support
 
     def says(self, tool: Tool) -> bool:
         """Whether a newer list says the same."""
         output = None if self.output is None else self.output.source
-        return self.input.source == tool.input_schema and output == tool.output_schema
+        support = None if tool.execution is None else tool.execution.task_support
+        return (
+            self.input.source == tool.input_schema
+            and output == tool.output_schema
+            and self.task_support == support
+        )
 
     def output_error(self, result: CallToolResult, server: str) -> McpError | None:
         """Why a result is not what the tool should give; `None` if it is."""

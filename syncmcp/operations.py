@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -10,24 +10,24 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._arguments import Completable, completion_params, prompt_params, uri_of
-from syncmcp._checking import check_input, check_output
+from syncmcp._checking import ask_for_task, check_input, check_output, tool_params, with_fresh_marks
 from syncmcp._kept import recall_or_exchange
-from syncmcp._operation import OperationHost, check_mapping, operation
+from syncmcp._operation import operation
 from syncmcp._options import CallOptions, check_log_level, text
-from syncmcp._pagination import ALL_PAGES, AllPages, all_pages, iterate, pages
+from syncmcp._pagination import ALL_PAGES, AllPages, iterate, pages
 from syncmcp._protocol.exchange import exchange, single_exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
 from syncmcp._results import validate
 from syncmcp._resume import outcome
 from syncmcp.errors import (
-    HeaderMismatch,
     McpError,
     NotSupported,
     ResourceNotFound,
     ServerError,
 )
 from syncmcp.pending import BY_HAND, Answerable, InputRequired, as_offer
+from syncmcp.tasks import Tasks
 
 if TYPE_CHECKING:
     from syncmcp._schemas import OutputCheck
@@ -52,7 +52,7 @@ __all__ = ["Operations"]
 R = TypeVar("R")
 
 
-class Operations(OperationHost, Protocol):
+class Operations(Tasks, Protocol):
     """The operations of a client. Each blocks; its `.future(...)` returns a `RequestFuture`.
 
     All take the options of `CallOptions` by keyword. All raise `NotSupported` before anything is
@@ -74,6 +74,9 @@ class Operations(OperationHost, Protocol):
     ) -> Steps[CallToolResult]:
         """Call a tool (spec: tools, "Calling Tools").
 
+        A call that becomes a task, because the tool runs in no other way or the server wants it,
+        is followed to its end: within `timeout`, or the task is cancelled. See `start_task`.
+
         A tool that ran and failed is a result with `is_error`; see
         `CallToolResult.raise_for_error`.
 
@@ -94,11 +97,12 @@ class Operations(OperationHost, Protocol):
             InvalidParams: There is no such tool, or the arguments are not accepted.
             OutcomeUnknown: The connection broke after the call was sent; it may have been done.
         """
-        params = _named(name, arguments)
+        params = tool_params(name, arguments)
         checks = self._checks.but(validate_output, validate_input)
         yield from check_input(self, name, arguments, checks)
+        yield from ask_for_task(self, name, params)
         call = partial(exchange, "tools/call", params, max_rounds=self._round_limit)
-        raw = yield from _with_fresh_marks(call, self)
+        raw = yield from with_fresh_marks(call, self)
         result = validate(types.CallToolResult, raw, "tools/call")
         result._came_from(name, self._label)
         yield from check_output(self, name, result, checks)
@@ -320,11 +324,12 @@ class Operations(OperationHost, Protocol):
         Returns:
             The result, or what `resume` can go on with.
         """
-        params = _named(name, arguments)
+        params = tool_params(name, arguments)
         yield from check_input(self, name, arguments, self._checks)
+        yield from ask_for_task(self, name, params)
         call = partial(_begin, "tools/call", params, can, self._label)
         result: CallToolResult | InputRequired[CallToolResult]
-        result = yield from _with_fresh_marks(call, self)
+        result = yield from with_fresh_marks(call, self)
         if isinstance(result, types.CallToolResult):
             yield from check_output(self, name, result, self._checks)
         return result
@@ -410,30 +415,6 @@ class Operations(OperationHost, Protocol):
         except ServerError:
             self._remember_log_level(earlier)
             raise
-
-
-def _with_fresh_marks(call: Callable[[], Steps[R]], host: OperationHost) -> Steps[R]:
-    """Call a tool; if the headers did not repeat what they should, list the tools and try again.
-
-    A call with such headers was refused before it was read (spec: transports, "Client Behavior").
-    """
-    try:
-        return (yield from call())
-    except HeaderMismatch as mismatch:
-        try:
-            yield from all_pages("tools/list", types.ListToolsResult, "tools", host)
-        except McpError as error:
-            raise mismatch from error
-    return (yield from call())
-
-
-def _named(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
-    text(name, "name")
-    check_mapping(arguments, "arguments")
-    params: dict[str, Any] = {"name": name}
-    if arguments is not None:
-        params["arguments"] = arguments
-    return params
 
 
 def _begin(

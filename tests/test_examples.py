@@ -67,6 +67,12 @@ SAYS = {
         "all the same: 2 books",
         "not sent: argument ['author'] is not of type string",
     ],
+    "tasks": [
+        "started: working, and there within a tenth of a second: False",
+        "asked: Which frame?",
+        "now: completed",
+        "fetched: a harbour, in oak",
+    ],
     "templates": ["letters://..%2Fsecrets", "refused: the value of 'path' has segments"],
     "tracing": ["nobody's\n00-00000000000000000000000000005afe-000000000000cafe-01\n00-"],
 }
@@ -211,6 +217,7 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
                 "city | argument ['city'] is not of type string",
             ],
         ),
+        ("tasks", ["working", "completed None", "3 pictures", "5 pictures"]),
         ("tool-functions", ["(*, a: int, b: int)", "{'sum': 3}", "[3, 5, 7]", "TypeError"]),
         ("user-interfaces", []),
     ],

@@ -46,6 +46,7 @@ from syncmcp.types import (
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
+    ListTasksResult,
     ListToolsResult,
     PromptReference,
     ReadResourceResult,
@@ -278,6 +279,21 @@ class OwnReceiver:
 
     def __exit__(self, *_: object) -> None:
         """Nothing is held."""
+
+
+def long_running(client: Client) -> None:
+    """Tasks are handles."""
+    task = client.start_task("render", {"size": 1}, ttl=60, timeout=3)
+    assert_type(task, syncmcp.ToolTask)
+    assert_type(client.start_task.future("render"), RequestFuture[syncmcp.ToolTask])
+    assert_type(client.task("id", "render"), syncmcp.ToolTask)
+    assert_type(task.result(5), CallToolResult)
+    assert_type(task.wait(), bool)
+    assert_type(client.list_tasks(), ListTasksResult)
+    for update in task:
+        assert_type(update.status, str)
+    task.result("soon")  # wrong
+    client.start_task("render", wait=True)  # wrong
 
 
 class OwnStore:

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 from syncmcp._protocol import dialect_2025, dialect_2026
 from syncmcp._protocol.offer import NOTHING, Offer
 from syncmcp._protocol.rounds import InputRound
+from syncmcp._protocol.tasks import Shape, TaskState
 
 STATELESS: tuple[str, ...] = (dialect_2026.REVISION,)
 """Revisions without a session, newest first."""
@@ -30,7 +31,8 @@ Mode = Literal[
 """How to find the revision to speak: by asking, by handshake, or by insisting on one."""
 
 KNOWN_REQUESTS: frozenset[str] = frozenset(dialect_2026.REQUESTS).union(
-    *(table.requests for table in dialect_2025.TABLES.values())
+    dialect_2026.EXTENSION_REQUESTS,
+    *(table.requests for table in dialect_2025.TABLES.values()),
 )
 """Every request that a client can send in some revision."""
 
@@ -56,11 +58,18 @@ class Dialect(Protocol):
     batches: bool
     """Whether one frame may hold several messages."""
 
+    tasks: Shape | None
+    """How calls become tasks; `None` where none does."""
+
     def needs(self, method: str) -> tuple[str, ...] | None:
         """The path of the server capability that a request needs, ``()`` for none.
 
         `None` when the revision has no such request.
         """
+        ...
+
+    def why_not(self, method: str) -> str:
+        """Why there is no such request."""
         ...
 
     def has_notification(self, method: str) -> bool:
@@ -112,8 +121,8 @@ class Dialect(Protocol):
         """Whether a cancel is a notification; with streams of one's own, closing can be it."""
         ...
 
-    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound:
-        """Return `result` if it is final, or what the server asks first.
+    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
+        """Return `result` if it is final, or what the server asks first, or the task it became.
 
         Raises:
             ProtocolError: It is no object, or of a kind that was not agreed on.

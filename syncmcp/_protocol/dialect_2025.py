@@ -15,6 +15,8 @@ from syncmcp._protocol.offer import (
     client_capabilities,
 )
 from syncmcp._protocol.rounds import InputRound
+from syncmcp._protocol.tasks import AUGMENTED, CoreTasks, Shape, TaskState
+from syncmcp._protocol.tasks import METHODS as ABOUT_TASKS
 from syncmcp.errors import ProtocolError
 
 
@@ -103,7 +105,8 @@ TABLES: dict[str, Table] = {
 """The stateful revisions, newest first."""
 
 # Requests that are over before progress could be reported, or that come before it is agreed on.
-_WITHOUT_PROGRESS = frozenset(("initialize", "ping"))
+# What a task reports, it reports by the token of the call that began it.
+_WITHOUT_PROGRESS = frozenset(("initialize", "ping")) | ABOUT_TASKS
 
 
 class Stateful:
@@ -117,10 +120,16 @@ class Stateful:
         self.content_lists = self._table.content_lists
         self.single_blocks = self._table.single_blocks
         self.batches = self._table.batches
+        has_tasks = not ABOUT_TASKS.isdisjoint(self._table.requests)
+        self.tasks: Shape | None = CoreTasks() if has_tasks else None
 
     def needs(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""
         return self._table.requests.get(method)
+
+    def why_not(self, method: str) -> str:
+        """See `Dialect`."""
+        return f"revision {self.revision} has no such request"
 
     def has_notification(self, method: str) -> bool:
         """See `Dialect`."""
@@ -182,8 +191,10 @@ class Stateful:
         """See `Dialect`. Here a broken stream is never a cancel."""
         return True
 
-    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound:
+    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
         """See `Dialect`."""
         if type(result) is not dict:
             raise ProtocolError("the result is not an object", method=method)
+        if "task" in result and "content" not in result and method == AUGMENTED and self.tasks:
+            return self.tasks.read(method, result["task"])
         return result

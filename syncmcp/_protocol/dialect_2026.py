@@ -10,6 +10,16 @@ from syncmcp._protocol.meta import callers_meta
 from syncmcp._protocol.mirroring import Mirrors
 from syncmcp._protocol.offer import NOTHING, Offer, client_capabilities
 from syncmcp._protocol.rounds import InputRound, read_round
+from syncmcp._protocol.tasks import (
+    AUGMENTED,
+    CANCEL,
+    EXTENSION,
+    GET,
+    UPDATE,
+    ExtensionTasks,
+    Shape,
+    TaskState,
+)
 from syncmcp.errors import ProtocolError
 
 REVISION = "2026-07-28"
@@ -27,17 +37,26 @@ REQUESTS: Mapping[str, tuple[str, ...]] = {
     "tools/list": ("tools",),
 }
 
+EXTENSION_REQUESTS: Mapping[str, str] = {CANCEL: EXTENSION, GET: EXTENSION, UPDATE: EXTENSION}
+"""Requests that an extension adds, and which one it is."""
+
 _PREFIX = "io.modelcontextprotocol/"
 _VERSION_KEY = _PREFIX + "protocolVersion"
 _CAPABILITIES_KEY = _PREFIX + "clientCapabilities"
 _INFO_KEY = _PREFIX + "clientInfo"
 _LOG_LEVEL_KEY = _PREFIX + "logLevel"
 
-# A probe, and a request whose stream is for change events alone.
-_WITHOUT_PROGRESS = frozenset(("server/discover", "subscriptions/listen"))
+# A probe, a request whose stream is for change events alone, and those about tasks, which report
+# nothing.
+_WITHOUT_PROGRESS = frozenset(("server/discover", "subscriptions/listen", *EXTENSION_REQUESTS))
 
 # The parameter that the Mcp-Name header repeats.
-_NAMED_BY = {"prompts/get": "name", "resources/read": "uri", "tools/call": "name"}
+_NAMED_BY = {
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tools/call": "name",
+    **dict.fromkeys(EXTENSION_REQUESTS, "taskId"),
+}
 
 
 class Stateless:
@@ -52,13 +71,24 @@ class Stateless:
     def __init__(self, client_info: dict[str, Any] | None, extensions: Mapping[str, Any]) -> None:
         self._client_info = client_info
         self._extensions = extensions
+        self.tasks: Shape | None = ExtensionTasks() if EXTENSION in extensions else None
         # The protocol's part of `_meta` by what is offered: few kinds, many requests.
         self._metas: dict[Offer, dict[str, Any]] = {}
         self._mirrors: Mirrors | None = None
 
     def needs(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""
+        extension = EXTENSION_REQUESTS.get(method)
+        if extension is not None:
+            return ("extensions", extension) if extension in self._extensions else None
         return REQUESTS.get(method)
+
+    def why_not(self, method: str) -> str:
+        """See `Dialect`."""
+        extension = EXTENSION_REQUESTS.get(method)
+        if extension is None:
+            return f"revision {REVISION} has no such request"
+        return f"the extension {extension} is not switched on: see extensions= of Client"
 
     def has_notification(self, method: str) -> bool:
         """See `Dialect`. The only one there is, a cancel, is the library's own business."""
@@ -121,7 +151,7 @@ class Stateless:
         """See `Dialect`. Closing a request's own stream is the cancel."""
         return not own_stream
 
-    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound:
+    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
         """See `Dialect`. An absent ``resultType`` means a complete result."""
         if type(result) is not dict:
             raise ProtocolError("the result is not an object", method=method)
@@ -134,4 +164,8 @@ class Stateless:
             return result
         if kind == "input_required":
             return read_round(method, result)
+        if kind == "task" and self.tasks is not None:
+            if method != AUGMENTED:
+                raise ProtocolError("the server may not make a task of this", method=method)
+            return self.tasks.read(method, result)
         raise ProtocolError(f"the result is of an unknown kind, {kind!r}", method=method)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from syncmcp._protocol.offer import Offer
-from syncmcp._protocol.rounds import InputRound, pause_before, url_questions
+from syncmcp._protocol.rounds import InputRound, RoundCount, pause_before, url_questions
 from syncmcp._protocol.steps import Ask, Pause, Reply, Send, Steps
-from syncmcp.errors import TooManyRounds, UrlElicitationRequired
+from syncmcp._protocol.tasks import Course, TaskState, see_through
+from syncmcp.errors import UrlElicitationRequired
 
 MAX_ROUNDS = 10
 """How often a server may ask before it must have a result, unless a client says otherwise."""
@@ -19,14 +20,25 @@ def exchange(
     """Send a request, have the server's questions answered, and return the final result.
 
     The result is not validated. What kind it is of gets read before any model sees it, so that a
-    tolerant model cannot turn a question into a hollow success.
+    tolerant model cannot turn a question into a hollow success. A call that becomes a task is
+    followed to its end.
 
     Raises:
         ProtocolError: The result is no object, or of a kind that nobody agreed on.
         TooManyRounds: The server asked more than `max_rounds` times.
     """
+    outcome = yield from exchange_or_task(method, params, max_rounds=max_rounds)
+    if isinstance(outcome, TaskState):
+        return (yield from see_through(Course(outcome.id, params, outcome, max_rounds)))
+    return outcome
+
+
+def exchange_or_task(
+    method: str, params: dict[str, Any] | None, *, max_rounds: int
+) -> Steps[dict[str, Any] | TaskState]:
+    """Like `exchange`, but come back with the task if the call becomes one."""
     sent = params
-    rounds = 0
+    rounds = RoundCount(method, max_rounds)
     while True:
         try:
             reply: Reply = yield Send(method, sent)
@@ -34,19 +46,19 @@ def exchange(
             questions = url_questions(error.data)
             if not questions:
                 raise
-            rounds = _count(rounds, max_rounds, method)
+            rounds.count()
             if not (yield Ask(method, params, questions, await_completion=True)):
                 raise
             continue
         outcome = reply.dialect.read_result(method, reply.result)
         if not isinstance(outcome, InputRound):
             return outcome
-        rounds = _count(rounds, max_rounds, method)
+        rounds.count()
         answers: dict[str, Any] | None = None
         if outcome.questions:
             answers = yield Ask(method, params, outcome.questions)
         else:
-            yield Pause(pause_before(rounds))
+            yield Pause(pause_before(rounds.rounds))
         sent = outcome.retry(params, answers)
 
 
@@ -55,18 +67,13 @@ def single_exchange(
 ) -> Steps[dict[str, Any] | InputRound]:
     """Send a request once and return what comes: its result, or what the server asks.
 
+    A call that becomes a task is followed to its end: what a task asks, the handlers answer.
+
     Raises:
         ProtocolError: The result is no object, or of a kind that nobody agreed on.
     """
     reply: Reply = yield Send(method, params, offer)
-    return reply.dialect.read_result(method, reply.result)
-
-
-def _count(rounds: int, max_rounds: int, method: str) -> int:
-    if rounds >= max_rounds:
-        raise TooManyRounds(
-            f"the server asked more than {max_rounds} times (option max_rounds)",
-            rounds=rounds,
-            method=method,
-        )
-    return rounds + 1
+    outcome = reply.dialect.read_result(method, reply.result)
+    if isinstance(outcome, TaskState):
+        return (yield from see_through(Course(outcome.id, params, outcome, MAX_ROUNDS)))
+    return outcome

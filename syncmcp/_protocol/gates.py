@@ -15,7 +15,7 @@ def gates(dialect: Dialect, capabilities: Mapping[str, Any]) -> dict[str, str]:
     for method in KNOWN_REQUESTS:
         path = dialect.needs(method)
         if path is None:
-            missing[method] = f"revision {dialect.revision} has no such request"
+            missing[method] = dialect.why_not(method)
             continue
         if not declares(capabilities, path):
             missing[method] = f"the server does not declare the capability {'.'.join(path)}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncmcp._protocol.steps import InputQuestion
-from syncmcp.errors import ProtocolError
+from syncmcp.errors import ProtocolError, TooManyRounds
 
 METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
 """The requests whose result may be a question."""
@@ -64,13 +64,20 @@ def read_round(method: str, result: Mapping[str, Any]) -> InputRound:
         raise ProtocolError("the server asks for input without a question", method=method)
     if state is not None and type(state) is not str:
         raise ProtocolError("the state of an input request is no string", method=method)
-    if requests is None:
-        return InputRound({}, state)
+    return InputRound({} if requests is None else read_questions(method, requests), state)
+
+
+def read_questions(method: str, requests: Any) -> dict[str, InputQuestion]:
+    """Read the questions in an answer to `method`, by key.
+
+    Raises:
+        ProtocolError: They make no sense.
+    """
     if type(requests) is not dict:
         raise ProtocolError("the questions of an input request are no object", method=method)
     if len(requests) > _MOST_QUESTIONS:
         raise ProtocolError(f"the server asks {len(requests)} questions at once", method=method)
-    return InputRound({key: _question(method, each) for key, each in requests.items()}, state)
+    return {key: _question(method, each) for key, each in requests.items()}
 
 
 def _question(method: str, request: Any) -> InputQuestion:
@@ -79,6 +86,29 @@ def _question(method: str, request: Any) -> InputQuestion:
         if type(asked) is str and (params is None or type(params) is dict):
             return InputQuestion(asked, params or {})
     raise ProtocolError("a question of an input request makes no sense", method=method)
+
+
+class RoundCount:
+    """Counts how often a server asks before it has a result."""
+
+    def __init__(self, method: str, most: int) -> None:
+        self._method = method
+        self._most = most
+        self.rounds = 0
+
+    def count(self) -> None:
+        """It asks once more.
+
+        Raises:
+            TooManyRounds: That is too often.
+        """
+        if self.rounds >= self._most:
+            raise TooManyRounds(
+                f"the server asked more than {self._most} times (option max_rounds)",
+                rounds=self.rounds,
+                method=self._method,
+            )
+        self.rounds += 1
 
 
 def url_questions(data: Any) -> dict[str, InputQuestion]:

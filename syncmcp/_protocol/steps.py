@@ -24,6 +24,23 @@ class Send(NamedTuple):
     offer: Offer | None = None
     """What may be asked in return, where that is not what the handlers can answer."""
 
+    within: float | None = None
+    """The longest that it may take, in seconds, where that is less than the call has left."""
+
+
+class Post(NamedTuple):
+    """Send this request; nobody waits for what comes of it."""
+
+    method: str
+    params: dict[str, Any] | None
+
+
+class Meet(NamedTuple):
+    """Come back with what was agreed with the server, which is connected to if need be."""
+
+    method: str
+    """The request that it is needed for."""
+
 
 class Reply(NamedTuple):
     """A result as it came, and the dialect to read it in."""
@@ -63,6 +80,10 @@ class Pause(NamedTuple):
 
     seconds: float
 
+    task: str | None = None
+    """Or less, if the server says that this task has changed. That may take long, so a future
+    needs no thread meanwhile."""
+
 
 class Recall(NamedTuple):
     """Come back with the result of this request that is kept; `None` if there is none."""
@@ -77,6 +98,6 @@ class Work(NamedTuple):
     do: Callable[[], Any]
 
 
-Effect = Send | Ask | Pause | Recall | Work
+Effect = Send | Ask | Pause | Recall | Work | Post | Meet
 
 Steps = Generator[Effect, Any, R]

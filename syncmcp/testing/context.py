@@ -163,6 +163,9 @@ class ToolContext:
         """Send any notification on the stream of this request."""
         self.call.notify(method, params)
 
+    def describe_task(self, message: str) -> None:
+        """Have the task in which the tool runs say `message`; without one this does nothing."""
+
     def close_stream(self, retry_ms: int | None = None) -> None:
         """Drop the HTTP event stream of this call while it goes on (2025-11-25, polling).
 

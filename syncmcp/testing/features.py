@@ -241,10 +241,14 @@ class Features:
     ) -> Message:
         """Answer a list request from `registry`, whose values describe themselves."""
         with self._lock:
-            entries = list(registry.values())
+            entries = [entry.describe(context.revision) for entry in registry.values()]
+        return self.one_page(name, entries, params)
+
+    def one_page(self, name: str, entries: list[Message], params: Message) -> Message:
+        """Return the page of `entries` that is asked for."""
         start = _position(name, params.get("cursor"))
         end = len(entries) if self._page_size is None else start + self._page_size
-        result: Message = {name: [entry.describe(context.revision) for entry in entries[start:end]]}
+        result: Message = {name: entries[start:end]}
         if end < len(entries):
             result["nextCursor"] = _cursor(name, end)
         return result

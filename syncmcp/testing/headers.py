@@ -13,7 +13,14 @@ from syncmcp.testing.wire import HEADER_MISMATCH, Message, RpcError
 
 VERSION = "mcp-protocol-version"
 
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 _START, _END = "=?base64?", "?="
 
 

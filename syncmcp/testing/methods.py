@@ -101,7 +101,7 @@ def start(server: Server, call: Call) -> None:
 
 def _is_retry(server: Server, call: Call, custom: bool) -> bool:
     """Return whether a round has to say what becomes of this request."""
-    if STATE not in call.params and RESPONSES not in call.params:
+    if call.method == "tasks/update" or (STATE not in call.params and RESPONSES not in call.params):
         return False
     if call.revision not in STATELESS:
         server.stats.blame(f"{call.method}: {STATE} or {RESPONSES} under {call.revision}")
@@ -183,7 +183,9 @@ def _unsubscribe(server: Server, params: Message, context: ToolContext) -> Messa
 
 _SHARED: dict[str, Handler] = {
     "tools/list": lambda server, params, context: server.features.list_tools(params, context),
-    "tools/call": lambda server, params, context: server.features.call_tool(params, context),
+    "tools/call": lambda server, params, context: server.tasks.call_tool(params, context),
+    "tasks/get": lambda server, params, context: server.tasks.get(params, context),
+    "tasks/cancel": lambda server, params, context: server.tasks.cancel(params, context),
     "resources/list": lambda server, params, context: server.features.list_resources(
         params, context
     ),
@@ -205,9 +207,18 @@ _STATEFUL: dict[str, Handler] = {
     "logging/setLevel": _set_level,
     "resources/subscribe": _subscribe,
     "resources/unsubscribe": _unsubscribe,
+    "tasks/list": lambda server, params, context: server.tasks.page(params, context),
+    "tasks/result": lambda server, params, context: server.tasks.result(params, context),
 }
-_STATELESS: dict[str, Handler] = {**_SHARED, "server/discover": _discover, LISTEN: _ping}
-_FOREIGN = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
+_STATELESS: dict[str, Handler] = {
+    **_SHARED,
+    "server/discover": _discover,
+    LISTEN: _ping,
+    "tasks/update": lambda server, params, context: server.tasks.update(params, context),
+}
+_FOREIGN = frozenset(
+    {"tools/call", "resources/read", "prompts/get", "completion/complete", "tasks/result"}
+)
 _CACHEABLE = frozenset(
     {
         "server/discover",

@@ -17,7 +17,8 @@ from syncmcp.testing.rounds import Rounds
 from syncmcp.testing.session import Session
 from syncmcp.testing.skill import Shelf
 from syncmcp.testing.stats import Stats
-from syncmcp.testing.tool import Tool
+from syncmcp.testing.tasks import Tasks
+from syncmcp.testing.tool import TaskSupport, Tool
 from syncmcp.testing.wire import Message
 from syncmcp.testing.workers import Workers
 
@@ -48,6 +49,7 @@ class Server:
 
     Attributes:
         stats: What the server has seen; `stats.wait_for(...)` waits without sleeping.
+        tasks: The tools that run as tasks.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Server:
         self.features: Features = Features(page_size)
         self.listeners = Listeners(self.stats)
         self.rounds = Rounds(self.stats)
+        self.tasks: Tasks = Tasks(self)
         self.workers = Workers("syncmcp-testing-tool")
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {}
         self.notification_handlers: dict[str, Callable[[Message], None]] = {}
@@ -104,6 +107,7 @@ class Server:
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
+        task_support: TaskSupport | None = None,
     ) -> Callable[[F], F]:
         """Offer the decorated function as a tool.
 
@@ -115,6 +119,9 @@ class Server:
         The function returns text, any JSON value, a model, content blocks, or a whole result
         (a dict with a `content` list). What it raises becomes a result with `isError`; an
         `RpcError` becomes that JSON-RPC error.
+
+        With `task_support` "optional" or "required" it runs as a task where the client wants that
+        (2025-11-25), or declares the extension for it (2026-07-28); see `tasks`.
         """
 
         def register(function: F) -> F:
@@ -127,6 +134,7 @@ class Server:
                 input_schema=input_schema,
                 output_schema=output_schema,
                 meta=meta,
+                task_support=task_support,
             )
             return function
 
@@ -275,7 +283,8 @@ class Server:
     def capabilities(self, revision: str) -> Message:
         """Return the capabilities declared under `revision`."""
         skills = {} if self._shelf is None else self._shelf.capabilities(revision)
-        return {**self.features.capabilities(revision), **skills, **self._capabilities}
+        tasks = self.tasks.capabilities(revision)
+        return {**self.features.capabilities(revision), **skills, **tasks, **self._capabilities}
 
     # Who is connected
 
@@ -353,6 +362,7 @@ class Server:
         """End every subscription and session; running calls are cancelled."""
         self.listeners.end()
         self.rounds.end()
+        self.tasks.close()
         for session in self.sessions:
             session.close()
         self.workers.release()

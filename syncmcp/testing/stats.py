@@ -21,6 +21,7 @@ class Stats:
         responses: Answers received to the server's own requests.
         late_answers: Those of them that came after the question was withdrawn.
         questions: Questions asked, by method, in either era.
+        tasks: Tasks that have not ended.
         paused: Tools waiting for the retry of their request (2026-07-28).
         violations: What clients did that the protocol forbids, one sentence each.
         running: Calls being served now.
@@ -42,6 +43,7 @@ class Stats:
         self.responses = 0
         self.late_answers = 0
         self.questions: Counter[str] = Counter()
+        self.tasks = 0
         self.paused = 0
         self.violations: list[str] = []
         self.running = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, get_origin
+from typing import Any, Literal, get_origin
 
 from pydantic import BaseModel, TypeAdapter
 from typing_extensions import is_typeddict
@@ -15,6 +15,8 @@ from syncmcp.testing.binding import BadArguments, Binding
 from syncmcp.testing.context import ToolContext
 from syncmcp.testing.revisions import since
 from syncmcp.testing.wire import Message, RpcError
+
+TaskSupport = Literal["forbidden", "optional", "required"]
 
 _logger = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ class Tool:
         name: The name it is called by.
         input_schema: The JSON Schema of its arguments.
         output_schema: The JSON Schema of its structured result, or `None`.
+        task_support: Whether it runs as a task; `None` says nothing, which means no.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class Tool:
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
+        task_support: TaskSupport | None = None,
     ) -> None:
         self._binding = Binding(function)
         self.name = name or function.__name__
@@ -50,6 +54,7 @@ class Tool:
         self._description = description or self._binding.description
         self._annotations = dict(annotations) if annotations else None
         self._meta = dict(meta) if meta else None
+        self.task_support = task_support
 
     def describe(self, revision: str) -> Message:
         """Return the tool's entry in `tools/list` as `revision` has it."""
@@ -64,6 +69,8 @@ class Tool:
             entry["outputSchema"] = self.output_schema
         if self._meta is not None and since(revision, "2025-06-18"):
             entry["_meta"] = self._meta
+        if self.task_support is not None and revision == "2025-11-25":
+            entry["execution"] = {"taskSupport": self.task_support}
         return entry
 
     def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Message:

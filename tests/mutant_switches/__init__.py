@@ -26,6 +26,7 @@ from tests.mutant_switches import (
     schema,
     skills,
     sse,
+    tasks,
     ui,
 )
 
@@ -55,6 +56,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + skills.MUTANTS
     + caching.MUTANTS
     + batch.MUTANTS
+    + tasks.MUTANTS
 )
 
 

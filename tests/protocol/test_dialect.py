@@ -25,6 +25,7 @@ INFO = {"name": "tests", "version": "1"}
 OFFER = Offer(sampling=True, sampling_tools=True)
 CAPABILITIES: dict[str, Any] = {"sampling": {"tools": {}}}
 NEWEST = "2026-07-28"
+STATELESS_ONLY = {"server/discover", "subscriptions/listen", "tasks/update"}
 TASKS = {"tasks/cancel", "tasks/get", "tasks/list", "tasks/result"}
 SESSION_ONLY = {
     "initialize",
@@ -86,11 +87,11 @@ def test_the_newest_shared_revision_is_found_by_our_order_not_by_comparing_text(
 @pytest.mark.parametrize(
     ("revision", "lacking"),
     [
-        ("2024-11-05", TASKS | {"server/discover", "subscriptions/listen"}),
-        ("2025-03-26", TASKS | {"server/discover", "subscriptions/listen"}),
-        ("2025-06-18", TASKS | {"server/discover", "subscriptions/listen"}),
-        ("2025-11-25", {"server/discover", "subscriptions/listen"}),
-        ("2026-07-28", TASKS | SESSION_ONLY),
+        ("2024-11-05", TASKS | STATELESS_ONLY),
+        ("2025-03-26", TASKS | STATELESS_ONLY),
+        ("2025-06-18", TASKS | STATELESS_ONLY),
+        ("2025-11-25", STATELESS_ONLY),
+        ("2026-07-28", TASKS | SESSION_ONLY | {"tasks/update"}),
     ],
 )
 def test_what_a_revision_lacks_is_missing_from_its_table(revision: str, lacking: set[str]) -> None:

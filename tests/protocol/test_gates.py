@@ -31,8 +31,13 @@ def test_a_server_that_declares_everything_can_be_asked_what_the_revision_has(
 ) -> None:
     dialect = dialect_for(revision, None)
     lacking = {method for method in KNOWN_REQUESTS if dialect.needs(method) is None}
-    reason = f"revision {revision} has no such request"
-    assert closed(revision, EVERYTHING) == dict.fromkeys(lacking, reason)
+    for method, reason in closed(revision, EVERYTHING).items():
+        lacking.remove(method)
+        if revision == "2026-07-28" and method in ("tasks/cancel", "tasks/get", "tasks/update"):
+            assert reason.startswith("the extension io.modelcontextprotocol/tasks is not switched")
+        else:
+            assert reason == f"revision {revision} has no such request"
+    assert not lacking
 
 
 @pytest.mark.requirement("VER-06")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from .row import (
     ALL,
-    EXTENSIONS,
     FROM_2503,
     FROM_2506,
     FROM_2506_TO_2511,
@@ -56,8 +55,7 @@ MESSAGES = (
     Row("RPC-16", "MUST", STATELESS, f"{S26}/basic/index#resulttype",
         "A result of an unknown kind fails the call instead of being read as a finished one."),
     Row("RPC-17", "MUST", STATELESS, f"{S26}/basic/index#resulttype",
-        "The kinds of result accepted are the core's and those of extensions that were offered.",
-        EXTENSIONS),
+        "The kinds of result accepted are the core's and those of extensions that were offered."),
     Row("RPC-18", "MUST NOT", STATELESS, f"{S26}/basic/index#error-codes",
         "Codes -32000 to -32019 stay plain server errors, but for -32002 (not found)."),
     Row("RPC-19", "MUST NOT", STATELESS, f"{S26}/basic/index#error-codes",

@@ -16,7 +16,6 @@ from .row import (
     SCHEMA_26,
     STATEFUL,
     STATELESS,
-    TASKS,
     Row,
 )
 
@@ -31,7 +30,7 @@ CALLS = (
     Row("CAN-02", "MUST NOT", STATEFUL, OLD_CANCEL,
         "The handshake is never cancelled; giving up on it ends the connection."),
     Row("CAN-03", "MUST", ONLY_2511, OLD_CANCEL,
-        "A call that runs as a task is cancelled by the task's own method.", TASKS),
+        "A call that runs as a task is cancelled by the task's own method."),
     Row("CAN-04", "MUST", ALL, f"{CANCEL}#timing-considerations",
         "When answer and cancel cross, one of them settles the call, once."),
     Row("CAN-05", "SHOULD", ALL, f"{CANCEL}#error-handling",
@@ -47,7 +46,7 @@ CALLS = (
     Row("PRG-04", "SHOULD", ALL, f"{PROGRESS}#implementation-notes",
         "Progress reaches only the call that owns the token, and a flood of it is bounded."),
     Row("PRG-05", "MUST", ONLY_2511, OLD_PROGRESS,
-        "A task keeps the token of the call that began it until it has ended.", TASKS),
+        "A task keeps the token of the call that began it until it has ended."),
     Row("TMO-01", "SHOULD", ALL, f"{CANCEL}#timeouts",
         "Each request has a time limit by default, and the caller can set it per call."),
     Row("TMO-02", "SHOULD", ALL, f"{CANCEL}#timeouts",

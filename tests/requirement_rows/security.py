@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, EXT_TASKS, GROUPS, PRACTICES, STATELESS, TASKS, Row
+from .row import ALL, EXT_TASKS, GROUPS, PRACTICES, STATELESS, Row
 
 LOCAL = f"{PRACTICES}#local-mcp-server-compromise"
 LINKS = f"{PRACTICES}#oauth-authorization-url-validation"
@@ -27,5 +27,5 @@ ROWS = (
     Row("SEC-08", "SHOULD", ALL, f"{PRACTICES}#scope-minimization",
         "Signing in begins with few scopes; a refused one is not asked for again and again."),
     Row("SEC-09", "MUST", STATELESS, f"{EXT_TASKS}#security-considerations",
-        "Questions of a task are trusted no more than any other question.", TASKS),
+        "Questions of a task are trusted no more than any other question."),
 )

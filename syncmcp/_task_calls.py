@@ -1,0 +1,130 @@
+"""The calls of one connection that have become tasks: what still comes for them, and from them."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from syncmcp._protocol.jsonrpc import Request
+from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, RESULT, created, related
+
+if TYPE_CHECKING:
+    from syncmcp._agreed import Agreed
+    from syncmcp._asked import Asked, Desk
+    from syncmcp._call import Call
+    from syncmcp._delivery import Delivery
+    from syncmcp._protocol.peer import Peer
+    from syncmcp.transports.base import Outgoing
+
+_CONCERNED = frozenset((AUGMENTED, CANCEL, GET, RESULT))
+
+MOST = 1024
+"""So many calls that became tasks are remembered, and so many that were given up."""
+
+
+class TaskCalls:
+    """Knows them until their tasks have ended. Nothing here blocks: the thread that reads is here.
+
+    Args:
+        desk: Knows the client, as long as that is there.
+        peer: The open requests of the connection.
+        agreed: What was agreed with the server.
+        lock: The connection's, which guards all of it.
+    """
+
+    def __init__(
+        self, desk: Desk, peer: Peer[Call, Asked], agreed: Agreed, lock: threading.RLock
+    ) -> None:
+        self._desk = desk
+        self._peer = peer
+        self._agreed = agreed
+        self._lock = lock
+        # By task, the call that became it: its progress goes on (2025-11-25).
+        self._begun: dict[str, Call] = {}
+        # Calls that may have become one after they were given up.
+        self._given_up: dict[int, None] = {}
+
+    def answered(self, call: Call, result: Any) -> list[Delivery]:
+        """Take note of an answer; return what has to be delivered before it."""
+        before = [] if call.delivery is None else [call.delivery]
+        if call.method not in _CONCERNED or not isinstance(result, dict):
+            return before
+        with self._lock:
+            if _asks(call):
+                task = created(result)
+                if task is not None:
+                    _remember(self._begun, task, call)
+                return before
+            # After any other end the result is fetched, which comes after the last report.
+            ends = call.method == RESULT or result.get("status") == "cancelled"
+            task = (call.params or {}).get("taskId") if ends else None
+            began = self._begun.pop(task, None) if task is not None else None
+        if began is not None and began.delivery is not None:
+            before.append(began.delivery)
+        return before
+
+    def reporter(self, token: object) -> Call | None:
+        """The call whose task may still report by this token; called with the lock held."""
+        for call in self._begun.values():
+            if call.id == token and type(token) is int:
+                return call
+        return None
+
+    def cause(self, message: object, out: Outgoing | None) -> tuple[Call | None, bool]:
+        """The call that a question belongs to, and whether that is certain.
+
+        Called with the lock held.
+        """
+        task = related(message.params) if isinstance(message, Request) else None
+        if task is not None:
+            for call in self._peer.open_calls():
+                if call.method == RESULT and (call.params or {}).get("taskId") == task:
+                    return call, True
+            if task in self._begun:
+                return self._begun[task], True
+        if out is None:
+            return self._peer.only(), False
+        return self._peer.get(out.id), True
+
+    def given_up(self, call: Call) -> bool:
+        """A call was given up before it was answered.
+
+        Returns:
+            Whether a notification may cancel it: not if it asks to become a task (2025-11-25). If
+            it becomes one all the same, nobody will ever wait for that.
+        """
+        asks = _asks(call)
+        tasks = self._agreed.tasks
+        if call.method == AUGMENTED and (asks or (tasks is not None and not tasks.asked_for)):
+            with self._lock:
+                _remember(self._given_up, call.id, None)
+        return not asks
+
+    def late(self, id: object, result: Any) -> None:
+        """An answer came that nobody waits for: if it is a task, nobody ever will."""
+        with self._lock:
+            wanted = isinstance(id, int) and self._given_up.pop(id, self) is None
+        task = created(result) if wanted and isinstance(result, dict) else None
+        client = self._desk.client()
+        if task is not None and client is not None:
+            post = partial(client._post, CANCEL, {"taskId": task})
+            client._pools.workers.run(post)
+
+    def news(self, params: dict[str, Any]) -> None:
+        """The server says that a task has changed."""
+        task, client = params.get("taskId"), self._desk.client()
+        if isinstance(task, str) and client is not None:
+            client._pools.naps.news(task)
+
+
+def _asks(call: Call) -> bool:
+    """Whether a call asks to become a task."""
+    return call.method == AUGMENTED and "task" in (call.params or {})
+
+
+def _remember(table: dict[Any, Any], key: Any, value: Any) -> None:
+    """Add an entry; the oldest makes room."""
+    table[key] = value
+    if len(table) > MOST:
+        del table[next(iter(table))]

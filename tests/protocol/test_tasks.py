@@ -1,0 +1,427 @@
+"""Calls that become tasks, driven by hand to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from syncmcp._protocol.dialect import REVISIONS, dialect_for
+from syncmcp._protocol.exchange import exchange, exchange_or_task, single_exchange
+from syncmcp._protocol.gates import gates
+from syncmcp._protocol.offer import NOTHING
+from syncmcp._protocol.steps import Ask, Effect, InputQuestion, Pause, Post, Reply, Send
+from syncmcp._protocol.tasks import (
+    DEFAULT_INTERVAL,
+    EXTENSION,
+    LONGEST_INTERVAL,
+    RELATED,
+    SHORTEST_INTERVAL,
+    Course,
+    TaskState,
+    created,
+    relate,
+    related,
+)
+from syncmcp.errors import (
+    ConnectionLost,
+    Denied,
+    InvalidParams,
+    McpError,
+    ProtocolError,
+    RequestCancelled,
+    RequestTimeout,
+    ServerError,
+    TooManyRounds,
+)
+
+CORE = "2025-11-25"
+NEWEST = "2026-07-28"
+PARAMS: dict[str, Any] = {"name": "render"}
+AS_TASK = {**PARAMS, "task": {}}
+RESULT: dict[str, Any] = {"content": []}
+ID = {"taskId": "t1"}
+FORM = {"method": "elicitation/create", "params": {"message": "who?"}}
+
+
+def told(status: str, **more: Any) -> dict[str, Any]:
+    return {"taskId": "t1", "status": status, **more}
+
+
+def begun(revision: str, status: str = "working", **more: Any) -> dict[str, Any]:
+    """The answer to a call that became a task."""
+    if revision == CORE:
+        return {"task": told(status, **more)}
+    return {"resultType": "task", **told(status, **more)}
+
+
+def _agree(ask: Ask) -> dict[str, Any]:
+    return {key: {"to": key} for key in ask.questions}
+
+
+class Played:
+    """Steps with a server that says these things, and somebody who answers its questions."""
+
+    def __init__(
+        self,
+        steps: Any,
+        *outcomes: Any,
+        revision: str = NEWEST,
+        answer: Callable[[Ask], Any] | None = None,
+    ) -> None:
+        self.effects: list[Effect] = []
+        self._steps = steps
+        self._outcomes = list(outcomes)
+        self._answer = answer or _agree
+        self._dialect = dialect_for(revision, None, {EXTENSION: {}})
+
+    def run(self) -> Any:
+        value: Any = None
+        try:
+            effect = next(self._steps)
+            while True:
+                self.effects.append(effect)
+                value = None
+                if isinstance(effect, Ask):
+                    value = self._answer(effect)
+                elif isinstance(effect, Send):
+                    value = self._outcomes.pop(0)
+                    if not isinstance(value, McpError):
+                        value = Reply(value, self._dialect)
+                if isinstance(value, McpError):
+                    effect = self._steps.throw(value)
+                else:
+                    effect = self._steps.send(value)
+        except StopIteration as stop:
+            assert not self._outcomes, "not everything was asked for"
+            return stop.value
+
+    def fail(self, kind: type[McpError]) -> Any:
+        with pytest.raises(kind) as caught:
+            self.run()
+        assert not self._outcomes, "not everything was asked for"
+        return caught.value
+
+    @property
+    def sent(self) -> list[tuple[str, Any]]:
+        return [(one.method, one.params) for one in self.effects if isinstance(one, Send)]
+
+    @property
+    def pauses(self) -> list[float]:
+        return [one.seconds for one in self.effects if isinstance(one, Pause)]
+
+    @property
+    def asked(self) -> list[Any]:
+        return [dict(one.questions) for one in self.effects if isinstance(one, Ask)]
+
+    @property
+    def posted(self) -> list[Post]:
+        return [one for one in self.effects if isinstance(one, Post)]
+
+
+def core(*outcomes: Any, **options: Any) -> Played:
+    return Played(exchange("tools/call", AS_TASK), *outcomes, revision=CORE, **options)
+
+
+def extension(*outcomes: Any, **options: Any) -> Played:
+    return Played(exchange("tools/call", PARAMS), *outcomes, **options)
+
+
+# -- the tasks of 2025-11-25 -----------------------------------------------------------------
+
+
+def test_a_task_is_looked_at_until_it_has_ended_and_its_result_is_fetched_then() -> None:
+    played = core(
+        begun(CORE, pollInterval=2000),
+        told("working", pollInterval=500),
+        told("unheard_of"),
+        told("completed"),
+        RESULT,
+    )
+    assert played.run() is RESULT
+    looks = [("tasks/get", ID)] * 3
+    assert played.sent == [("tools/call", AS_TASK), *looks, ("tasks/result", ID)]
+    assert played.pauses == [2.0, 0.5, DEFAULT_INTERVAL]
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "input_required"])
+def test_what_wants_something_of_us_is_looked_at_without_delay(status: str) -> None:
+    played = core(begun(CORE, status), told(status), RESULT)
+    assert played.run() is RESULT
+    assert played.pauses == []
+
+
+@pytest.mark.parametrize(
+    ("result", "status"), [(RESULT, "completed"), ({"isError": True}, "failed")]
+)
+def test_where_input_is_needed_the_result_is_waited_for_and_tells_the_end(
+    result: dict[str, Any], status: str
+) -> None:
+    course = Course("t1", AS_TASK, None, 10)
+    seen: list[str] = []
+    course.told = lambda state: seen.append(state.status)
+    played = Played(course.follow(), told("input_required"), result, revision=CORE)
+    assert played.run() is result
+    assert seen == ["input_required", status]
+    assert course.over
+
+
+def test_a_task_that_was_cancelled_has_no_result() -> None:
+    said = told("cancelled", statusMessage="no paper")
+    error = core(begun(CORE), said).fail(RequestCancelled)
+    assert (error.reason, error.delivery, error.method) == ("no paper", "unknown", "tools/call")
+    assert core(begun(CORE), told("cancelled")).fail(RequestCancelled).reason is None
+
+
+def test_a_call_that_asks_for_a_task_may_be_answered_plainly() -> None:
+    assert core({"content": [], "task": {"taskId": "x"}}).run()["content"] == []
+
+
+@pytest.mark.parametrize("revision", [one for one in REVISIONS if one not in (CORE, NEWEST)])
+def test_in_older_revisions_nothing_becomes_a_task(revision: str) -> None:
+    said = {"task": told("working")}
+    assert Played(exchange("tools/call", PARAMS), said, revision=revision).run() == said
+    assert dialect_for(revision, None).tasks is None
+
+
+@pytest.mark.parametrize("said", [None, 5, {}, {"taskId": "t1"}, {"taskId": "", "status": "x"}])
+def test_a_task_that_is_none_is_a_mistake_of_the_server(said: Any) -> None:
+    if isinstance(said, dict):
+        core({"task": said}).fail(ProtocolError)
+    extension(begun(NEWEST), said if isinstance(said, dict) else {}).fail(ProtocolError)
+
+
+@pytest.mark.parametrize(
+    ("stated", "seconds"),
+    [
+        (0, SHORTEST_INTERVAL),
+        (-5, SHORTEST_INTERVAL),
+        (1500, 1.5),
+        (2.5, SHORTEST_INTERVAL),
+        (1e12, LONGEST_INTERVAL),
+        (float("nan"), DEFAULT_INTERVAL),
+        ("soon", DEFAULT_INTERVAL),
+        (None, DEFAULT_INTERVAL),
+    ],
+)
+def test_a_wish_for_an_interval_is_kept_within_reason(stated: Any, seconds: float) -> None:
+    played = core(begun(CORE, pollInterval=stated), told("completed"), RESULT)
+    played.run()
+    assert played.pauses == [seconds]
+
+
+# -- the extension ---------------------------------------------------------------------------
+
+
+def test_the_result_of_a_task_is_part_of_its_state() -> None:
+    played = extension(
+        begun(NEWEST, pollIntervalMs=20), told("working"), told("completed", result=RESULT)
+    )
+    assert played.run() is RESULT
+    assert played.sent == [("tools/call", PARAMS), *[("tasks/get", ID)] * 2]
+    assert played.pauses == [0.02, DEFAULT_INTERVAL]
+
+
+@pytest.mark.parametrize("result", [None, 5, {"resultType": "task", **told("working")}])
+def test_a_completed_task_without_a_result_is_a_mistake_of_the_server(result: Any) -> None:
+    extension(begun(NEWEST), told("completed", result=result)).fail(ProtocolError)
+
+
+def test_a_failed_task_raises_the_error_of_its_call() -> None:
+    said = told("failed", error={"code": -32602, "message": "no such colour", "data": 1})
+    error = extension(begun(NEWEST), said).fail(InvalidParams)
+    assert (error.message, error.data, error.method) == ("no such colour", 1, "tools/call")
+
+
+@pytest.mark.parametrize("error", [None, "x", {"code": "x", "message": "x"}, {"code": 1}])
+def test_a_task_that_failed_without_an_error_is_a_mistake_of_the_server(error: Any) -> None:
+    extension(begun(NEWEST), told("failed", error=error)).fail(ProtocolError)
+
+
+def test_a_cancelled_task_is_a_cancelled_call() -> None:
+    extension(begun(NEWEST), told("cancelled")).fail(RequestCancelled)
+
+
+def test_a_question_that_is_seen_again_is_not_asked_again() -> None:
+    first = told("input_required", inputRequests={"a": FORM})
+    both = told("input_required", inputRequests={"a": FORM, "b": FORM})
+    done = told("completed", result=RESULT)
+    played = extension(begun(NEWEST), first, {}, first, both, {}, done)
+    assert played.run() is RESULT
+    question = InputQuestion("elicitation/create", {"message": "who?"})
+    assert played.asked == [{"a": question}, {"b": question}]
+    updates = [params for method, params in played.sent if method == "tasks/update"]
+    assert updates == [
+        {**ID, "inputResponses": {"a": {"to": "a"}}},
+        {**ID, "inputResponses": {"b": {"to": "b"}}},
+    ]
+
+
+def test_an_answer_that_did_not_reach_the_server_is_sent_again_without_asking() -> None:
+    course = Course("t1", PARAMS, None, 10)
+    asks = told("input_required", inputRequests={"a": FORM})
+    lost = ConnectionLost("gone")
+    Played(course.follow(), asks, lost).fail(ConnectionLost)
+    again = Played(course.follow(), asks, {}, told("completed", result=RESULT))
+    assert again.run() is RESULT
+    assert again.asked == []
+    assert ("tasks/update", {**ID, "inputResponses": {"a": {"to": "a"}}}) in again.sent
+
+
+@pytest.mark.parametrize("error", [RequestCancelled("enough"), RequestTimeout("late")])
+def test_a_question_that_nobody_waited_for_is_asked_the_next_time(error: McpError) -> None:
+    course = Course("t1", PARAMS, None, 10)
+    asks = told("input_required", inputRequests={"a": FORM})
+    Played(course.follow(), asks, answer=lambda ask: error).fail(type(error))
+    again = Played(course.follow(), asks, {}, told("completed", result=RESULT))
+    again.run()
+    assert len(again.asked) == 1
+
+
+def test_a_question_that_was_refused_is_not_asked_again() -> None:
+    course = Course("t1", PARAMS, None, 10)
+    asks = told("input_required", inputRequests={"a": FORM})
+    Played(course.follow(), asks, answer=lambda ask: Denied("no", by="person")).fail(Denied)
+    again = Played(course.follow(), asks)
+    again.fail(Denied)
+    assert again.asked == []
+
+
+def test_a_server_that_never_stops_asking_is_stopped() -> None:
+    asks = [told("input_required", inputRequests={str(number): FORM}) for number in range(11)]
+    outcomes = [one for each in asks[:10] for one in (each, {})]
+    error = extension(begun(NEWEST), *outcomes, asks[10]).fail(TooManyRounds)
+    assert error.rounds == 10
+
+
+@pytest.mark.parametrize("requests", [None, [], {"a": 5}, {"a": {"method": 5}}])
+def test_questions_that_make_no_sense_are_a_mistake_of_the_server(requests: Any) -> None:
+    extension(begun(NEWEST), told("input_required", inputRequests=requests)).fail(ProtocolError)
+
+
+@pytest.mark.requirement("TSX-02")
+@pytest.mark.parametrize("method", ["prompts/get", "resources/read", "tools/list", "tasks/get"])
+def test_only_a_tool_call_becomes_a_task(method: str) -> None:
+    error = Played(exchange(method), begun(NEWEST)).fail(ProtocolError)
+    assert "may not make a task" in error.message
+
+
+@pytest.mark.requirement("RPC-17", "TSX-01")
+def test_without_the_extension_a_task_is_a_result_of_an_unknown_kind() -> None:
+    plain = dialect_for(NEWEST, None)
+    with pytest.raises(ProtocolError, match="unknown kind, 'task'"):
+        plain.read_result("tools/call", begun(NEWEST))
+    switched_on = dialect_for(NEWEST, None, {EXTENSION: {}})
+    state = switched_on.read_result("tools/call", begun(NEWEST))
+    assert isinstance(state, TaskState)
+    assert switched_on.read_result("tools/call", RESULT) is RESULT
+    with pytest.raises(ProtocolError, match="unknown kind, 'song'"):
+        switched_on.read_result("tools/call", {"resultType": "song"})
+
+
+# -- giving up -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", [CORE, NEWEST])
+@pytest.mark.parametrize("error", [RequestCancelled("enough"), RequestTimeout("late")])
+def test_a_call_that_is_given_up_has_its_task_cancelled(revision: str, error: McpError) -> None:
+    play = core if revision == CORE else extension
+    played = play(begun(revision), told("working"), error)
+    ended = played.fail(type(error))
+    assert (ended.method, ended.delivery) == ("tools/call", "unknown")
+    assert played.posted == [Post("tasks/cancel", ID)]
+
+
+def test_a_question_that_is_refused_ends_the_call_and_its_task() -> None:
+    asks = told("input_required", inputRequests={"a": FORM})
+    played = extension(begun(NEWEST), asks, answer=lambda ask: Denied("no", by="person"))
+    played.fail(Denied)
+    assert played.posted == [Post("tasks/cancel", ID)]
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("gone"), ServerError("no", code=-1)])
+def test_a_server_that_is_gone_or_knows_better_is_told_nothing(error: McpError) -> None:
+    played = extension(begun(NEWEST), error)
+    played.fail(type(error))
+    assert played.posted == []
+
+
+def test_a_task_that_has_ended_is_not_cancelled() -> None:
+    played = extension(begun(NEWEST), told("completed"))
+    played.fail(ProtocolError)
+    assert played.posted == []
+
+
+# -- other ways ------------------------------------------------------------------------------
+
+
+def test_a_call_answered_by_hand_that_becomes_a_task_is_followed() -> None:
+    steps = single_exchange("tools/call", PARAMS, NOTHING)
+    assert Played(steps, begun(NEWEST), told("completed", result=RESULT)).run() is RESULT
+
+
+def test_who_wants_the_task_gets_it_after_the_questions_before_it() -> None:
+    asks = {"resultType": "input_required", "inputRequests": {"a": FORM}}
+    steps = exchange_or_task("tools/call", PARAMS, max_rounds=10)
+    state = Played(steps, asks, begun(NEWEST, pollIntervalMs=10)).run()
+    assert (state.id, state.status, state.interval) == ("t1", "working", 0.01)
+
+
+def test_a_look_has_a_limit_of_its_own() -> None:
+    course = Course("t1", PARAMS, None, 10)
+    asks = told("input_required", inputRequests={"a": FORM})
+    played = Played(course.follow(5.0), asks, {}, told("completed", result=RESULT))
+    played.run()
+    assert [one.within for one in played.effects if isinstance(one, Send)] == [5.0, 5.0, 5.0]
+
+
+def test_nothing_comes_after_the_end_of_a_task() -> None:
+    course = Course("t1", PARAMS, None, 10)
+    read = dialect_for(NEWEST, None, {EXTENSION: {}}).tasks
+    assert read is not None
+    course.take(read.read("tasks/get", told("completed")))
+    course.take(read.read("tasks/get", told("working")))
+    assert course.state is not None
+    assert course.state.status == "completed"
+
+
+# -- what travels ----------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("TSX-06", "TSX-07")
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_requests_about_tasks_name_the_task_and_declare_the_extension(method: str) -> None:
+    dialect = dialect_for(NEWEST, None, {EXTENSION: {}})
+    params = dialect.params(method, {"taskId": "tä"}, 1, None, None)
+    assert params is not None
+    declared = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"]
+    assert declared == {EXTENSION: {}}
+    assert "progressToken" not in params["_meta"]
+    assert dialect.headers(method, params)["Mcp-Name"] == "=?base64?dMOk?="
+
+
+@pytest.mark.requirement("VER-18")
+def test_the_gate_of_the_extension_has_two_sides() -> None:
+    on = dialect_for(NEWEST, None, {EXTENSION: {}})
+    assert gates(on, {})["tasks/get"].endswith(f"capability extensions.{EXTENSION}")
+    assert "tasks/get" not in gates(on, {"extensions": {EXTENSION: {}}})
+    off = dialect_for(NEWEST, None)
+    assert "not switched on" in gates(off, {"extensions": {EXTENSION: {}}})["tasks/get"]
+
+
+def test_messages_say_which_task_they_belong_to() -> None:
+    marked = relate({"content": [], "_meta": {"a": 1}}, "t1")
+    assert marked == {"content": [], "_meta": {"a": 1, RELATED: ID}}
+    assert related(marked) == "t1"
+    assert relate({}, "t1") == {"_meta": {RELATED: ID}}
+    unmarked: dict[str, Any] = {"content": []}
+    assert relate(unmarked, None) is unmarked
+    for params in ({}, {"_meta": 5}, {"_meta": {RELATED: 5}}, {"_meta": {RELATED: {"taskId": 5}}}):
+        assert related(params) is None
+
+
+def test_the_task_of_a_late_answer_is_known_in_both_shapes() -> None:
+    assert created(begun(CORE)) == created(begun(NEWEST)) == "t1"
+    for result in (RESULT, {"task": 5}, {"task": {"taskId": 5}}):
+        assert created(result) is None

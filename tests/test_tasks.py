@@ -1,0 +1,674 @@
+"""Long-running calls: the same handle whatever the server calls a task."""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    CancelToken,
+    Client,
+    ClosedError,
+    Denied,
+    DenyAll,
+    Handlers,
+    InvalidParams,
+    MethodNotFound,
+    MissingCapability,
+    NotSupported,
+    RequestCancelled,
+    RequestTimeout,
+    ServerError,
+    ToolTask,
+    UsageError,
+)
+from syncmcp._threads import timer
+from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.types import CallToolResult, ElicitResult
+from tests.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    WIRES,
+    Clock,
+    Wire,
+    every_wire,
+    in_threads,
+    stateful_wires,
+)
+
+TASKS = "io.modelcontextprotocol/tasks"
+ON: dict[str, Any] = {"extensions": {TASKS: {}}}
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+both_eras = pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+
+
+class Studio(Server):
+    """A server whose tools run as tasks, some of them until a gate is opened."""
+
+    open: ClassVar[list[Studio]] = []
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("studio", **options)
+        self.open.append(self)
+        self.gate = threading.Event()
+        for tool, support in (
+            (self.render, "required"),
+            (self.draw, "optional"),
+            (self.sign, "optional"),
+            (self.tear, "optional"),
+            (self.burn, "optional"),
+            (self.look, None),
+            (self.keep, "forbidden"),
+        ):
+            self.add_tool(tool, task_support=support)
+
+    def render(self, context: ToolContext, size: int = 1) -> str:
+        """Runs until the gate is opened, and tells how it goes."""
+        context.describe_task("mixing colours")
+        while not (self.gate.wait(0.01) or context.cancelled.is_set()):
+            pass
+        for step in (1, 2, 3):
+            context.report_progress(step, 3, f"layer {step}")
+        return f"{size} pictures"
+
+    def draw(self) -> str:
+        return "drawn"
+
+    def sign(self, context: ToolContext) -> str:
+        answer = context.elicit("Who paints?", FORM)
+        return f"signed by {answer['content']['name']}" if "content" in answer else answer["action"]
+
+    def tear(self) -> str:
+        raise RuntimeError("torn")
+
+    def burn(self) -> str:
+        raise RpcError(-32050, "burnt")
+
+    def look(self) -> str:
+        return "seen"
+
+    def keep(self) -> str:
+        return "kept"
+
+    def looked(self, times: int) -> None:
+        """Wait until a client has looked so often at its tasks."""
+        assert self.stats.wait_for(lambda stats: stats.requests["tasks/get"] >= times, PATIENCE)
+
+    def running(self, number: int) -> None:
+        """Wait until so many tasks run."""
+        assert self.stats.wait_for(lambda stats: stats.tasks == number, PATIENCE)
+
+
+@pytest.fixture(autouse=True)
+def no_studio_stays_open() -> Iterator[None]:
+    """What a test leaves undone goes on at its server."""
+    yield
+    while Studio.open:
+        studio = Studio.open.pop()
+        studio.gate.set()
+        studio.close()
+
+
+class Painter:
+    """Answers forms, and counts them."""
+
+    def __init__(self, name: str = "Ada") -> None:
+        self.name = name
+        self.asked = 0
+
+    def __call__(self, request: Any, context: Any) -> ElicitResult:
+        self.asked += 1
+        return ElicitResult(action="accept", content={"name": self.name})
+
+
+# -- calls that become tasks by themselves ---------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("TSK-04", "TSK-06", "TSX-01")
+def test_a_tool_that_runs_as_a_task_only_is_called_like_any_other(wire: Wire) -> None:
+    studio = Studio()
+    studio.gate.set()
+    with wire.connect(studio, **ON) as client:
+        assert client.call_tool("render", {"size": 2}).text == "2 pictures"
+        assert client.call_tool.future("render", {"size": 3}).result(PATIENCE).text == "3 pictures"
+        assert client.call_tool("look").text == "seen"
+        begun = client.begin_tool("render")
+        assert isinstance(begun, CallToolResult)
+        assert begun.text == "1 pictures"
+        assert len(studio.tasks.all) == 3
+    assert studio.stats.violations == []
+
+
+@both_eras
+def test_a_client_that_opens_at_its_first_call_knows_what_runs_as_a_task(revision: Any) -> None:
+    studio = Studio()
+    studio.gate.set()
+    with Client(studio, mode=revision, lazy=True, **ON) as client:
+        client.close()
+    client = Client(studio, mode=revision, lazy=True, **ON)
+    assert client.call_tool("render").text == "1 pictures"
+    client.close()
+    client = Client(studio, mode=revision, lazy=True, **ON)
+    assert client.call_tool.future("render").result(PATIENCE).text == "1 pictures"
+    client.close()
+    client = Client(studio, mode=revision, lazy=True, **ON)
+    assert client.start_task("render").result(PATIENCE).text == "1 pictures"
+    client.close()
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-03")
+def test_a_tool_that_forbids_tasks_or_says_nothing_is_called_plainly(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio) as client:
+        assert client.call_tool("look").text == "seen"
+        assert client.call_tool("keep").text == "kept"
+        assert client.call_tool("draw").text == "drawn"
+        for name in ("look", "keep"):
+            with pytest.raises(NotSupported, match=f"'{name}' does not run as a task"):
+                client.start_task(name)
+    assert studio.stats.requests["tools/call"] == 3
+    assert studio.tasks.all == []
+    assert studio.stats.violations == []
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-02")
+def test_on_a_server_that_does_not_offer_it_nothing_is_asked_to_be_a_task(wire: Wire) -> None:
+    studio = Studio(capabilities={"tasks": {"list": {}, "cancel": {}}})
+    with wire.connect(studio) as client:
+        with pytest.raises(NotSupported, match=r"capability tasks\.requests\.tools\.call"):
+            client.start_task("render")
+        assert studio.stats.requests["tools/call"] == 0
+        with pytest.raises(MethodNotFound, match="as a task only"):
+            client.call_tool("render")
+    assert studio.tasks.all == []
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
+def test_older_revisions_have_no_tasks(revision: Any) -> None:
+    with syncmcp.connect(Studio(), mode=revision, **ON) as client:
+        assert client.call_tool("draw").text == "drawn"
+        for attempt in (lambda: client.start_task("draw"), client.list_tasks):
+            with pytest.raises(NotSupported, match="has no such request"):
+                attempt()
+
+
+@pytest.mark.requirement("RPC-17")
+def test_without_the_extension_a_stateless_server_starts_no_task() -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=STATELESS) as client:
+        assert client.call_tool("draw").text == "drawn"
+        with pytest.raises(MissingCapability):
+            client.call_tool("render")
+        with pytest.raises(NotSupported, match="not switched on: see extensions="):
+            client.start_task("draw")
+        with pytest.raises(NotSupported, match="not switched on"):
+            client.task("some id").refresh()
+    assert studio.tasks.all == []
+
+
+# -- the handle ------------------------------------------------------------------------------
+
+
+@every_wire
+def test_a_handle_tells_how_it_goes_and_gives_the_result(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio, **ON) as client:
+        task = client.start_task("render", {"size": 4}, ttl=5)
+        assert isinstance(task, ToolTask)
+        assert (task.status, task.done, task.tool) == ("working", False, "render")
+        assert task.wait(0) is False
+        with pytest.raises(TimeoutError, match="not ended within 0 s"):
+            task.result(0)
+        studio.looked(2)
+        assert task.refresh() == "working"
+        assert task.state is not None
+        assert task.state.status_message == "mixing colours"
+        studio.gate.set()
+        assert task.wait(PATIENCE) is True
+        result = task.result()
+        assert result.text == "4 pictures"
+        assert task.result(0) is result
+        assert (task.status, task.done) == ("completed", True)
+        task.cancel()  # too late to do anything
+        (kept,) = studio.tasks.all
+        assert kept.ttl_ms == (5000 if wire.revision == STATEFUL else 60_000)
+        assert kept.id == task.id
+        assert str(task.id) not in repr(task)
+    assert studio.stats.requests["tasks/cancel"] == 0
+
+
+@every_wire
+@pytest.mark.requirement("TSX-04")
+def test_another_client_goes_on_with_the_id_alone(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio, **ON) as client:
+        kept = pickle.dumps(client.start_task("render").id)
+        with Client(studio, mode=wire.revision, **ON) as another:
+            task = another.task(pickle.loads(kept), "render")
+            assert (task.status, task.state, task.done) == (None, None, False)
+            assert task.refresh() == "working"
+            studio.gate.set()
+            assert task.result(PATIENCE).text == "1 pictures"
+
+
+@every_wire
+def test_iterating_over_a_handle_gives_each_state_until_the_last(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio, elicitation=Painter(), **ON) as client:
+        task = client.start_task("render")
+        updates = iter(task)
+        assert next(updates).status == "working"
+        studio.gate.set()
+        *_, last = updates
+        assert last.status == "completed"
+        assert [update.status for update in task] == ["completed"]
+
+
+@every_wire
+@pytest.mark.requirement("CAN-03", "TSX-05")
+def test_a_handle_cancels_its_task_and_nothing_else(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio, **ON) as client:
+        task = client.start_task("render")
+        waiting = threading.Thread(target=task.wait)
+        waiting.start()
+        studio.looked(1)
+        task.cancel()
+        waiting.join(PATIENCE)
+        assert not waiting.is_alive()
+        assert task.status == "cancelled"
+        with pytest.raises(RequestCancelled, match="the task was cancelled"):
+            task.result()
+        assert studio.stats.requests["tasks/cancel"] == 1
+    assert studio.stats.cancels == []
+
+
+@both_eras
+def test_a_task_that_had_ended_already_is_not_an_error_to_cancel(revision: Any) -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        task = client.start_task("draw")
+        studio.running(0)
+        task.cancel()
+        assert task.result(PATIENCE).text == "drawn"
+
+
+@both_eras
+def test_a_task_that_nobody_knows_is_an_error_each_time(revision: Any) -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        task = client.start_task("render")
+        studio.tasks.forget(studio.tasks.all[0])
+        for attempt in (task.wait, task.result, task.refresh, task.cancel, lambda: list(task)):
+            with pytest.raises(InvalidParams, match="no such task"):
+                attempt()
+
+
+@every_wire
+def test_a_tool_that_fails_is_a_result_and_a_call_that_fails_is_an_error(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio, **ON) as client:
+        torn = client.start_task("tear")
+        assert torn.result(PATIENCE).is_error
+        assert torn.status == ("failed" if wire.revision == STATEFUL else "completed")
+        burnt = client.start_task("burn")
+        assert burnt.wait(PATIENCE)
+        assert burnt.status == "failed"
+        for _ in range(2):
+            with pytest.raises(ServerError, match="burnt") as caught:
+                burnt.result(PATIENCE)
+            assert caught.value.code == -32050
+
+
+@pytest.mark.requirement("TSX-01")
+def test_a_server_that_has_the_result_at_once_makes_no_task_of_it() -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=STATELESS, **ON) as client:
+        task = client.start_task("look")
+        assert (task.id, task.status, task.done) == (None, "completed", True)
+        assert task.wait(0)
+        assert task.result().text == "seen"
+        assert [update.status for update in task] == ["completed"]
+        assert task.refresh() == "completed"
+        assert task.state is None
+        task.cancel()
+
+
+@both_eras
+def test_starting_a_task_can_be_a_future(revision: Any) -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        assert client.start_task.future("draw").result(PATIENCE).result(PATIENCE).text == "drawn"
+
+
+@both_eras
+def test_what_makes_no_sense_is_said_before_anything_is_sent(revision: Any) -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        attempts: list[Callable[[], object]] = [
+            lambda: client.start_task(""),
+            lambda: client.start_task("draw", ttl=-1),
+            lambda: client.start_task("draw", 5),  # type: ignore[arg-type]
+            lambda: client.task(""),
+            lambda: client.task("x", ""),
+            lambda: client.task("x").wait(-1),
+        ]
+        for attempt in attempts:
+            with pytest.raises(UsageError):
+                attempt()
+    assert not any(method.startswith("tasks") for method in studio.stats.requests)
+
+
+# -- questions -------------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("TSK-07", "TSK-09", "TSX-03")
+def test_what_a_task_asks_goes_to_the_handlers_once(wire: Wire) -> None:
+    studio, painter, other = Studio(), Painter(), Painter("Boris")
+    with wire.connect(studio, elicitation=painter, **ON) as client:
+        task = client.start_task("sign")
+        results = in_threads(*[lambda: task.result(PATIENCE).text] * 4)
+        assert results == ["signed by Ada"] * 4
+        assert painter.asked == 1
+        own = client.start_task("sign", handlers=Handlers(elicitation=other))
+        assert own.result(PATIENCE).text == "signed by Boris"
+        assert (painter.asked, other.asked) == (1, 1)
+    assert studio.stats.violations == []
+    assert studio.stats.questions["elicitation/create"] == 2
+
+
+@every_wire
+@pytest.mark.requirement("SEC-09")
+def test_what_a_task_asks_is_trusted_no_more_than_any_other_question(wire: Wire) -> None:
+    studio, painter = Studio(), Painter()
+    with wire.connect(studio, elicitation=painter, approval=DenyAll(), **ON) as client:
+        assert client.start_task("sign").result(PATIENCE).text == "decline"
+        assert painter.asked == 0
+    unable = Studio()
+    with (
+        wire.connect(unable, **ON) as client,
+        pytest.raises(ServerError, match="did not declare elicitation"),
+    ):
+        client.start_task("sign").result(PATIENCE)
+
+
+@pytest.mark.requirement("SEC-09")
+def test_a_refusal_ends_the_wait_and_is_not_asked_about_again() -> None:
+    asked: list[Any] = []
+
+    def refuse(request: Any, context: Any) -> Any:
+        asked.append(request)
+        raise Denied("not today", by="person")
+
+    studio = Studio()
+    with syncmcp.connect(studio, mode=STATELESS, sampling=refuse, **ON) as client:
+
+        @studio.tool(task_support="optional")
+        def think(context: ToolContext) -> str:
+            return str(context.sample("?", max_tokens=5))
+
+        task = client.start_task("think")
+        for _ in range(2):
+            with pytest.raises(Denied, match="not today"):
+                task.result(PATIENCE)
+        assert len(asked) == 1
+        with pytest.raises(Denied):
+            client.call_tool("think")
+        assert studio.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] == 1, PATIENCE)
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-05")
+def test_a_question_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> None:
+    server, painter = Server("asking"), Painter()
+
+    @server.tool()
+    def sign(context: ToolContext) -> dict[str, Any]:
+        params = {"message": "?", "requestedSchema": FORM, "task": {"ttl": 1000}}
+        answer = context.request("elicitation/create", params)
+        return {"answer": answer, "declared": context.client_capabilities.get("tasks")}
+
+    with wire.connect(server, elicitation=painter) as client:
+        answer = {"action": "accept", "content": {"name": "Ada"}}
+        assert client.call_tool("sign").data == {"answer": answer, "declared": None}
+
+
+# -- progress --------------------------------------------------------------------------------
+
+
+@stateful_wires
+@pytest.mark.requirement("PRG-05")
+def test_a_task_reports_by_the_token_of_the_call_that_began_it(wire: Wire) -> None:
+    studio, last = Studio(), threading.Event()
+    heard: list[Any] = []
+
+    def report(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, message))
+        if progress == 3:
+            last.set()
+
+    with wire.connect(studio) as client:
+        task = client.start_task("render", on_progress=report)
+        studio.gate.set()
+        assert task.result(PATIENCE).text == "1 pictures"
+        assert last.wait(PATIENCE)
+        assert heard == [(1, "layer 1"), (2, "layer 2"), (3, "layer 3")]
+        studio.gate.clear()
+        future = client.call_tool.future("render")
+        steps = future.progress(PATIENCE)
+        studio.running(1)
+        studio.looked(1)
+        studio.gate.set()
+        assert [step.progress for step in steps] == [1, 2, 3]
+
+
+# -- giving up -------------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.parametrize("way", ["token", "event", "future", "timeout", "Ctrl-C"])
+@pytest.mark.requirement("CAN-03", "TSX-05")
+def test_giving_up_a_call_cancels_its_task_and_not_its_request(
+    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio = Studio()
+    # Nobody looks at it before it is given up: so there is no request under way.
+    studio.tasks.poll_interval_ms = 3_600_000
+    with wire.connect(studio, **ON) as client:
+        token, event, parked = CancelToken(), threading.Event(), Parked(client)
+        if way == "future":
+            future = client.call_tool.future("render")
+            parked.wait()
+            future.cancel()
+        else:
+            if way == "Ctrl-C":
+                # As soon as the call waits for the next look.
+                monkeypatch.setattr("syncmcp._runner.acquire", lambda *_: _thread.interrupt_main())
+
+            def give_up() -> None:
+                parked.wait()
+                if way == "token":
+                    token.cancel()
+                elif way == "event":
+                    event.set()
+
+            helper = threading.Thread(target=give_up)
+            helper.start()
+            ways: dict[str, dict[str, Any]] = {
+                "token": {"cancel": token},
+                "event": {"cancel": event},
+                "timeout": {"timeout": 0.5},
+            }
+            options = ways.get(way, {})
+            kind = {"timeout": RequestTimeout, "Ctrl-C": KeyboardInterrupt}
+            with pytest.raises(kind.get(way, RequestCancelled)):
+                client.call_tool("render", **options)
+            helper.join(PATIENCE)
+        studio.running(0)
+        assert studio.tasks.all[0].status == "cancelled"
+        assert studio.stats.requests["tasks/cancel"] == 1
+    assert studio.stats.cancels == []
+
+
+class Parked:
+    """Tells when a call waits for the next look at its task."""
+
+    def __init__(self, client: Client) -> None:
+        self._event = threading.Event()
+        naps = client._pools.naps
+        begin = naps.begin
+
+        def watched(*args: Any) -> Any:
+            nap = begin(*args)
+            self._event.set()
+            return nap
+
+        naps.begin = watched  # type: ignore[method-assign, assignment]
+
+    def wait(self) -> None:
+        assert self._event.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("wire", [one for one in WIRES if one.transport != "http"], ids=str)
+@pytest.mark.requirement("CAN-03")
+def test_a_call_that_becomes_a_task_after_it_was_given_up_is_cancelled_then(wire: Wire) -> None:
+    studio, came, gate = Studio(), threading.Event(), threading.Event()
+
+    def slowly(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        came.set()
+        assert gate.wait(PATIENCE)
+        return studio.tasks.call_tool(params, context)
+
+    studio.on_request("tools/call", slowly)
+    with wire.connect(studio, **ON) as client:
+        future = client.call_tool.future("render")
+        assert came.wait(PATIENCE)
+        future.cancel()
+        gate.set()
+        if wire.revision == STATEFUL:
+            assert studio.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] > 0, PATIENCE)
+            assert studio.stats.cancels == []
+        studio.running(0)
+
+
+@every_wire
+def test_closing_the_client_ends_the_wait_and_not_the_task(wire: Wire) -> None:
+    studio = Studio()
+    studio.tasks.poll_interval_ms = 3_600_000
+    with wire.connect(studio, **ON) as client:
+        task = client.start_task("render")
+        assert task.wait(0) is False
+        call = client.call_tool.future("render")
+        studio.running(2)
+        client.close()
+        with pytest.raises(ClosedError):
+            task.wait(PATIENCE)
+        with pytest.raises(ClosedError):
+            call.result(PATIENCE)
+        assert studio.stats.tasks >= 1
+        studio.gate.set()
+
+
+def test_a_handle_that_nobody_has_any_more_follows_nothing() -> None:
+    studio = Studio()
+    studio.tasks.poll_interval_ms = 3_600_000
+    with syncmcp.connect(studio, mode=STATELESS, **ON) as client:
+        task = client.start_task("render")
+        assert task.wait(0) is False
+        naps = client._pools.naps
+        (nap,) = naps._naps
+        ended = threading.Event()
+        done = nap._done
+
+        def told() -> None:
+            done()
+            ended.set()
+
+        nap._done = told
+        del task
+        gc.collect()
+        assert ended.wait(PATIENCE)
+        assert studio.stats.tasks == 1
+
+
+# -- when it is looked at --------------------------------------------------------------------
+
+
+def tick() -> None:
+    """Have the timer look at its clock."""
+    looked = threading.Event()
+    timer.after(0.0, looked.set)  # after everything that is due
+    timer.at(0.0, lambda: None)  # wakes it
+    assert looked.wait(PATIENCE)
+
+
+@both_eras
+@pytest.mark.requirement("TSK-09", "TSX-04")
+def test_a_task_is_looked_at_as_often_as_the_server_wants(
+    revision: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio = Studio()
+    studio.tasks.poll_interval_ms = 1_000_000
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        clock = Clock(monkeypatch, "syncmcp._threads")
+        task = client.start_task("render")
+        assert task.wait(0) is False
+        for looks in (1, 2):
+            clock.advance(999)
+            tick()
+            assert studio.stats.requests["tasks/get"] == looks - 1
+            parked = Parked(client)
+            clock.advance(2)
+            tick()
+            studio.looked(looks)
+            parked.wait()
+        studio.gate.set()
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-06")
+def test_news_of_a_task_is_a_hint_to_look_at_it(wire: Wire) -> None:
+    studio = Studio()
+    studio.tasks.poll_interval_ms = 3_600_000
+    studio.tasks.notify = True
+    with wire.connect(studio) as client:
+        task = client.start_task("render")
+        assert task.wait(0) is False
+        studio.gate.set()
+        assert task.result(PATIENCE).text == "1 pictures"
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-08")
+def test_the_tasks_of_a_server_are_listed_page_by_page(wire: Wire) -> None:
+    studio = Studio(page_size=2)
+    with wire.connect(studio) as client:
+        tasks = [client.start_task("draw") for _ in range(5)]
+        studio.running(0)
+        ids = [task.id for task in tasks]
+        assert [task.task_id for task in client.list_tasks().tasks] == ids
+        assert [task.task_id for task in client.iter_tasks()] == ids
+        first = client.list_tasks(cursor=None)
+        rest = client.list_tasks(cursor=first.next_cursor)
+        assert [task.task_id for task in rest.tasks] == ids[2:4]
+    assert studio.stats.errors == 0
+
+
+def test_there_is_no_list_of_tasks_any_more() -> None:
+    with (
+        syncmcp.connect(Studio(), mode=STATELESS, **ON) as client,
+        pytest.raises(NotSupported, match="has no such request"),
+    ):
+        client.list_tasks()

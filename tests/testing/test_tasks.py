@@ -1,0 +1,111 @@
+"""What the test server says to clients that take its tasks the wrong way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import InvalidParams, MethodNotFound, Mode, ServerError
+from syncmcp.testing import Server, ToolContext
+from tests.stage import PATIENCE, STATEFUL, STATELESS
+
+ON: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+both_eras = pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+
+
+def server() -> Server:
+    made = Server("studio")
+
+    @made.tool(task_support="optional")
+    def draw() -> str:
+        return "drawn"
+
+    @made.tool(task_support="optional")
+    def ask(context: ToolContext) -> str:
+        return str(context.list_roots())
+
+    @made.tool(task_support="forbidden")
+    def keep() -> str:
+        return "kept"
+
+    return made
+
+
+def test_tools_say_whether_they_run_as_tasks_where_that_is_asked() -> None:
+    for revision, support in ((STATEFUL, ["optional", "optional", "forbidden"]), (STATELESS, [])):
+        with syncmcp.connect(server(), mode=revision, **ON) as client:  # type: ignore[arg-type]
+            tools = client.list_tools().tools
+            assert [one.execution.task_support for one in tools if one.execution] == support
+
+
+def test_a_tool_that_forbids_tasks_is_not_run_as_one() -> None:
+    made = server()
+    with (
+        syncmcp.connect(made, mode=STATEFUL) as client,
+        pytest.raises(MethodNotFound, match="does not run as a task"),
+    ):
+        client.request("tools/call", {"name": "keep", "task": {}})
+    assert made.stats.violations == ["keep was called as a task"]
+
+
+def test_the_extension_has_no_parameter_that_asks_for_a_task() -> None:
+    made = server()
+    with syncmcp.connect(made, mode=STATELESS) as client:
+        client.request("tools/call", {"name": "draw", "task": {}})
+    assert made.stats.violations == ["tools/call: task, which the extension does not have"]
+
+
+@both_eras
+def test_a_task_is_described_and_thrown_away(revision: Mode) -> None:
+    made = server()
+    made.tasks.ttl_ms = None
+    made.tasks.poll_interval_ms = None
+    with syncmcp.connect(made, mode=revision, **ON) as client:
+        task = client.start_task("draw")
+        assert made.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
+        (kept,) = made.tasks.all
+        assert task.refresh() == "completed"
+        assert kept.polls == 1
+        assert task.state is not None
+        assert (task.state.ttl, task.state.ttl_ms) == (None, None)
+        made.tasks.forget(kept)
+        with pytest.raises(InvalidParams):
+            task.refresh()
+
+
+def test_an_answer_that_nobody_asked_for_is_blamed() -> None:
+    made = server()
+    with syncmcp.connect(made, mode=STATELESS, **ON) as client:
+        task = client.start_task("draw")
+        update: dict[str, Any] = {"taskId": task.id, "inputResponses": {"x": {}}}
+        client.request("tasks/update", update)
+        with pytest.raises(InvalidParams, match="inputResponses must be an object"):
+            client.request("tasks/update", {"taskId": task.id})
+    assert made.stats.violations == ["tasks/update answers 'x', which was not asked"]
+
+
+def test_answers_that_belong_to_a_task_must_name_it() -> None:
+    made = server()
+    with (
+        syncmcp.connect(made, mode=STATEFUL, roots=[]) as client,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr("syncmcp._questions.relate", lambda message, task: message)
+        assert client.start_task("ask").result(PATIENCE).text == "[]"
+    assert made.stats.violations == ["roots/list: the answer does not name its task"]
+
+
+def test_requests_about_tasks_need_the_extension_each_time() -> None:
+    made = server()
+    with syncmcp.connect(made, mode=STATELESS, **ON) as client:
+        task = client.start_task("draw")
+        with syncmcp.connect(made, mode=STATELESS) as other:
+            # Past the gate of the client, which has not switched it on.
+            connection = other._live()
+            assert connection is not None
+            connection.agreed._unsupported = {}
+            with pytest.raises(ServerError, match="did not declare") as caught:
+                other.request("tasks/get", {"taskId": task.id})
+    assert caught.value.code == -32021
