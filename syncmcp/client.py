@@ -217,11 +217,11 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             ping_interval = some_seconds(ping_interval, "ping_interval")
         self._ping_interval = ping_interval
         self._interceptors = as_interceptors(interceptors)
-        self._cache = store_of(cache)
+        self._cache, store = cache, store_of(cache)
         self._kept = None
-        if self._cache is not None:
+        if store is not None:
             self._kept = Kept(
-                self._cache,
+                store,
                 self._target,
                 extensions=self._extensions,
                 offer=self._handlers.offer,
@@ -354,7 +354,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             "ping_interval": self._ping_interval,
             "extensions": self._extensions,
             "interceptors": self._interceptors,
-            "cache": False if self._cache is None else self._cache,
+            "cache": self._cache,
         }
 
     # -- what the server is --------------------------------------------------------------------
