@@ -171,6 +171,6 @@ pins: $(TOOLS)/.done ## write tests/constraints anew from pyproject.toml
 
 .PHONY: clean
 clean: ## remove everything the other targets made
-	rm -rf .venv* build dist tests/peers/.venvs tests/peers/node_modules
+	rm -rf .venv* build dist tests/peers/.venvs tests/peers/node_modules tests/peers/.repository
 	rm -rf .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

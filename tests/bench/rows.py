@@ -114,6 +114,13 @@ ROWS: tuple[Row, ...] = (
         sides=FUTURES,
     ),
     Row(
+        *("stdio_listing", "10,000 tools on 100 pages", "listing", "stdio"),
+        {"tools": 10_000, "pages": 100},
+        sides=FUTURES,
+        unit="tool",
+        quick=False,
+    ),
+    Row(
         *("stdio_progress", "progress notification", "progress", "stdio", {"count": 1000}, 0.10),
         unit="notification",
     ),

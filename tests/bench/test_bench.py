@@ -31,6 +31,8 @@ SMALL: dict[str, Any] = {
     "questions": 3,
     "size": 100_000,
     "count": 3,
+    "tools": 6,
+    "pages": 2,
     "seconds": 0.01,
     "timeout": 0.05,
 }
@@ -51,6 +53,8 @@ def expected(row: Row) -> int:
     """How many units a small sample of the row has."""
     if row.workload == "connect":
         return int(SMALL["times"])
+    if row.workload == "listing":
+        return int(SMALL["tools"])
     if row.workload in ("batch", "payload", "structured", "sleeping", "timed_out"):
         return 1
     return math.prod(int(SMALL[name]) for name in row.parameters)

@@ -119,6 +119,18 @@ def change_events(side: Side, target: Target, count: int) -> Sample:
     return sample
 
 
+def listing(side: Side, target: Target, tools: int, pages: int) -> Sample:
+    """Listing that many tools on that many pages, per tool."""
+    assert isinstance(side, FutureSide)
+    stock: dict[str, Any] = {"tools": tools, "pages": pages}
+    _check([side.call("stock", stock)], "stocked")
+    with _timed(tools) as sample:
+        sample.seen = side.listed()
+    _check([side.call("stock", {**stock, "tools": 0})], "stocked")
+    assert sample.seen == tools
+    return sample
+
+
 def sleeping(side: Side, target: Target, calls: int, seconds: float) -> Sample:
     """Calls that each take the server that long, all in flight at once; for all of them."""
     with _timed(1) as sample:
@@ -218,6 +230,7 @@ WORKLOADS: dict[str, Callable[..., Sample]] = {
         structured,
         progress,
         change_events,
+        listing,
         sleeping,
         batch,
         beside_a_busy_thread,

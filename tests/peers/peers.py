@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import syncmcp
 from syncmcp import Mode
 from tests.peers.answers import AGREEABLE, PLACES
-from tests.peers.setup_peers import HERE, NODE_MODULES, node, venv_python
+from tests.peers.setup_peers import (
+    COMMIT,
+    HERE,
+    NODE_MODULES,
+    REPOSITORY,
+    node,
+    venv_python,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -329,6 +336,35 @@ FILESYSTEM = Peer(
     ),
 )
 
+_ASKS_NOTHING = tuple(
+    Limit(cell, "it asks for nothing") for cell in ("sampling", "form", "url", "roots")
+)
+_SIMPLE = (
+    Limit("progress", "none of its tools reports progress"),
+    Limit("cancel", "none of its tools takes long enough"),
+    *_ASKS_NOTHING,
+)
+
+
+def _ordinary_peer(name: str, module: str, call: Call, error: Call) -> Peer:
+    """A server that people install from PyPI as it is."""
+    command = (str(venv_python("mcp-servers")), "-m", module)
+    return Peer(name, {STDIO: Program(command)}, REVISIONS[-2:], call, error, limits=_SIMPLE)
+
+
+GIT = _ordinary_peer(
+    "mcp-server-git 2026.10.19",
+    "mcp_server_git",
+    Call("git_log", {"repo_path": str(REPOSITORY), "max_count": 1}, COMMIT),
+    Call("git_log", {"repo_path": str(FILES)}, str(FILES)),
+)
+TIME = _ordinary_peer(
+    "mcp-server-time 2026.10.19",
+    "mcp_server_time",
+    Call("get_current_time", {"timezone": "UTC"}, '"is_dst": false'),
+    Call("get_current_time", {"timezone": "Nowhere"}, "No time zone found with key Nowhere"),
+)
+
 # Up to 2025-03-26 it ends with its first session.
 _NPM_OLD_HTTP = tuple(
     _over_old_http(peer, _npm_program(package, *script, PORT="{port}"), one_session=one)
@@ -351,6 +387,8 @@ PEERS = (
     EVERYTHING_2025_03,
     EVERYTHING_2024,
     FILESYSTEM,
+    GIT,
+    TIME,
     *_PYTHON_OLD_HTTP,
     *_NPM_OLD_HTTP,
 )

@@ -26,6 +26,8 @@ HERE = Path(__file__).resolve().parent
 VENVS = HERE / ".venvs"
 NODE_MODULES = HERE / "node_modules"
 REQUIREMENTS = HERE / "requirements"
+REPOSITORY = HERE / ".repository"
+COMMIT = "The first page"
 OLDEST_NODE = 22
 STAMP = ".syncmcp-stamp"
 
@@ -96,6 +98,26 @@ def install_python_peer(name: str) -> str:
     return unless_there(VENVS / name, wanted, install)
 
 
+def make_repository() -> str:
+    """Makes the repository that a server of Git is asked about; it needs the program ``git``.
+
+    Returns:
+        What was done, for people.
+    """
+
+    def make() -> None:
+        shutil.rmtree(REPOSITORY, ignore_errors=True)
+        REPOSITORY.mkdir()
+        (REPOSITORY / "page.txt").write_text("Once upon a time.\n", "utf-8")
+        person = ("-c", "user.name=Ann", "-c", "user.email=ann@example.com")
+        git: tuple[str | Path, ...] = ("git", "-C", REPOSITORY, *person)
+        _run([*git, "init", "--quiet"])
+        _run([*git, "add", "page.txt"])
+        _run([*git, "commit", "--quiet", "--no-gpg-sign", "--message", COMMIT])
+
+    return unless_there(REPOSITORY, COMMIT, make)
+
+
 def unless_there(place: Path, wanted: str, install: Callable[[], None]) -> str:
     """Installs into a place, unless its stamp says that just this was done.
 
@@ -140,7 +162,10 @@ def main() -> None:
     removed = [path for path in VENVS.glob("*") if path.name not in python_peers()]
     for place in removed:
         shutil.rmtree(place)
-    jobs: dict[str, Callable[[], str]] = {"npm packages": install_npm_peers}
+    jobs: dict[str, Callable[[], str]] = {
+        "npm packages": install_npm_peers,
+        "a repository": make_repository,
+    }
     for name in python_peers():
         jobs[name] = partial(install_python_peer, name)
     print(f"peers: {', '.join(jobs)}", flush=True)

@@ -38,7 +38,7 @@ def test_what_is_installed_already_is_left_alone() -> None:
     done = subprocess.run([sys.executable, program], check=True, capture_output=True, text=True)
     first, *others = done.stdout.splitlines()
     assert [line for line in others if not line.endswith(": is there already")] == []
-    assert len(others) == 1 + len(setup_peers.python_peers())
+    assert len(others) == 2 + len(setup_peers.python_peers())
     assert first.startswith("peers: ")
 
 

@@ -23,7 +23,9 @@ _TOOLS = {
     "sleep": {"seconds": "number"},
     "pid": {},
     "consult": {"count": "integer"},
+    "stock": {"tools": "integer", "pages": "integer"},
 }
+_PARAMETERS = {"query": "string", "limit": "integer", "exact": "boolean"}
 _ROW = {"id": 1_000_000, "name": "a row of the table", "score": 0.5, "tags": ["a", "b"], "ok": True}
 _TABLE = {
     "type": "object",
@@ -97,6 +99,8 @@ class Answers:
         # write.
         self._texts: dict[int, bytes] = {}
         self._tables: dict[int, bytes] = {}
+        # What is listed instead of the tools that are there, once the tool `stock` was called.
+        self._catalogue: list[bytes] = []
         # Calls that wait for an answer, by the id of the question; over stdio only.
         self._consultations: dict[str, Consultation] = {}
         self._questions = counter(1)
@@ -112,6 +116,8 @@ class Answers:
         method = message["method"]
         if method == "tools/call":
             return self._call(request_id, params)
+        if method == "tools/list" and self._catalogue:
+            return Answer([self._page(request_id, int(params.get("cursor", 0)))])
         result = self._result(method)
         if result is None:
             return Answer([_error(request_id, -32601, f"no method {method}")], refused=True)
@@ -165,6 +171,9 @@ class Answers:
             token = params["_meta"]["progressToken"]
             frames = [_progress(token, number, count) for number in range(1, count + 1)]
             return Answer([*frames, self._reply(request_id, _text(str(count)))])
+        if name == "stock":
+            self._catalogue = self._make_catalogue(arguments["tools"], arguments["pages"])
+            return Answer([self._reply(request_id, _text("stocked"))])
         if name == "stir":
             changed = _encode({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
             count = arguments["count"]
@@ -208,6 +217,21 @@ class Answers:
             table = self._tables[size] = _encode({"rows": [_ROW] * count})
         empty = self._reply(request_id, {**_text(str(count)), "structuredContent": "@"})
         return empty.replace(b'"@"', table, 1)
+
+    def _make_catalogue(self, tools: int, pages: int) -> list[bytes]:
+        """The pages of a long list of tools; none for no tools."""
+        names = [f"tool_{number}" for number in range(1, tools)]
+        listed = [_tool("stock", _TOOLS["stock"]), *(_tool(name, _PARAMETERS) for name in names)]
+        size = max(1, tools // pages)
+        return [_encode(listed[start : start + size]) for start in range(0, tools, size)]
+
+    def _page(self, request_id: Any, number: int) -> bytes:
+        result: dict[str, Any] = {"tools": "@"}
+        if self._stateless:
+            result |= {"ttlMs": 0, "cacheScope": "private"}
+        if number + 1 < len(self._catalogue):
+            result["nextCursor"] = str(number + 1)
+        return self._reply(request_id, result).replace(b'"@"', self._catalogue[number], 1)
 
     def _reply(self, request_id: Any, result: dict[str, Any]) -> bytes:
         if self._stateless:

@@ -85,6 +85,10 @@ class FutureSide(Side):
         """
 
     @abstractmethod
+    def listed(self) -> int:
+        """List all tools; how many there are."""
+
+    @abstractmethod
     def read(self, result: Any) -> Reply:
         """What a future's result says."""
 

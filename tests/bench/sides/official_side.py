@@ -66,6 +66,17 @@ class OfficialSide(FutureSide):
         if isinstance(message, ToolListChangedNotification):
             self._heard += 1
 
+    def listed(self) -> int:
+        return self._portal.call(self._list)
+
+    async def _list(self) -> int:
+        page = await self._client.list_tools()
+        tools = page.tools
+        while page.next_cursor is not None:
+            page = await self._client.list_tools(cursor=page.next_cursor)
+            tools.extend(page.tools)
+        return len(tools)
+
     def start(self, tool: str, arguments: dict[str, Any]) -> Future[CallToolResult]:
         call: Callable[..., Any] = self._client.call_tool
         return self._portal.start_task_soon(call, tool, arguments)

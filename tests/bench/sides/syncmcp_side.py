@@ -57,6 +57,9 @@ class SyncmcpSide(FutureSide):
         assert listener.stop(10)
         return len(heard)
 
+    def listed(self) -> int:
+        return len(self._client.list_tools().tools)
+
     def start(self, tool: str, arguments: dict[str, Any]) -> Future[CallToolResult]:
         return self._client.call_tool.future(tool, arguments)
 
