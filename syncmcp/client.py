@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from typing_extensions import ParamSpec
 
-from syncmcp import _exit, _threads
+from syncmcp import _exit, _gevent, _threads
 from syncmcp._asked import Desk
 from syncmcp._backoff import Backoff
 from syncmcp._batching import Batching
@@ -474,6 +474,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
 
     def _open(self, deadline: Deadline) -> Connection:
         """Open a connection. One thread at a time."""
+        _gevent.check()
         _exit.prepare()
         connection, negotiated, way = open_connection(
             self._connect,

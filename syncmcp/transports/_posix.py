@@ -11,6 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from syncmcp._gevent import patched
 from syncmcp.transports._process import close_all, make_pipes
 
 if TYPE_CHECKING:
@@ -116,8 +117,9 @@ class PosixProcess:
         self._output_reads: int | None = None
         self._error_reads: int | None = None
         self._exit_told = False
-        # One system call for each read where a blocked read can be ended from outside.
-        self._can_nudge = self._nudge(b"")
+        # One system call for each read where a blocked read can be ended from outside, and where
+        # it blocks a thread, not all greenlets.
+        self._can_nudge = not patched("threading") and self._nudge(b"")
 
     # -- stdout
 

@@ -30,9 +30,11 @@ class HttpServer:
 
     Attributes:
         url: Its MCP endpoint, on the loopback address.
+        pid: The process that was started.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, port: int, path: str) -> None:
+        self.pid = process.pid
         self.url = f"http://127.0.0.1:{port}{path}"
         self._process = process
         self._log = log
