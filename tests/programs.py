@@ -17,6 +17,8 @@ CEILING = 10.0
 
 SERVER = Path(__file__).with_name("program_server.py")
 
+ROOT = Path(__file__).parent.parent
+
 
 def server() -> Stdio:
     """A child process with tools that wait, die and tell what the server has seen."""
@@ -27,7 +29,7 @@ PRELUDE = f"""
 import atexit, os, signal, sys, threading, time
 import syncmcp
 
-SERVER = syncmcp.Stdio(sys.executable, {str(SERVER)!r})
+SERVER = syncmcp.Stdio({sys.executable!r}, {str(SERVER)!r})
 
 def say(*words):
     print(*words, flush=True)
@@ -57,10 +59,11 @@ class Program:
 
 
 @contextlib.contextmanager
-def running(code: str) -> Iterator[Program]:
-    """Run `code` after the prelude."""
+def running(code: str, *, python: str = sys.executable, first: str = "") -> Iterator[Program]:
+    """Run `code` after the prelude, and that after what has to come `first`."""
     with subprocess.Popen(
-        [sys.executable, "-W", "error::ResourceWarning", "-c", PRELUDE + code],
+        [python, "-W", "error::ResourceWarning", "-c", first + PRELUDE + code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -33,7 +33,11 @@ async def main() -> None:
     def on_a_worker(request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
         # Handlers run on threads of the client: this one waits there for a coroutine here.
         asked = asyncio.run_coroutine_threadsafe(fill_in(request), loop)
-        context.cancel.on_cancel(lambda: asked.cancel())  # nobody wants to know any more
+
+        def give_up() -> None:
+            asked.cancel()
+
+        context.cancel.on_cancel(give_up)  # nobody wants to know any more
         return asked.result()
 
     # Opening and closing block; on another thread they do not hold up the loop.

@@ -79,4 +79,3 @@ def test_the_application_runs_as_its_first_lines_say_and_leaves_no_server() -> N
         assert texts == [str(2 * n) for n in range(8)]
         (server,) = children(flask.pid)
     assert wait_gone(server)
-
