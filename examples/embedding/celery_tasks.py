@@ -1,0 +1,61 @@
+"""Celery: each process of a prefork worker has a client of its own.
+
+    python celery_tasks.py worker --pool prefork --concurrency 2
+    python celery_tasks.py    # in another terminal
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from celery import Celery, group
+from celery.signals import worker_process_init, worker_process_shutdown
+
+import syncmcp
+
+SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
+
+# Messages and results as files: good enough to try things out.
+FILES = Path(os.environ.get("CELERY_FILES", tempfile.gettempdir()), "celery_tasks")
+MESSAGES, RESULTS = FILES / "messages", FILES / "results"
+for folder in (MESSAGES, RESULTS):
+    folder.mkdir(parents=True, exist_ok=True)
+
+app = Celery("celery_tasks", broker="filesystem://", backend=RESULTS.as_uri())
+app.conf.broker_transport_options = {
+    "data_folder_in": str(MESSAGES),
+    "data_folder_out": str(MESSAGES),
+    "control_folder": str(FILES / "control"),
+}
+
+client: syncmcp.Client
+
+
+@worker_process_init.connect
+def make_client(**_: object) -> None:
+    """Runs in each process after the fork; a client of the parent would be dead here."""
+    global client
+    client = syncmcp.Client(SERVER, lazy=True, timeout=30.0)
+
+
+@worker_process_shutdown.connect
+def close_client(**_: object) -> None:
+    """Let the server of this process end by itself."""
+    client.close()
+
+
+# To do something again is safe where nothing was done.
+@app.task(autoretry_for=(syncmcp.ConnectFailed,), retry_backoff=True, max_retries=3)
+def add(a: int, b: int) -> int:
+    """Have a tool do the work."""
+    return int(client.call_tool("add", {"a": a, "b": b}).raise_for_error().text)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        app.start(sys.argv[1:])
+    else:
+        print(group(add.s(number, number) for number in range(8)).apply_async().get(timeout=60))
