@@ -1,0 +1,40 @@
+"""Streamlit: the script runs anew at each click, the client stays.
+
+    streamlit run streamlit_app.py
+"""
+
+from __future__ import annotations
+
+import sys
+
+import streamlit as st
+
+import syncmcp
+from syncmcp.futures import Progress
+
+SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
+
+
+@st.cache_resource
+def shared_client() -> syncmcp.Client:
+    """One client for all visitors and all runs of the script."""
+    return syncmcp.Client(SERVER, lazy=True, timeout=30.0)
+
+
+client = shared_client()
+a, b = st.number_input("a", value=1), st.number_input("b", value=2)
+
+if st.button("Add"):
+    try:
+        st.success(client.call_tool("add", {"a": a, "b": b}).raise_for_error().text)
+    except syncmcp.McpError as error:
+        st.error(str(error))
+
+if st.button("Count down"):
+    # Callbacks run on threads of the client, where Streamlit draws nothing: iterate here instead.
+    bar = st.progress(0.0)
+    for item in client.call_tool.stream("countdown", {"steps": 3, "delay": 0.1}):
+        if isinstance(item, Progress):
+            bar.progress(item.progress / (item.total or 1), text=item.message or "")
+        else:
+            st.success(item.text)

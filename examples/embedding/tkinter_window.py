@@ -1,0 +1,97 @@
+"""tkinter: calls run in the background, and only the thread of the window touches the window.
+
+The same holds for Qt, GTK and wx; of tkinter's there is only the window itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tkinter
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+
+import syncmcp
+from syncmcp.types import CallToolResult
+
+SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
+
+
+class Bridge:
+    """Takes work from any thread to the one thread that may touch the window."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
+
+    def post(self, job: Callable[[], object]) -> None:
+        """Have `job` done soon. Any thread may call this; it never blocks."""
+        self._jobs.put(job)
+
+    def do_waiting(self) -> None:
+        """Do what was posted. For the thread of the window alone."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._jobs.get_nowait()()
+
+
+class Countdown:
+    """A call that can be started and cancelled, and tells how it is going through a bridge."""
+
+    def __init__(
+        self, client: syncmcp.Client, bridge: Bridge, show: Callable[[str], object]
+    ) -> None:
+        self._client = client
+        self._bridge = bridge
+        self._show = show
+        self._call: Future[CallToolResult] | None = None
+
+    def start(self) -> None:
+        """Return at once, also where the server has yet to be started."""
+        self.cancel()
+        self._call = self._client.call_tool.future(
+            "countdown", {"steps": 30, "delay": 0.1}, on_progress=self._progressed
+        )
+        self._call.add_done_callback(lambda call: self._bridge.post(lambda: self._ended(call)))
+
+    def cancel(self) -> None:
+        """Withdraw the call, if there is one."""
+        if self._call is not None:
+            self._call.cancel()
+
+    def _progressed(self, progress: float, total: float | None, message: str | None) -> None:
+        self._bridge.post(lambda: self._show(f"{progress:g} of {total or 0:g}: {message}"))
+
+    def _ended(self, call: Future[CallToolResult]) -> None:
+        if call.cancelled():
+            self._show("cancelled")
+        elif error := call.exception():
+            self._show(str(error))
+        else:
+            self._show(call.result().text)
+
+
+class Window:
+    """Two buttons and a line of text."""
+
+    def __init__(self, root: tkinter.Tk, client: syncmcp.Client) -> None:
+        self.text = tkinter.StringVar(root, "ready")
+        self._root = root
+        self._bridge = Bridge()
+        countdown = Countdown(client, self._bridge, self.text.set)
+        self.start = tkinter.Button(root, text="Start", command=countdown.start)
+        self.cancel = tkinter.Button(root, text="Cancel", command=countdown.cancel)
+        for part in (tkinter.Label(root, textvariable=self.text), self.start, self.cancel):
+            part.pack(padx=40, pady=8)
+        self._look()
+
+    def _look(self) -> None:
+        self._bridge.do_waiting()
+        self._root.after(50, self._look)
+
+
+if __name__ == "__main__":
+    with contextlib.closing(syncmcp.Client(SERVER, lazy=True)) as client:
+        root = tkinter.Tk()
+        window = Window(root, client)
+        root.mainloop()
