@@ -1,7 +1,7 @@
 """Celery: each process of a prefork worker has a client of its own.
 
-    python celery_tasks.py worker --pool prefork --concurrency 2
-    python celery_tasks.py    # in another terminal
+python celery_tasks.py worker --pool prefork --concurrency 2
+python celery_tasks.py    # in another terminal
 """
 
 from __future__ import annotations

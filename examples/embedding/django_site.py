@@ -1,7 +1,7 @@
 """Django: a view that blocks and a view that awaits, on one client.
 
-    python django_site.py runserver --noreload 8000
-    curl 'http://127.0.0.1:8000/add?a=1&b=2'
+python django_site.py runserver --noreload 8000
+curl 'http://127.0.0.1:8000/add?a=1&b=2'
 """
 
 from __future__ import annotations

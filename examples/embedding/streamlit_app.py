@@ -1,6 +1,6 @@
 """Streamlit: the script runs anew at each click, the client stays.
 
-    streamlit run streamlit_app.py
+streamlit run streamlit_app.py
 """
 
 from __future__ import annotations

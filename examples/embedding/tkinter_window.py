@@ -1,19 +1,22 @@
 """tkinter: calls run in the background, and only the thread of the window touches the window.
 
-The same holds for Qt, GTK and wx; of tkinter's there is only the window itself.
+The same holds for Qt, GTK and wx: what is tkinter's here is in `Window`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-import tkinter
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 import syncmcp
 from syncmcp.types import CallToolResult
+
+if TYPE_CHECKING:
+    import tkinter
 
 SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
 
@@ -75,6 +78,8 @@ class Window:
     """Two buttons and a line of text."""
 
     def __init__(self, root: tkinter.Tk, client: syncmcp.Client) -> None:
+        import tkinter
+
         self.text = tkinter.StringVar(root, "ready")
         self._root = root
         self._bridge = Bridge()
@@ -90,8 +95,15 @@ class Window:
         self._root.after(50, self._look)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Show the window until somebody closes it."""
+    import tkinter
+
     with contextlib.closing(syncmcp.Client(SERVER, lazy=True)) as client:
         root = tkinter.Tk()
-        window = Window(root, client)
+        Window(root, client)
         root.mainloop()
+
+
+if __name__ == "__main__":
+    main()
