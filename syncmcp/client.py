@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from typing_extensions import ParamSpec
 
-from syncmcp import _exit, _gevent, _threads
+from syncmcp import _exit, _forks, _gevent, _threads
 from syncmcp._asked import Desk
 from syncmcp._backoff import Backoff
 from syncmcp._batching import Batching
@@ -252,6 +252,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         self._roots: Roots | None = None
         if roots is not None:
             self._register_roots(as_roots(roots))
+        _forks.register(self)
 
     # -- life --------------------------------------------------------------------------------
 

@@ -299,6 +299,31 @@ old.close()
         assert program.end() == (0, "", "")
 
 
+@pytest.mark.pitfall("32")
+def test_a_client_that_is_not_open_at_a_fork_works_on_both_sides() -> None:
+    code = f"""
+{IN_CHILD}
+unused = syncmcp.Client(SERVER, lazy=True)
+closed = syncmcp.connect(SERVER)
+pids = {{closed.call_tool("pid").text}}
+closed.close()
+with unused._lock:  # as if another thread were about to open it
+    def child():
+        say(unused.call_tool("pid").text != unused.call_tool.future("pid").result(10).text)
+        with closed:
+            say(closed.call_tool("pid").text in pids)
+        unused.close()
+    say(in_child(child))
+pids |= {{unused.call_tool("pid").text, closed.open().call_tool("pid").text}}
+say(len(pids))
+unused.close()
+closed.close()
+"""
+    with running(code) as program:
+        assert [program.line() for _ in range(4)] == ["False", "False", "0", "3"]
+        assert program.end() == (0, "", "")
+
+
 @pytest.mark.pitfall("H12")
 def test_a_forked_child_that_lives_on_does_not_keep_the_server_alive() -> None:
     code = f"""

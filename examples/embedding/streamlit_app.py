@@ -11,6 +11,7 @@ import streamlit as st
 
 import syncmcp
 from syncmcp.futures import Progress
+from syncmcp.types import CallToolResult
 
 SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
 
@@ -36,5 +37,5 @@ if st.button("Count down"):
     for item in client.call_tool.stream("countdown", {"steps": 3, "delay": 0.1}):
         if isinstance(item, Progress):
             bar.progress(item.progress / (item.total or 1), text=item.message or "")
-        else:
+        elif isinstance(item, CallToolResult):
             st.success(item.text)
