@@ -181,6 +181,7 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
             ],
         ),
         ("elicitation", ["E-mail string *", "{'email': 'Give an", "connected to example"]),
+        ("embedding", []),
         ("interceptors", ["tools/call done after 0.0", "45\n", "this program only reads"]),
         ("prompts", ["text='Good morning'", "['French']", "['German']"]),
         ("remote", ["2026-07-28\n3\n", "2025-11-25\n4\nTrue\n2\nlift-off"]),
@@ -218,6 +219,14 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
             ],
         ),
         ("tasks", ["working", "completed None", "3 pictures", "5 pictures"]),
+        (
+            "threads",
+            [
+                "0 2 4 6 8\ntotal 0.2 unknown\nnot yet\nTrue True\n",
+                "the budget is spent\n" * 3 + "Ada\n",
+                "awaited 4\n",
+            ],
+        ),
         ("tool-functions", ["(*, a: int, b: int)", "{'sum': 3}", "[3, 5, 7]", "TypeError"]),
         ("user-interfaces", []),
     ],
