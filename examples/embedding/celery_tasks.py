@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from celery import Celery, group
-from celery.signals import worker_process_init, worker_process_shutdown
+from celery.signals import worker_process_shutdown
 
 import syncmcp
 
@@ -31,14 +31,8 @@ app.conf.broker_transport_options = {
     "control_folder": str(FILES / "control"),
 }
 
-client: syncmcp.Client
-
-
-@worker_process_init.connect
-def make_client(**_: object) -> None:
-    """Runs in each process after the fork; a client of the parent would be dead here."""
-    global client
-    client = syncmcp.Client(SERVER, lazy=True, timeout=30.0)
+# Made before the worker forks and opened by the first task after it, in each process anew.
+client = syncmcp.Client(SERVER, lazy=True, timeout=30.0)
 
 
 @worker_process_shutdown.connect

@@ -18,6 +18,8 @@ def test_each_program_of_the_guide_is_a_file_that_a_test_runs() -> None:
     untested = {
         name
         for name in PROGRAMS
-        if not any(name in test or f"embedding.{name.removesuffix('.py')}" in test for test in tests)
+        if not any(
+            name in test or f"embedding.{name.removesuffix('.py')}" in test for test in tests
+        )
     }
     assert untested == set()
