@@ -47,7 +47,7 @@ def target(wire: str, server: Server) -> Iterator[str]:
 
 
 @pytest.mark.peer
-@pytest.mark.pitfall("3", "32")
+@pytest.mark.pitfall("3")
 @over_each
 def test_the_example_runs(wire: str) -> None:
     with serve_http(demo_server()) as http:
@@ -57,7 +57,7 @@ def test_the_example_runs(wire: str) -> None:
 
 
 @pytest.mark.peer
-@pytest.mark.pitfall("3", "23", "32")
+@pytest.mark.pitfall("3", "23")
 @over_each
 def test_a_greenlet_calls_while_another_one_waits_for_its_answer(wire: str) -> None:
     stage = Stage()
@@ -85,7 +85,7 @@ with syncmcp.connect(TARGET) as client:
 
 
 @pytest.mark.peer
-@pytest.mark.pitfall("4", "14", "32")
+@pytest.mark.pitfall("3", "4", "14")
 @over_each
 def test_limits_tokens_futures_and_closing_end_calls(wire: str) -> None:
     stage = Stage()
@@ -117,7 +117,7 @@ say(last.get())
 
 
 @pytest.mark.peer
-@pytest.mark.pitfall("5", "6", "7", "13", "32")
+@pytest.mark.pitfall("3", "5", "6", "7", "13")
 def test_a_child_process_asks_dies_is_started_again_and_ends_with_the_program() -> None:
     code = """
 client = syncmcp.Client(SERVER, mode="legacy")
@@ -164,13 +164,14 @@ for target in (SERVER, "http://127.0.0.1:9/mcp"):
     ],
     ids=["too late", "without threads", "without queues and processes"],
 )
-@pytest.mark.pitfall("3", "32")
+@pytest.mark.pitfall("3")
 def test_what_would_hang_is_refused_when_it_is_opened(first: str, advice: str) -> None:
     with running(TRY, python=FRAMEWORKS, first=first) as program:
         assert [advice in program.line() for _ in range(2)] == [True, True]
         assert program.end() == (0, "", "")
 
 
+@pytest.mark.pitfall("3")
 class TestWithoutGevent:
     """The same decisions, with a stand-in for what gevent says of itself."""
 

@@ -353,6 +353,20 @@ CLIENTS = (
         ("32",),
     ),
     Mutant(
+        "unopened-clients-stay-behind",
+        "a client that is not open at a fork is dead in the child all the same",
+        "syncmcp._forks:_inherit",
+        always(None),
+        ("32",),
+    ),
+    Mutant(
+        "patches-unnoticed",
+        "a client opens though gevent has patched too little or too late",
+        "syncmcp._gevent:check",
+        always(None),
+        ("3",),
+    ),
+    Mutant(
         "joined-at-exit",
         "the interpreter waits for what the pool runs",
         "syncmcp._workers:Workers.submit",
