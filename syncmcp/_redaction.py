@@ -69,6 +69,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
 )
 
+_NAMES_A_SECRET = re.compile(rf"{_WORD}(?:authorization|cookie|{_TELLING})", re.IGNORECASE)
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether `name`, of a header or a member, says that what it stands for is a secret."""
+    return _NAMES_A_SECRET.search(name) is not None
+
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Return `text` with everything that may be a secret replaced by ``***``.

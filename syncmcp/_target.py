@@ -8,17 +8,23 @@ from syncmcp._opening import Way
 from syncmcp._protocol.dialect import STATELESS
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
+from syncmcp.transports.base import TransportSource
 
 if TYPE_CHECKING:
     from syncmcp.transports.base import Transport
     from syncmcp.transports.memory import InProcessServer
 
-Target: TypeAlias = Union[Stdio, Http, "InProcessServer"]
+Target: TypeAlias = Union[Stdio, Http, "InProcessServer", TransportSource]
 
 
 def label_of(target: Target) -> str:
     """What logs and errors call it."""
-    return target.label if isinstance(target, (Stdio, Http)) else target.name
+    return target.label if isinstance(target, (Stdio, Http, TransportSource)) else target.name
+
+
+def behind(target: Target) -> Stdio | Http | InProcessServer | None:
+    """The server itself, whatever stands in front of it; `None` if there is none."""
+    return target.behind if isinstance(target, TransportSource) else target
 
 
 def first_way(target: Target, mode: str) -> Way:
@@ -27,12 +33,13 @@ def first_way(target: Target, mode: str) -> Way:
     Raises:
         UsageError: The older one is wanted with a revision that is not spoken over it.
     """
-    if not isinstance(target, Http):
+    server = behind(target)
+    if not isinstance(server, Http):
         return Way(older=False, fixed=True)
-    older = target.transport == "sse"
+    older = server.transport == "sse"
     if older and mode in STATELESS:
         raise UsageError(f"revision {mode} is not spoken over HTTP+SSE (transport='sse')")
-    return Way(older, fixed=target.transport != "auto")
+    return Way(older, fixed=server.transport != "auto")
 
 
 def transport_to(target: Target, *, older: bool, rejoin: bool, max_in_flight: int) -> Transport:
@@ -44,6 +51,11 @@ def transport_to(target: Target, *, older: bool, rejoin: bool, max_in_flight: in
         rejoin: In the session that the target names, if it does.
         max_in_flight: How many requests may run at once.
     """
+    if isinstance(target, TransportSource):
+        if target.behind is None:
+            return target.transport(None)
+        inner = transport_to(target.behind, older=older, rejoin=rejoin, max_in_flight=max_in_flight)
+        return target.transport(inner)
     if isinstance(target, Stdio):
         from syncmcp.transports.stdio import StdioTransport
 

@@ -35,7 +35,7 @@ from syncmcp._runner import open_link
 from syncmcp._schemas import Checks, OutputCheck
 from syncmcp._session import Attempt, Sessions
 from syncmcp._standing import Standing
-from syncmcp._target import first_way, label_of, transport_to
+from syncmcp._target import behind, first_way, label_of, transport_to
 from syncmcp._threads import Deadline
 from syncmcp.callables import ToolFunctions
 from syncmcp.config import Http, Stdio
@@ -57,6 +57,7 @@ from syncmcp.handlers import (
     SamplingHandler,
 )
 from syncmcp.interceptors import Interceptor, as_interceptors
+from syncmcp.transports.base import TransportSource
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -75,8 +76,8 @@ __all__ = ["Client", "Mode", "Target", "connect"]
 # What a client does unless it is told otherwise.
 _CAREFUL = Retry()
 
-Target: TypeAlias = Union[str, Stdio, Http, "InProcessServer"]
-"""A URL, a command to run, or a server in this process."""
+Target: TypeAlias = Union[str, Stdio, Http, "InProcessServer", TransportSource]
+"""A URL, a command to run, a server in this process, or a recording or replay of one of these."""
 
 
 class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes):
@@ -175,7 +176,8 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         if mode not in MODES:
             raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
         self._target = Http(target) if isinstance(target, str) else target
-        if not isinstance(self._target, (Stdio, Http)) and not hasattr(self._target, "connect"):
+        ready_made = isinstance(self._target, (Stdio, Http, TransportSource))
+        if not ready_made and not hasattr(self._target, "connect"):
             raise UsageError(f"{target!r} is no URL, Stdio, Http or server")
         self._mode = mode
         self._timeout = seconds(timeout, "timeout")
@@ -211,7 +213,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         if retry is not None and not isinstance(retry, Retry):
             raise UsageError(f"retry is a Retry or None, not {retry!r}")
         self._repeatable = Repeatable(
-            retry, trusted=trusted, reopens=isinstance(self._target, Http)
+            retry, trusted=trusted, reopens=isinstance(behind(self._target), Http)
         )
         if ping_interval is not None:
             ping_interval = some_seconds(ping_interval, "ping_interval")
@@ -457,7 +459,8 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
 
     def _bury(self, dead: Connection, deadline: Deadline) -> None:
         """Clear away a connection that died, and wait a little before the next one."""
-        if isinstance(self._target, Stdio) and self._target.restart == "never":
+        server = behind(self._target)
+        if isinstance(server, Stdio) and server.restart == "never":
             raise fresh(dead.dead or self._not_open(), delivery="not_sent")
         self._next_id = max(self._next_id, dead.next_id)
         self._repeatable.forget()
@@ -466,7 +469,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             self._retire(dead)
         else:
             dead.close(deadline.sooner(self._close_timeout))
-        if isinstance(self._target, Http):
+        if isinstance(server, Http):
             return  # nothing has to be started; pauses are up to `retry`
         pause = deadline.sooner(self._restarts.next())
         with self._lock:

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from syncmcp.testing.exchanges import Exchange
     from syncmcp.testing.faults import Cut, Drip, Fault, Hold, Planned
     from syncmcp.testing.http import HttpEndpoint, HttpReply
+    from syncmcp.testing.play import NotRecorded
     from syncmcp.testing.proxy import FaultProxy, UnusedFaults
     from syncmcp.testing.question import Question, Withdrawn
+    from syncmcp.testing.recording import Recording
+    from syncmcp.testing.replay import Replay
     from syncmcp.testing.scripted import ScriptedConnection, ScriptedPeer
     from syncmcp.testing.server import Server
     from syncmcp.testing.serving import HttpServer, serve_http
@@ -48,9 +51,12 @@ _HOMES = {
     "HttpReply": "http",
     "HttpServer": "serving",
     "MissingCapability": "capabilities",
+    "NotRecorded": "play",
     "Planned": "faults",
     "Question": "question",
     "Received": "transcript",
+    "Recording": "recording",
+    "Replay": "replay",
     "RpcError": "wire",
     "ScriptedConnection": "scripted",
     "ScriptedPeer": "scripted",
@@ -81,9 +87,12 @@ __all__ = [
     "HttpReply",
     "HttpServer",
     "MissingCapability",
+    "NotRecorded",
     "Planned",
     "Question",
     "Received",
+    "Recording",
+    "Replay",
     "RpcError",
     "ScriptedConnection",
     "ScriptedPeer",

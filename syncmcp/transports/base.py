@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from syncmcp._identity import Identity
     from syncmcp._threads import Deadline
+    from syncmcp.config import Http, Stdio
     from syncmcp.errors import Delivery, McpError
+    from syncmcp.transports.memory import InProcessServer
 
 _log = logging.getLogger("syncmcp.transports")
 
@@ -195,6 +197,29 @@ class Listening(Protocol):
         """Wait until the server has answered the request for that stream, whatever it said.
 
         Ends by `deadline`.
+        """
+        ...
+
+
+@runtime_checkable
+class TransportSource(Protocol):
+    """A target that has a hand in its transport: a recording of a session, or a replay of one."""
+
+    @property
+    def label(self) -> str:
+        """What errors and logs call it, secrets removed."""
+        ...
+
+    @property
+    def behind(self) -> Stdio | Http | InProcessServer | None:
+        """The server that it stands in front of; `None` if there is none."""
+        ...
+
+    def transport(self, inner: Transport | None) -> Transport:
+        """Make a transport that has not been opened.
+
+        Args:
+            inner: One to what is `behind`, not opened either; `None` if nothing is.
         """
         ...
 

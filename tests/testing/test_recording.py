@@ -1,0 +1,330 @@
+"""What a recording keeps, and what it does not."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp.testing import Recording, Replay, ScriptedPeer, Server, serve_http
+from syncmcp.testing import script as s
+from tests.stage import PATIENCE, STATEFUL, STATELESS, WIRES, Wire, every_wire, in_threads
+from tests.testing.sessions import record, shop, target
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def methods(path: Path, kind: str) -> list[str]:
+    return [line[kind].get("method") for line in lines(path) if kind in line]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "shop.jsonl"
+
+
+@every_wire
+def test_a_recording_has_a_line_for_each_message(wire: Wire, path: Path) -> None:
+    record(wire, path)
+    header, opened, *rest = lines(path)
+    assert header["syncmcp-recording"] == 1
+    assert opened["opened"]["blocking"] is (wire.transport in ("http", "sse"))
+    sent, got = methods(path, "sent"), methods(path, "got")
+    assert sent.count("tools/list") == 2
+    assert sent.count("tools/call") == (5 if wire.revision == STATELESS else 4)
+    assert got.count("notifications/progress") == 3
+    assert got.count("notifications/message") == 2
+    assert ("elicitation/create" in got) is (wire.revision == STATEFUL)
+    assert list(rest[-1]) == ["connection", "closed"]
+
+
+def test_a_message_is_in_the_file_before_anybody_can_act_on_it(path: Path) -> None:
+    server = Server("early")
+    seen: list[list[str]] = []
+
+    @server.tool()
+    def look() -> str:
+        seen.append(methods(path, "sent"))
+        return "looked"
+
+    with syncmcp.connect(Recording(server, path)) as client:
+        client.call_tool("look")
+        assert "looked" in path.read_text(encoding="utf-8")
+    assert "tools/call" in seen[0]
+    server.close()
+
+
+def test_each_opening_is_a_connection_of_its_own_in_one_file(path: Path) -> None:
+    server = shop()
+    client = syncmcp.Client(Recording(server, path))
+    for item in ("apple", "pear"):
+        with client:
+            client.call_tool("price", {"item": item})
+    assert {line.get("connection") for line in lines(path)} == {None, 1, 2}
+    server.close()
+
+
+def test_a_new_recording_replaces_the_old_one(path: Path) -> None:
+    first = Wire("memory", STATEFUL)
+    record(first, path)
+    size = path.stat().st_size
+    server = shop()
+    with syncmcp.connect(Recording(server, path)):
+        pass
+    assert path.stat().st_size < size
+    assert lines(path)[0]["server"] == "shop"
+    server.close()
+
+
+def test_two_recordings_cannot_be_made_in_one_file_at_a_time(path: Path) -> None:
+    server = shop()
+    with syncmcp.connect(Recording(server, path)) as client:
+        with pytest.raises(syncmcp.UsageError, match="being recorded by another"):
+            syncmcp.connect(Recording(server, path))
+        client.call_tool("price", {"item": "pear"})
+    assert "tools/call" in methods(path, "sent")
+    with syncmcp.connect(Recording(server, path)):
+        pass
+    server.close()
+
+
+def test_clients_of_one_recording_share_its_file(path: Path) -> None:
+    server = shop()
+    recording = Recording(server, path)
+
+    def call(item: str) -> str | None:
+        with syncmcp.connect(recording) as client:
+            return client.call_tool("price", {"item": item}).text
+
+    assert in_threads(lambda: call("apple"), lambda: call("pear")) == ["30", "45"]
+    assert {line.get("connection") for line in lines(path)} == {None, 1, 2}
+    server.close()
+
+
+def test_many_threads_write_whole_lines(path: Path) -> None:
+    server = shop()
+    with syncmcp.connect(Recording(server, path)) as client:
+
+        def calls() -> list[str | None]:
+            return [client.call_tool("price", {"item": "pear"}).text for _ in range(20)]
+
+        assert in_threads(*[calls] * 4) == [["45"] * 20] * 4
+    assert methods(path, "sent").count("tools/call") == 80
+    server.close()
+
+
+@pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+def test_no_secret_is_in_the_file(path: Path, revision: Any) -> None:
+    server = Server("gossip", page_size=1)
+    leaks = ["key-from-env-1", "hunter2hunter2", "canary-header-value", "bearer-abcdef", "tok-9876"]
+
+    @server.tool()
+    def repeat(password: str, note: str) -> dict[str, str]:
+        return {"sessionToken": password, "note": note, "text": f"Bearer {leaks[3]}"}
+
+    @server.tool()
+    def other() -> str:
+        return "nothing"
+
+    with serve_http(server) as http:
+        url = http.url.replace("http://", "http://user:hunter2hunter2@") + "?key=tok-9876"
+        recording = Recording(
+            syncmcp.Http(url, headers={"X-Key": "canary-header-value"}),
+            path,
+            secrets=["key-from-env-1"],
+        )
+        with syncmcp.connect(recording, mode=revision) as client:
+            assert len(client.list_tools().tools) == 2
+            for leak in leaks:
+                told = client.call_tool("repeat", {"password": leak, "note": f"it is {leak}!"}).data
+                assert told["sessionToken"] == leak
+            assert client.session_id != ""
+            session = client.session_id
+    text = path.read_text(encoding="utf-8")
+    assert [leak for leak in [*leaks[:3], leaks[4]] if leak in text] == []
+    assert f"Bearer {leaks[3]}" not in text
+    assert session is None or session not in text
+    assert '"nextCursor": "***' in text
+    server.close()
+
+
+def test_variables_of_the_environment_and_what_the_program_names_are_masked(path: Path) -> None:
+    echo = (
+        "import sys, json\n"
+        "for line in sys.stdin:\n"
+        "    ask = json.loads(line)\n"
+        "    if 'id' in ask:\n"
+        "        answer = {'protocolVersion': '2025-11-25', 'capabilities': {'tools': {}},\n"
+        "                  'serverInfo': {'name': 'e', 'version': '1'}}\n"
+        "        if ask['method'] == 'tools/call':\n"
+        "            import os\n"
+        "            text = os.environ['API_PASS'] + ' and 4111-1111'\n"
+        "            answer = {'content': [{'type': 'text', 'text': text}]}\n"
+        "        print(json.dumps({'jsonrpc': '2.0', 'id': ask['id'], 'result': answer}), flush=1)\n"
+    )
+    command = syncmcp.Stdio(sys.executable, "-c", echo, env={"API_PASS": "open sesame"})
+    recording = Recording(command, path, mask=lambda text: text.replace("4111-1111", "***"))
+    with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
+        told = client.call_tool("x", {"say": "open sesame"})
+        assert told.text == "open sesame and 4111-1111"
+    text = path.read_text(encoding="utf-8")
+    assert "open sesame" not in text
+    assert "4111" not in text
+    with syncmcp.connect(Replay(path), mode="legacy", validate_output="off") as client:
+        assert "and ***" in (client.call_tool("x", {"say": "open sesame"}).text or "")
+
+
+def test_a_secret_too_short_to_be_told_from_text_is_refused(path: Path) -> None:
+    with pytest.raises(syncmcp.UsageError, match="at least 6"):
+        Recording("http://localhost/mcp", path, secrets=["1234"])
+    with pytest.raises(syncmcp.UsageError, match="several"):
+        Recording("http://localhost/mcp", path, secrets="secret")
+
+
+@pytest.mark.parametrize(
+    "wrong", [42, "no-url", syncmcp.Http("http://localhost/mcp", session_id="theirs")]
+)
+def test_what_cannot_be_recorded_is_refused_when_the_recording_is_made(
+    wrong: Any, path: Path
+) -> None:
+    with pytest.raises(syncmcp.UsageError):
+        Recording(wrong, path)
+    with pytest.raises(syncmcp.UsageError, match="cannot be recorded"):
+        Recording(Recording("http://localhost/mcp", path), path)  # type: ignore[arg-type]
+
+
+def test_a_file_that_cannot_be_written_ends_the_opening_with_its_reason(tmp_path: Path) -> None:
+    server = shop()
+    (tmp_path / "file").touch()
+    with pytest.raises(syncmcp.ConnectFailed, match="recording cannot be written"):
+        syncmcp.connect(Recording(server, tmp_path / "file" / "below.jsonl"))
+    server.close()
+
+
+def test_a_full_disk_ends_the_session_and_says_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    server = shop()
+    with syncmcp.connect(Recording(server, path)) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr("syncmcp.testing.tape.os.write", full)
+            with pytest.raises(syncmcp.TransportError, match="No space left"):
+                client.call_tool("price", {"item": "pear"})
+    server.close()
+
+
+def test_a_server_that_dies_is_recorded_as_one_that_died(path: Path) -> None:
+    with ScriptedPeer([*s.handshake(), s.expect("tools/call"), s.cut(code=3)]) as peer:
+        target = syncmcp.Stdio(*peer.command)
+        with syncmcp.connect(Recording(target, path), mode="legacy") as client:
+            with pytest.raises(syncmcp.OutcomeUnknown) as died:
+                client.call_tool("x")
+    assert [line["lost"]["exit_code"] for line in lines(path) if "lost" in line] == [3]
+    with syncmcp.connect(Replay(path), mode="legacy") as client:
+        with pytest.raises(syncmcp.OutcomeUnknown) as replayed:
+            client.call_tool("x")
+    assert replayed.value.exit_code == died.value.exit_code == 3
+
+
+def test_ctrl_c_leaves_a_recording_that_is_whole(path: Path) -> None:
+    program = f"""
+import signal, sys, syncmcp
+from syncmcp.testing import Recording, demo_server
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with syncmcp.connect(Recording(demo_server(), {str(path)!r})) as client:
+    client.call_tool("add", {{"a": 1, "b": 2}})
+    waiting = client.call_tool.future("sleep", {{"seconds": 600}})
+    print("now", flush=True)
+    waiting.result()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"now\n"
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert b"KeyboardInterrupt" in stderr
+    assert list(lines(path)[-1]) == ["connection", "closed"]
+    with syncmcp.connect(Replay(path)) as client:
+        assert client.call_tool("add", {"a": 1, "b": 2}).text == "3"
+
+
+def test_a_process_that_is_killed_leaves_what_has_happened_and_no_lock(path: Path) -> None:
+    program = f"""
+import os, signal, syncmcp
+from syncmcp.testing import Recording, demo_server
+client = syncmcp.connect(Recording(demo_server(), {str(path)!r}))
+client.call_tool("add", {{"a": 1, "b": 2}})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    assert methods(path, "sent")[-1] == "tools/call"
+    server = shop()
+    with syncmcp.connect(Recording(server, path)):
+        pass
+    server.close()
+
+
+def test_a_recording_travels_to_another_process_as_what_it_was_made_of(path: Path) -> None:
+    made = Recording(syncmcp.Stdio("echo"), path, secrets=["secret-one"])
+    copy = pickle.loads(pickle.dumps(made))
+    assert repr(copy) == repr(made)
+    assert "secret-one" not in repr(made)
+
+
+def test_an_answer_that_comes_after_the_caller_gave_up_is_recorded(path: Path) -> None:
+    server = Server("slow")
+    begun, go, done = threading.Event(), threading.Event(), threading.Event()
+
+    @server.tool()
+    def wait() -> str:
+        begun.set()
+        go.wait(PATIENCE)
+        return "late"
+
+    with syncmcp.connect(Recording(server, path), mode=STATEFUL) as client:
+        call = client.call_tool.future("wait")
+        assert begun.wait(PATIENCE)
+        call.cancel()
+        go.set()
+        client.ping()
+        done.set()
+    told = [line["withdrawn"] for line in lines(path) if "withdrawn" in line]
+    sent = [line["sent"]["id"] for line in lines(path) if methods_of(line) == "tools/call"]
+    assert told == sent
+    assert "notifications/cancelled" in methods(path, "sent")
+    server.close()
+
+
+def methods_of(line: dict[str, Any]) -> Any:
+    return line.get("sent", {}).get("method")
+
+
+def test_only_its_owner_can_read_a_recording(path: Path) -> None:
+    record(WIRES[0], path)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_recording_offers_what_its_transport_does(path: Path) -> None:
+    server = shop()
+    http = Wire("http", STATEFUL)
+    with target(http, server) as url, syncmcp.connect(Recording(url, path)) as client:
+        with client.listen(tools=True) as changes:
+            server.list_changed("tools")
+            assert next(iter(changes)).kind == "tools"
+    assert "notifications/tools/list_changed" in methods(path, "got")
+    server.close()

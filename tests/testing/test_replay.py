@@ -1,0 +1,531 @@
+"""A replay answers as the recorded server did, whoever asks, in whatever order."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp.testing import NotRecorded, Recording, Replay, ScriptedPeer, Server, serve_http
+from syncmcp.testing import script as s
+from tests.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads, nervous
+from tests.testing.sessions import Visit, record, replay, shop, target
+
+MEMORY = Wire("memory", STATEFUL)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "shop.jsonl"
+
+
+def write(path: Path, *entries: dict[str, Any], ended: bool = True) -> Path:
+    """A recording made by hand: a handshake, then these entries of one connection."""
+    hello = {
+        "protocolVersion": STATEFUL,
+        "capabilities": {"tools": {}, "logging": {}},
+        "serverInfo": {"name": "by hand", "version": "1"},
+    }
+    start: list[dict[str, Any]] = [
+        {"opened": {"blocking": False, "ordered": True}},
+        {"sent": {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}},
+        {"got": {"jsonrpc": "2.0", "id": 1, "result": hello}},
+        {"sent": {"jsonrpc": "2.0", "method": "notifications/initialized"}},
+        {"adopted": {"stateful": True}},
+    ]
+    rest = [{"closed": True}] if ended else []
+    text = [{"syncmcp-recording": 1, "server": "by hand"}]
+    text += [{"connection": 1, **entry} for entry in (*start, *entries, *rest)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in text), encoding="utf-8")
+    return path
+
+
+def asks(id: int, text: str = "", method: str = "tools/call") -> dict[str, Any]:
+    params = {"name": "say", "arguments": {"text": text}, "_meta": {"progressToken": id}}
+    return {"sent": {"jsonrpc": "2.0", "id": id, "method": method, "params": params}}
+
+
+def says(id: int, text: str) -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    return {"got": {"jsonrpc": "2.0", "id": id, "result": {"content": content}}}
+
+
+def logs(text: str) -> dict[str, Any]:
+    params = {"level": "info", "data": text}
+    return {"got": {"jsonrpc": "2.0", "method": "notifications/message", "params": params}}
+
+
+def say(client: syncmcp.Client, text: str = "", **options: Any) -> str | None:
+    return client.call_tool("say", {"text": text}, **options).text
+
+
+def opened(path: Path, **options: Any) -> syncmcp.Client:
+    return syncmcp.connect(Replay(path), mode="legacy", validate_output="off", **options)
+
+
+@every_wire
+def test_a_program_sees_the_same_with_the_recording_as_with_the_server(
+    wire: Wire, path: Path
+) -> None:
+    seen = record(wire, path)
+    assert replay(path, wire.revision) == seen
+    assert replay(path, wire.revision, order="recorded") == seen
+    assert len(seen) > 10
+
+
+@pytest.mark.parametrize("transport", ["memory", "stdio", "http"])
+@pytest.mark.parametrize("revisions", [[STATEFUL], [STATEFUL, STATELESS]])
+def test_what_was_found_out_in_the_recording_is_found_out_again(
+    transport: str, revisions: list[str], path: Path
+) -> None:
+    server = Server("either", revisions=revisions)
+    with (
+        target(Wire(transport, STATEFUL), server) as reached,
+        syncmcp.connect(Recording(reached, path)) as client,
+    ):
+        assert client.server.revision == revisions[-1]
+    with syncmcp.connect(Replay(path)) as client:
+        assert client.server.revision == revisions[-1]
+    server.close()
+
+
+def test_a_client_that_probes_can_play_the_session_of_one_that_did_not(path: Path) -> None:
+    seen = record(MEMORY, path)
+    assert replay(path, "auto") == seen
+
+
+def test_the_fallback_to_an_older_transport_needs_no_playing(path: Path) -> None:
+    server = shop()
+    with (
+        serve_http(server) as http,
+        syncmcp.connect(Recording(http.sse_url, path)) as client,
+    ):
+        assert client.server.revision == STATEFUL
+        assert client.call_tool("price", {"item": "pear"}).text == "45"
+    with syncmcp.connect(Replay(path)) as client:
+        assert client.call_tool("price", {"item": "pear"}).text == "45"
+    server.close()
+
+
+class TestWhatWasNotRecorded:
+    def test_is_refused_with_the_difference(self, path: Path) -> None:
+        record(MEMORY, path)
+        recording = Replay(path)
+        with syncmcp.connect(recording, mode=STATEFUL) as client:
+            with pytest.raises(NotRecorded) as caught:
+                client.call_tool("price", {"item": "quince", "currency": "NOK"})
+            assert caught.value.differences == (
+                'arguments.item: recorded "pear", asked "quince"',
+                'arguments.currency: recorded nothing, asked "NOK"',
+            )
+            assert str(caught.value).startswith(
+                "tools/call [replay of shop.jsonl]: it was not recorded with these parameters:\n"
+            )
+            assert client.call_tool("price", {"item": "pear"}).text == "45"
+        assert [type(error) for error in recording.unexpected] == [NotRecorded]
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+    def test_is_refused_in_a_future_too(self, path: Path) -> None:
+        for revision in (STATEFUL, STATELESS):
+            record(Wire("http", revision), path)
+            with syncmcp.connect(Replay(path), mode=revision) as client:
+                call = client.call_tool.future("price", {"item": "quince"})
+                assert isinstance(call.exception(PATIENCE), NotRecorded)
+
+    def test_is_named_with_what_was(self, path: Path) -> None:
+        record(MEMORY, path)
+        with syncmcp.connect(Replay(path), mode=STATEFUL) as client:
+            with pytest.raises(NotRecorded, match="recorded are: initialize, resources/read, too"):
+                client.request("shop/close", {}, result=dict)
+
+    def test_is_the_same_request_once_more(self, path: Path) -> None:
+        write(path, asks(2, "a"), says(2, "first"), asks(3, "a"), says(3, "second"))
+        with opened(path) as client:
+            assert [say(client, "a"), say(client, "a")] == ["first", "second"]
+            with pytest.raises(NotRecorded, match="recorded 2 times"):
+                say(client, "a")
+
+    @pytest.mark.parametrize("wire", [Wire("memory", STATEFUL), Wire("http", STATEFUL)], ids=str)
+    def test_is_another_answer_to_a_question(self, wire: Wire, path: Path) -> None:
+        record(wire, path)
+        visit, recording = Visit(size=4), Replay(path)
+        with visit.client(recording, mode=STATEFUL) as client:
+            with pytest.raises(NotRecorded, match="content.size: recorded 3, asked 4") as caught:
+                client.call_tool("order", {"item": "pear"})
+            assert "elicitation/create" in str(caught.value)
+        assert len(recording.unexpected) == 1
+
+    def test_is_another_answer_in_a_round_of_questions(self, path: Path) -> None:
+        record(Wire("memory", STATELESS), path)
+        with Visit(size=4).client(Replay(path), mode=STATELESS) as client:
+            with pytest.raises(NotRecorded, match="content.size: recorded 3, asked 4"):
+                client.call_tool("order", {"item": "pear"})
+
+    def test_does_not_show_secrets(self, path: Path) -> None:
+        write(path, asks(2, "a"), says(2, "first"))
+        with opened(path) as client:
+            with pytest.raises(NotRecorded) as caught:
+                client.call_tool("say", {"text": "Bearer abcdef123456"})
+        assert "abcdef123456" not in repr(caught.value) + str(vars(caught.value))
+
+    def test_is_a_ping_which_is_answered_all_the_same(self, path: Path) -> None:
+        record(MEMORY, path)
+        with syncmcp.connect(Replay(path), mode=STATEFUL) as client:
+            client.ping()
+
+    def test_can_be_made_to_be_the_same(self, path: Path) -> None:
+        record(MEMORY, path)
+
+        def same_size(method: str, value: Any) -> Any:
+            return value | {"content": None} if method == "elicitation/create" else value
+
+        recording = Replay(path, normalize=same_size)
+        with Visit(size=4).client(recording, mode=STATEFUL) as client:
+            assert client.call_tool("order", {"item": "pear"}).text == "accept: {'size': 3} of pear"
+
+    def test_what_nobody_asked_is_told(self, path: Path) -> None:
+        write(path, asks(2, "a"), says(2, "first"), asks(3, "b"), says(3, "second"))
+        recording = Replay(path)
+        assert recording.unplayed == ["initialize", "tools/call", "tools/call"]
+        with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
+            say(client, "b")
+        assert recording.unplayed == ["tools/call"]
+
+
+class TestOrder:
+    def test_requests_may_come_in_another_order_and_one_after_another(self, path: Path) -> None:
+        write(path, asks(2, "a"), asks(3, "b"), says(3, "B"), says(2, "A"))
+        with opened(path) as client:
+            assert say(client, "a", timeout=PATIENCE) == "A"
+            assert say(client, "b", timeout=PATIENCE) == "B"
+        with opened(path) as client:
+            assert say(client, "b", timeout=PATIENCE) == "B"
+            assert say(client, "a", timeout=PATIENCE) == "A"
+
+    def test_the_order_of_the_recording_can_be_insisted_on(self, path: Path) -> None:
+        write(path, asks(2, "a"), asks(3, "b"), says(3, "B"), says(2, "A"))
+        order: list[str | None] = []
+        recording = Replay(path, order="recorded")
+        with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
+            first = client.call_tool.future("say", {"text": "a"})
+            with pytest.raises(TimeoutError):
+                first.result(0.0)
+            second = client.call_tool.future("say", {"text": "b"})
+            for call in (first, second):
+                call.add_done_callback(lambda done: order.append(done.result().text))
+            assert (first.result(PATIENCE).text, second.result(PATIENCE).text) == ("A", "B")
+        assert order == ["B", "A"]
+
+    def test_what_is_told_in_between_comes_in_between(self, path: Path) -> None:
+        write(
+            path,
+            asks(2, "a"),
+            logs("before"),
+            says(2, "A"),
+            logs("between"),
+            asks(3, "b"),
+            logs("after"),
+            says(3, "B"),
+        )
+        seen: list[Any] = []
+        told = threading.Semaphore(0)
+
+        def on_log(log: Any) -> None:
+            seen.append(log.data)
+            told.release()
+
+        with opened(path, on_log=on_log) as client:
+            seen.append(say(client, "a"))
+            assert told.acquire(timeout=PATIENCE)
+            assert told.acquire(timeout=PATIENCE)
+            seen.append(say(client, "b"))
+        assert seen == ["before", "A", "between", "after", "B"] or seen == [
+            "before",
+            "between",
+            "A",
+            "after",
+            "B",
+        ]
+
+    def test_what_belongs_to_a_call_that_is_not_made_is_not_told(self, path: Path) -> None:
+        write(path, asks(2, "a"), logs("of a"), says(2, "A"), asks(3, "b"), says(3, "B"))
+        seen: list[Any] = []
+        with opened(path, on_log=lambda log: seen.append(log.data)) as client:
+            assert say(client, "b") == "B"
+        assert seen == []
+
+    def test_an_answer_waits_for_the_answer_to_the_question_before_it(self, path: Path) -> None:
+        question = {"jsonrpc": "2.0", "id": "q", "method": "roots/list"}
+        answer = {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
+        write(path, asks(2), {"got": question}, {"sent": answer}, says(2, "A"))
+        asked, go = threading.Event(), threading.Event()
+
+        def roots(context: Any) -> list[str]:
+            asked.set()
+            assert go.wait(PATIENCE)
+            return []
+
+        with opened(path, roots=roots) as client:
+            call = client.call_tool.future("say", {"text": ""})
+            assert asked.wait(PATIENCE)
+            assert not call.done()
+            go.set()
+            assert call.result(PATIENCE).text == "A"
+
+    def test_many_threads_get_the_answers_to_what_they_asked(self, path: Path) -> None:
+        server = shop()
+        for transport, revision in (("memory", STATEFUL), ("http", STATELESS)):
+            with (
+                target(Wire(transport, STATEFUL), server) as reached,
+                syncmcp.connect(Recording(reached, path), mode=revision) as client,
+            ):
+                for _ in range(30):
+                    assert client.call_tool("price", {"item": "pear"}).text == "45"
+                    assert client.call_tool("price", {"item": "apple"}).text == "30"
+                    client.call_tool("count", {"shelves": 2})
+            recording = Replay(path)
+            with nervous(), syncmcp.connect(recording, mode=revision) as client:
+
+                def calls() -> list[Any]:
+                    seen: list[Any] = []
+                    for _ in range(10):
+                        seen.append(client.call_tool("price", {"item": "pear"}).text)  # noqa: B023
+                        seen.append(client.call_tool("price", {"item": "apple"}).text)  # noqa: B023
+                        steps: list[float] = []
+                        client.call_tool(  # noqa: B023
+                            "count",
+                            {"shelves": 2},
+                            on_progress=lambda step, *_: steps.append(step),  # noqa: B023
+                        )
+                        seen.append(steps)
+                    return seen
+
+                assert in_threads(*[calls] * 3) == [["45", "30", [1.0, 2.0]] * 10] * 3
+            assert recording.unplayed == []
+            assert recording.unexpected == []
+        server.close()
+
+
+class TestConnections:
+    def test_each_connection_plays_the_next_one_and_later_ones_the_last(self, path: Path) -> None:
+        server = Server("counting")
+        calls = iter(range(9))
+        server.add_tool(lambda: str(next(calls)), name="next")
+        recorded = syncmcp.Client(Recording(server, path))
+        for _ in range(2):
+            with recorded:
+                recorded.call_tool("next")
+        replayed = syncmcp.Client(Replay(path))
+        seen = []
+        for _ in range(3):
+            with replayed:
+                seen.append(replayed.call_tool("next").text)
+        assert seen == ["0", "1", "1"]
+        server.close()
+
+    def test_two_clients_play_one_file_each_from_its_beginning(self, path: Path) -> None:
+        seen = record(MEMORY, path)
+        assert in_threads(*[lambda: replay(path, STATEFUL)] * 2) == [seen, seen]
+
+    def test_two_clients_of_one_replay_do_not_disturb_each_other(self, path: Path) -> None:
+        seen = record(MEMORY, path)
+        recording = Replay(path)
+
+        def one() -> list[Any]:
+            visit = Visit()
+            with visit.client(recording, mode=STATEFUL) as client:
+                return visit.talk(client)
+
+        assert in_threads(one, one) == [seen, seen]
+
+    def test_a_session_that_was_lost_is_lost_again(self, path: Path) -> None:
+        server = shop()
+        with serve_http(server) as http, syncmcp.connect(
+            Recording(http.url, path), mode=STATEFUL
+        ) as client:
+            first = client.call_tool("price", {"item": "pear"}).text
+            http.endpoint.forget_sessions()
+            second = client.call_tool("price", {"item": "apple"}).text
+        with syncmcp.connect(Replay(path), mode=STATEFUL) as client:
+            assert client.call_tool("price", {"item": "pear"}).text == first
+            assert client.call_tool("price", {"item": "apple"}).text == second
+        server.close()
+
+    def test_a_server_that_could_not_be_reached_is_not_reached_again(self, path: Path) -> None:
+        with pytest.raises(syncmcp.ConnectFailed) as real:
+            syncmcp.connect(Recording(syncmcp.Stdio("no-such-program-anywhere"), path))
+        with pytest.raises(syncmcp.ConnectFailed) as replayed:
+            syncmcp.connect(Replay(path))
+        assert replayed.value.message == real.value.message
+
+    def test_an_http_status_is_the_same_status_again(self, path: Path) -> None:
+        refuses = [
+            s.expect("tools/call"),
+            s.head(503, {"Content-Type": "text/plain"}),
+            s.chunk(b"closed"),
+            s.end(),
+        ]
+        with ScriptedPeer([*s.handshake(), *refuses]) as peer:
+            target = Recording(peer.url, path)
+            with syncmcp.connect(target, mode="legacy", retry=None) as client:
+                with pytest.raises(syncmcp.HttpError) as real:
+                    say(client)
+        with syncmcp.connect(Replay(path), mode="legacy", retry=None) as client:
+            with pytest.raises(syncmcp.HttpError) as replayed:
+                say(client)
+        assert (replayed.value.status, replayed.value.body) == (503, real.value.body)
+
+    @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+    @pytest.mark.parametrize("transport", ["memory", "http"])
+    def test_a_call_that_got_no_answer_gets_none_and_can_be_cancelled(
+        self, transport: str, revision: Any, path: Path
+    ) -> None:
+        server = Server("slow")
+        begun, go = threading.Event(), threading.Event()
+
+        @server.tool()
+        def say() -> str:
+            begun.set()
+            return str(go.wait(PATIENCE))
+
+        def withdrawn(client: syncmcp.Client) -> bool:
+            token = syncmcp.CancelToken()
+            call = client.call_tool.future("say", cancel=token)
+            assert begun.wait(PATIENCE)
+            token.cancel()
+            return isinstance(call.exception(PATIENCE), syncmcp.RequestCancelled)
+
+        with (
+            target(Wire(transport, STATEFUL), server) as reached,
+            syncmcp.connect(Recording(reached, path), mode=revision) as client,
+        ):
+            assert withdrawn(client)
+            go.set()
+        with syncmcp.connect(Replay(path), mode=revision) as client:
+            assert withdrawn(client)
+        server.close()
+
+    def test_closing_ends_a_call_that_waits_for_its_turn(self, path: Path) -> None:
+        write(path, asks(2, "a"), asks(3, "b"), says(3, "B"), says(2, "A"))
+        recording = Replay(path, order="recorded")
+        client = syncmcp.connect(recording, mode="legacy", validate_output="off")
+        call = client.call_tool.future("say", {"text": "a"})
+        client.close()
+        assert isinstance(call.exception(PATIENCE), syncmcp.ClosedError)
+
+
+class TestFiles:
+    def test_a_recording_that_was_cut_answers_as_far_as_it_goes(
+        self, path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        write(path, asks(2, "a"), says(2, "A"), asks(3, "b"), says(3, "B"), ended=False)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: whole.rindex(b'"content"')])
+        with caplog.at_level(logging.WARNING, "syncmcp.testing"), opened(path) as client:
+            assert "ends in the middle of line 10" in caplog.text
+            assert say(client, "a") == "A"
+            with pytest.raises(syncmcp.ConnectionLost, match="recording ends before the answer"):
+                say(client, "b")
+
+    def test_at_any_byte_a_cut_recording_can_be_read_or_says_that_it_is_none(
+        self, path: Path
+    ) -> None:
+        record(Wire("memory", STATELESS), path)
+        whole = path.read_bytes()
+        first = whole.index(b"\n")
+        for end in range(0, len(whole), 97):
+            path.write_bytes(whole[:end])
+            if end > first + 70:
+                assert Replay(path).unplayed or end < 1000
+            else:
+                try:
+                    Replay(path)
+                except syncmcp.UsageError as error:
+                    assert "recording" in str(error) or "UTF-8" in str(error)
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("", "first line does not say so"),
+            ("[]\n", "first line does not say so"),
+            ("nothing\n", "first line does not say so"),
+            ('{"syncmcp-recording": 2}\n', "of version 2; this can read 1"),
+            ('{"syncmcp-recording": 1}\n', "recording of nothing"),
+            ('{"syncmcp-recording": 1}\n{"connection": 1}\n', "line 2: it must have one of"),
+            ('{"syncmcp-recording": 1}\n{"closed": true}\n', "line 2: it is no object with"),
+            ('{"syncmcp-recording": 1}\n\n{"connection": 1, \n\n', "line 3: Expecting"),
+            (
+                '{"syncmcp-recording": 1}\n{"connection": 1, "got": 1, "for": "x"}\n',
+                "line 2: for and status are whole numbers",
+            ),
+        ],
+    )
+    def test_what_is_no_recording_is_refused_with_its_line(
+        self, text: str, said: str, path: Path
+    ) -> None:
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(syncmcp.UsageError, match=said):
+            Replay(path)
+
+    def test_a_file_that_is_not_there_is_refused_at_once(self, path: Path) -> None:
+        with pytest.raises(syncmcp.UsageError, match="no recording to be read"):
+            Replay(path)
+        path.write_bytes(b"\xff\xfe")
+        with pytest.raises(syncmcp.UsageError, match="not UTF-8"):
+            Replay(path)
+        with pytest.raises(syncmcp.UsageError, match="'causal' or 'recorded'"):
+            Replay(path, order="random")  # type: ignore[arg-type]
+
+    def test_nonsense_of_the_server_is_played_as_the_nonsense_it_was(self, path: Path) -> None:
+        odd: list[dict[str, Any]] = [
+            {"got_text": "Listening on port 3000"},
+            {"got": [1, {"jsonrpc": "2.0", "id": [7], "result": {}}]},
+            {"got": {"jsonrpc": "2.0", "id": 99, "result": {}}},
+        ]
+        write(path, asks(2), *odd, says(2, "A"))
+        with opened(path) as client:
+            assert say(client) == "A"
+
+    def test_a_batch_of_answers_is_played_when_all_were_asked(self, path: Path) -> None:
+        batch = [says(3, "B")["got"], says(2, "A")["got"]]
+        write(path, {"sent": [asks(2, "a")["sent"], asks(3, "b")["sent"]]}, {"got": batch})
+        with opened(path) as client:
+            first = client.call_tool.future("say", {"text": "a"})
+            assert not first.done()
+            assert say(client, "b") == "B"
+            assert first.result(PATIENCE).text == "A"
+
+    def test_a_masked_parameter_fits_anything_and_the_same_one_best(self, path: Path) -> None:
+        write(
+            path,
+            asks(2, "key ***1"),
+            says(2, "first"),
+            asks(3, "key ***2"),
+            says(3, "second"),
+        )
+        with opened(path) as client:
+            assert say(client, "key ***2") == "second"
+            assert say(client, "key 4711") == "first"
+        with opened(path) as client, pytest.raises(NotRecorded):
+            say(client, "lock 4711")
+
+    def test_a_replay_travels_to_another_process(self, path: Path) -> None:
+        seen = record(MEMORY, path)
+        copy = pickle.loads(pickle.dumps(Replay(path, order="recorded")))
+        visit = Visit()
+        with visit.client(copy, mode=STATEFUL) as client:
+            assert visit.talk(client) == seen
+        assert repr(copy) == f"Replay({str(path)!r})"
+
+
+def test_a_recording_written_in_2026_can_still_be_played() -> None:
+    # The file is part of the promise: people keep theirs for years.
+    kept = Path(__file__).with_name("kept_recording.jsonl")
+    with syncmcp.connect(Replay(kept)) as client:
+        assert client.call_tool("price", {"item": "pear"}).text == "45"
