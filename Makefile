@@ -90,8 +90,8 @@ lint: $(VENV)/.dev ## ruff
 .PHONY: types
 types: $(VENV)/.dev ## mypy for linux, win32 and darwin; pyright
 	@$(STAGE) "mypy for linux" $(BIN)/mypy --platform linux --cache-dir build/mypy/linux
-	@$(STAGE) "mypy for win32" $(BIN)/mypy --platform win32 --cache-dir build/mypy/win32 syncmcp examples
-	@$(STAGE) "mypy for darwin" $(BIN)/mypy --platform darwin --cache-dir build/mypy/darwin syncmcp examples
+	@$(STAGE) "mypy for win32" $(BIN)/mypy --platform win32 --cache-dir build/mypy/win32 syncmcp pytest_syncmcp.py examples
+	@$(STAGE) "mypy for darwin" $(BIN)/mypy --platform darwin --cache-dir build/mypy/darwin syncmcp pytest_syncmcp.py examples
 	@$(STAGE) "pyright" $(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: contracts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ __all__ = [
 ]
 
 _MODES = ("once", "all", "none")
+
+# Characters of the name of a file: there are systems where 255 are the end of it.
+_LONGEST_NAME = 120
 
 _REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
 
@@ -96,12 +100,17 @@ def mcp_client_options() -> Mapping[str, Any]:
 def mcp_client(
     request: pytest.FixtureRequest, mcp_server: Server, mcp_client_options: Mapping[str, Any]
 ) -> Iterator[Client]:
-    """A `syncmcp.Client` that is connected to `mcp_server`, in memory; closed after the test."""
+    """A `syncmcp.Client` of `mcp_server`, in memory; closed after the test.
+
+    It connects at its first call, or by `open()`: a server says what it has when it is connected
+    to, so fill it before that.
+    """
     _watch_first(request)
     from syncmcp import Client
 
-    with Client(mcp_server, **mcp_client_options) as client:
-        yield client
+    client = Client(mcp_server, **{"lazy": True, **mcp_client_options})
+    yield client
+    client.close()
 
 
 @pytest.fixture
@@ -201,11 +210,9 @@ def _makes_a_target(target: Any) -> bool:
 def _file_name(name: str) -> str:
     """A name that every file system takes; two that differ in more than that get a number."""
     plain = re.sub(r"[^\w.-]+", "-", name.replace("::", ".")).strip("-.")
-    if plain == name.replace("::", "."):
+    if plain == name.replace("::", ".") and len(plain) <= _LONGEST_NAME:
         return plain
-    import zlib
-
-    return f"{plain[:80]}-{zlib.crc32(name.encode()):08x}"
+    return f"{plain[:_LONGEST_NAME]}-{zlib.crc32(name.encode()):08x}"
 
 
 def _unfinished(path: Path) -> Path:

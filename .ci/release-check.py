@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -17,6 +18,9 @@ if version != syncmcp.__version__:
     sys.exit(f"the distribution says {version}, the package says {syncmcp.__version__}")
 if not importlib.resources.files("syncmcp").joinpath("py.typed").is_file():
     sys.exit("py.typed is missing")
+(plugin,) = importlib.metadata.entry_points(group="pytest11", name="pytest_syncmcp")
+if importlib.util.find_spec(plugin.value) is None:
+    sys.exit("the plugin for pytest is missing")
 
 with syncmcp.connect(syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")) as client:
     tools = [tool.name for tool in client.list_tools().tools]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 
-from tests.conftest import Footprint, leaks_since
+from syncmcp.testing.leaks import Footprint
 
 
 def test_a_thread_left_running_is_seen() -> None:
@@ -15,24 +15,24 @@ def test_a_thread_left_running_is_seen() -> None:
     gate = threading.Event()
     thread = threading.Thread(target=gate.wait, name="syncmcp-left", daemon=True)
     thread.start()
-    assert leaks_since(before, patience=0.0) == ["thread syncmcp-left"]
+    assert before.left_behind(0.0) == ["thread syncmcp-left"]
     gate.set()
-    assert leaks_since(before) == []
+    assert before.left_behind() == []
 
 
 def test_a_child_nobody_waited_for_is_seen() -> None:
     before = Footprint()
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        assert f"child process {child.pid}" in leaks_since(before, patience=0.0)
+        assert f"child process {child.pid}" in before.left_behind(0.0)
     finally:
         child.communicate(b"\n")
-    assert leaks_since(before) == []
+    assert before.left_behind() == []
 
 
 def test_an_open_socket_is_seen() -> None:
     before = Footprint()
     with socket.socket():
-        (leak,) = leaks_since(before, patience=0.0)
+        (leak,) = before.left_behind(0.0)
         assert "socket:" in leak
-    assert leaks_since(before) == []
+    assert before.left_behind() == []

@@ -25,8 +25,8 @@ from syncmcp._backoff import Backoff
 from syncmcp._options import Options
 from syncmcp._threads import Deadline
 from syncmcp.testing import Server, ToolContext
+from syncmcp.testing.leaks import Footprint
 from tests import programs
-from tests.conftest import Footprint, leaks_since
 from tests.programs import CEILING
 from tests.scripts import Scripted, opening
 from tests.stage import interrupted
@@ -292,7 +292,7 @@ def test_an_abandoned_client_is_collected_ends_its_server_and_warns(wire: str) -
     assert alive() is None
     assert [warning.category for warning in caught] == [ResourceWarning]
     assert "never closed" in str(caught[0].message)
-    assert leaks_since(before) == []
+    assert before.left_behind() == []
 
 
 # It answers one message, and dies of the next request.
@@ -422,7 +422,7 @@ def test_cycles_of_connect_and_kill_leave_nothing_behind_and_burn_nothing(
     for _ in range(25):
         with syncmcp.connect(MORTAL, mode="legacy") as client, pytest.raises(ConnectionLost):
             client.ping()
-    assert leaks_since(before) == []
+    assert before.left_behind() == []
     with syncmcp.connect(programs.server()) as client:
         os.kill(int(client.call_tool("pid").text), signal.SIGKILL)
         with pytest.raises(ConnectionLost):
@@ -430,7 +430,7 @@ def test_cycles_of_connect_and_kill_leave_nothing_behind_and_burn_nothing(
         start = time.process_time()
         threading.Event().wait(0.5)  # the time that is measured
         assert time.process_time() - start < 0.25
-    assert leaks_since(before) == []
+    assert before.left_behind() == []
 
 
 # -- pickling ------------------------------------------------------------------------------------

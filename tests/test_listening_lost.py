@@ -17,7 +17,7 @@ import pytest
 import syncmcp
 from syncmcp import ChangeEvent, NotSupported, SubscriptionLost
 from syncmcp.testing import FaultProxy, script, serve_http
-from tests.conftest import child_processes
+from syncmcp.testing.leaks import child_processes
 from tests.scripts import NEW, OLD, WIRES, Scripted
 from tests.stage import PATIENCE, STATEFUL, STATELESS, in_threads, relayed
 from tests.test_listening import PROMPTS, TOOLS, held, let_go, shop, updated

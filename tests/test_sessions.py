@@ -24,8 +24,8 @@ from syncmcp import (
     UsageError,
 )
 from syncmcp.testing import Server, serve_http
+from syncmcp.testing.leaks import child_processes
 from syncmcp.types import CallToolResult
-from tests.conftest import child_processes
 from tests.session_server import SessionServer, session_server
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads, nervous, relayed
 from tests.transports.http_peer import Request

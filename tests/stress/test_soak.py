@@ -27,7 +27,7 @@ import syncmcp
 from syncmcp import CancelToken, Stdio
 from syncmcp._backoff import Backoff
 from syncmcp._threads import timer
-from tests.conftest import child_processes
+from syncmcp.testing.leaks import child_processes
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads
 from tests.stress.crowd import shuffling_server
 

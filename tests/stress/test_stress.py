@@ -23,7 +23,7 @@ import pytest
 
 import syncmcp
 from syncmcp import CancelToken
-from tests.conftest import child_processes
+from syncmcp.testing.leaks import child_processes
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads, nervous
 
 KILLS = 3

@@ -170,7 +170,8 @@ def test_variables_of_the_environment_and_what_the_program_names_are_masked(path
         "            import os\n"
         "            text = os.environ['API_PASS'] + ' and 4111-1111'\n"
         "            answer = {'content': [{'type': 'text', 'text': text}]}\n"
-        "        print(json.dumps({'jsonrpc': '2.0', 'id': ask['id'], 'result': answer}), flush=1)\n"
+        "        answer = {'jsonrpc': '2.0', 'id': ask['id'], 'result': answer}\n"
+        "        print(json.dumps(answer), flush=True)\n"
     )
     command = syncmcp.Stdio(sys.executable, "-c", echo, env={"API_PASS": "open sesame"})
     recording = Recording(command, path, mask=lambda text: text.replace("4111-1111", "***"))
@@ -218,11 +219,10 @@ def test_a_full_disk_ends_the_session_and_says_so(
         raise OSError(28, "No space left on device")
 
     server = shop()
-    with syncmcp.connect(Recording(server, path)) as client:
-        with monkeypatch.context() as patch:
-            patch.setattr("syncmcp.testing.tape.os.write", full)
-            with pytest.raises(syncmcp.TransportError, match="No space left"):
-                client.call_tool("price", {"item": "pear"})
+    with syncmcp.connect(Recording(server, path)) as client, monkeypatch.context() as patch:
+        patch.setattr("syncmcp.testing.tape.os.write", full)
+        with pytest.raises(syncmcp.TransportError, match="No space left"):
+            client.call_tool("price", {"item": "pear"})
     server.close()
 
 

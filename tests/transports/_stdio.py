@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._threads import Deadline
 from syncmcp.config import Stdio
+from syncmcp.testing.leaks import library_threads
 from syncmcp.transports.base import Outgoing
 from syncmcp.transports.stdio import StdioTransport
-from tests.conftest import library_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
