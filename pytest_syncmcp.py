@@ -176,7 +176,9 @@ class Cassette:
                 pytest.fail(f"there is no recording {path}, and --mcp-record is 'none'")
             replay = self._replays[path] = Replay(path, normalize=normalize)
             return replay
-        server = target() if _makes_a_target(target) else target
+        server: Any = target
+        if callable(target) and not hasattr(target, "connect"):
+            server = target()
         recording = Recording(server, _unfinished(path), secrets=secrets, mask=mask)
         self._recordings[path] = recording
         return recording
@@ -201,10 +203,6 @@ def _watch_first(request: pytest.FixtureRequest) -> None:
     """Have the search for leaks end after the fixture that calls this, whatever the order."""
     if "mcp_no_leaks" in request.fixturenames:
         request.getfixturevalue("mcp_no_leaks")
-
-
-def _makes_a_target(target: Any) -> bool:
-    return callable(target) and not hasattr(target, "connect")
 
 
 def _file_name(name: str) -> str:

@@ -38,6 +38,12 @@ SAYS = {
     "interceptors": ["5 x tools/call done", "4 x tools/list ConnectFailed", "<- tools/list"],
     "math_tutor": ["not explained: ", "nobody can be asked"],
     "per_call_ui": ["Boris saw ['A table for Boris'] and has a table for 5", "no table"],
+    "record_replay": [
+        "recorded:\n  tools: 15\n  1 of 2: 1 left\n  2 of 2: 0 left\n  lift-off\n",
+        "<- notifications/progress\n  <- notifications/progress\n  <- an answer\nplayed:",
+        "arguments.steps: recorded 2, asked 3",
+        "has the secret: False",
+    ],
     "retries": [
         "2 tools, asked for 2 times",
         "costs 45, asked for 2 times",
@@ -219,6 +225,14 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
             ],
         ),
         ("tasks", ["working", "completed None", "3 pictures", "5 pictures"]),
+        (
+            "testing",
+            [
+                "the outcome is unknown",
+                "135\n",
+                'arguments.item: recorded "pear", asked "quince"',
+            ],
+        ),
         (
             "threads",
             [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -225,3 +226,22 @@ def test_each_test_and_each_server_has_a_file_of_its_own(pytester: pytest.Pytest
     replayed = run(pytester)
     replayed.assert_outcomes(passed=3)
     assert replayed.stdout.str().count("made 0") == 3
+
+
+def test_the_example_of_the_page_records_and_replays(pytester: pytest.Pytester) -> None:
+    page = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    (example,) = (
+        block
+        for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        if "def test_" in block
+    )
+    pytester.makepyfile(test_shopping=example)
+    path = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", os.pathsep.join(path))
+        run(pytester).assert_outcomes(passed=3)
+    file = "cassettes/test_shopping/test_the_real_server_is_understood.jsonl"
+    assert cassettes(pytester) == [file]
+    assert file in page
+    pytester.makepyfile(test_shopping=example.replace('"python"', '"no-such-program"'))
+    run(pytester, "--mcp-record=none").assert_outcomes(passed=3)

@@ -229,13 +229,17 @@ def test_a_full_disk_ends_the_session_and_says_so(
 def test_a_server_that_dies_is_recorded_as_one_that_died(path: Path) -> None:
     with ScriptedPeer([*s.handshake(), s.expect("tools/call"), s.cut(code=3)]) as peer:
         target = syncmcp.Stdio(*peer.command)
-        with syncmcp.connect(Recording(target, path), mode="legacy") as client:
-            with pytest.raises(syncmcp.OutcomeUnknown) as died:
-                client.call_tool("x")
-    assert [line["lost"]["exit_code"] for line in lines(path) if "lost" in line] == [3]
-    with syncmcp.connect(Replay(path), mode="legacy") as client:
-        with pytest.raises(syncmcp.OutcomeUnknown) as replayed:
+        with (
+            syncmcp.connect(Recording(target, path), mode="legacy") as client,
+            pytest.raises(syncmcp.OutcomeUnknown) as died,
+        ):
             client.call_tool("x")
+    assert [line["lost"]["exit_code"] for line in lines(path) if "lost" in line] == [3]
+    with (
+        syncmcp.connect(Replay(path), mode="legacy") as client,
+        pytest.raises(syncmcp.OutcomeUnknown) as replayed,
+    ):
+        client.call_tool("x")
     assert replayed.value.exit_code == died.value.exit_code == 3
 
 
@@ -256,7 +260,10 @@ with syncmcp.connect(Recording(demo_server(), {str(path)!r})) as client:
     assert process.stdout is not None
     assert process.stdout.readline() == b"now\n"
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=PATIENCE)
+    try:
+        _, stderr = process.communicate(timeout=6 * PATIENCE)
+    finally:
+        process.kill()
     assert b"KeyboardInterrupt" in stderr
     assert list(lines(path)[-1]) == ["connection", "closed"]
     with syncmcp.connect(Replay(path)) as client:
@@ -322,9 +329,12 @@ def test_only_its_owner_can_read_a_recording(path: Path) -> None:
 def test_a_recording_offers_what_its_transport_does(path: Path) -> None:
     server = shop()
     http = Wire("http", STATEFUL)
-    with target(http, server) as url, syncmcp.connect(Recording(url, path)) as client:
-        with client.listen(tools=True) as changes:
-            server.list_changed("tools")
-            assert next(iter(changes)).kind == "tools"
+    with (
+        target(http, server) as url,
+        syncmcp.connect(Recording(url, path)) as client,
+        client.listen(tools=True) as changes,
+    ):
+        server.list_changed("tools")
+        assert next(iter(changes)).kind == "tools"
     assert "notifications/tools/list_changed" in methods(path, "got")
     server.close()

@@ -140,9 +140,11 @@ class TestWhatWasNotRecorded:
 
     def test_is_named_with_what_was(self, path: Path) -> None:
         record(MEMORY, path)
-        with syncmcp.connect(Replay(path), mode=STATEFUL) as client:
-            with pytest.raises(NotRecorded, match="recorded are: initialize, resources/read, too"):
-                client.request("shop/close", {}, result=dict)
+        with (
+            syncmcp.connect(Replay(path), mode=STATEFUL) as client,
+            pytest.raises(NotRecorded, match="recorded are: initialize, resources/read, too"),
+        ):
+            client.request("shop/close", {}, result=dict)
 
     def test_is_the_same_request_once_more(self, path: Path) -> None:
         write(path, asks(2, "a"), says(2, "first"), asks(3, "a"), says(3, "second"))
@@ -163,9 +165,11 @@ class TestWhatWasNotRecorded:
 
     def test_is_another_answer_in_a_round_of_questions(self, path: Path) -> None:
         record(Wire("memory", STATELESS), path)
-        with Visit(size=4).client(Replay(path), mode=STATELESS) as client:
-            with pytest.raises(NotRecorded, match=r"content\.size: recorded 3, asked 4"):
-                client.call_tool("order", {"item": "pear"})
+        with (
+            Visit(size=4).client(Replay(path), mode=STATELESS) as client,
+            pytest.raises(NotRecorded, match=r"content\.size: recorded 3, asked 4"),
+        ):
+            client.call_tool("order", {"item": "pear"})
 
     def test_does_not_show_secrets(self, path: Path) -> None:
         write(path, asks(2, "a"), says(2, "first"))
@@ -279,17 +283,17 @@ class TestOrder:
 
     def test_many_threads_get_the_answers_to_what_they_asked(self, path: Path) -> None:
         server = shop()
-        for transport, revision in (("memory", STATEFUL), ("http", STATELESS)):
+        for wire in (MEMORY, Wire("http", STATELESS)):
             with (
-                target(Wire(transport, STATEFUL), server) as reached,
-                syncmcp.connect(Recording(reached, path), mode=revision) as client,
+                target(wire, server) as reached,
+                syncmcp.connect(Recording(reached, path), mode=wire.revision) as client,
             ):
                 for _ in range(30):
                     assert client.call_tool("price", {"item": "pear"}).text == "45"
                     assert client.call_tool("price", {"item": "apple"}).text == "30"
                     client.call_tool("count", {"shelves": 2})
             recording = Replay(path)
-            with nervous(), syncmcp.connect(recording, mode=revision) as client:
+            with nervous(), syncmcp.connect(recording, mode=wire.revision) as client:
 
                 def calls() -> list[Any]:
                     seen: list[Any] = []
@@ -373,12 +377,16 @@ class TestConnections:
         ]
         with ScriptedPeer([*s.handshake(), *refuses]) as peer:
             target = Recording(peer.url, path)
-            with syncmcp.connect(target, mode="legacy", retry=None) as client:
-                with pytest.raises(syncmcp.HttpError) as real:
-                    say(client)
-        with syncmcp.connect(Replay(path), mode="legacy", retry=None) as client:
-            with pytest.raises(syncmcp.HttpError) as replayed:
+            with (
+                syncmcp.connect(target, mode="legacy", retry=None) as client,
+                pytest.raises(syncmcp.HttpError) as real,
+            ):
                 say(client)
+        with (
+            syncmcp.connect(Replay(path), mode="legacy", retry=None) as client,
+            pytest.raises(syncmcp.HttpError) as replayed,
+        ):
+            say(client)
         assert (replayed.value.status, replayed.value.body) == (503, real.value.body)
 
     @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
