@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from syncmcp import Client, Http, Stdio
+    from syncmcp import Client, Target
     from syncmcp.testing import Recording, Replay, Server
-    from syncmcp.transports.memory import InProcessServer
 
 __all__ = [
     "Cassette",
@@ -108,7 +107,8 @@ def mcp_client(
     _watch_first(request)
     from syncmcp import Client
 
-    client = Client(mcp_server, **{"lazy": True, **mcp_client_options})
+    options: dict[str, Any] = {"lazy": True, **mcp_client_options}
+    client = Client(mcp_server, **options)
     yield client
     client.close()
 
@@ -149,7 +149,7 @@ class Cassette:
 
     def __call__(
         self,
-        target: str | Stdio | Http | InProcessServer | Callable[[], Any],
+        target: Target | Callable[[], Target],
         *,
         name: str | None = None,
         secrets: tuple[str, ...] = (),

@@ -20,6 +20,7 @@ from syncmcp.transports.base import Listening, Resumable, TransportSource
 
 if TYPE_CHECKING:
     from syncmcp._threads import Deadline
+    from syncmcp.client import Target
     from syncmcp.errors import Delivery
     from syncmcp.transports.base import Outgoing, Receiver, Transport
     from syncmcp.transports.memory import InProcessServer
@@ -53,7 +54,7 @@ class Recording(TransportSource):
 
     def __init__(
         self,
-        target: str | Stdio | Http | InProcessServer,
+        target: Target,
         path: str | os.PathLike[str],
         *,
         secrets: Iterable[str] = (),
@@ -163,6 +164,7 @@ class Recorder:
         self, inner: Transport, tape: Tape, clean: Callable[[Any, Iterable[str]], Any]
     ) -> None:
         self._inner = inner
+        self.label = inner.label
         self.blocking = inner.blocking
         self.ordered = inner.ordered
         self._tape = tape
@@ -174,15 +176,6 @@ class Recorder:
         self._recording = False
 
     # Towards the transport
-
-    @property
-    def label(self) -> str:
-        """See `Transport`."""
-        return self._inner.label
-
-    @label.setter
-    def label(self, label: str) -> None:
-        self._inner.label = label
 
     @property
     def session_id(self) -> str | None:
@@ -206,6 +199,7 @@ class Recorder:
             UsageError: The file is being recorded by another client.
         """
         self._receiver = receiver
+        self._inner.label = self.label  # the connection may have its own name for the server
         try:
             self._connection = self._tape.begin()
         except OSError as error:

@@ -33,6 +33,7 @@ def talk(target: Any, row: Row) -> list[Any]:
     """A conversation that has lists, calls, progress and questions in it."""
     seen: list[Any] = []
     peer = row.peer
+    assert peer.progress
     with syncmcp.connect(target, mode=row.mode, **ANSWERS) as client:
         seen.append(client.server.revision)
         seen.append([tool.name for tool in client.list_tools().tools])
@@ -52,12 +53,18 @@ def talk(target: Any, row: Row) -> list[Any]:
     return seen
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@pytest.fixture(scope="module")
+def target(row: Row, peers: Peers) -> syncmcp.Stdio | str:
+    """What to record; a server that listens runs from here on."""
+    return peers.target(row)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
 def test_a_session_with_a_real_server_is_the_same_without_it(
-    row: Row, peers: Peers, tmp_path: Path
+    row: Row, target: syncmcp.Stdio | str, tmp_path: Path
 ) -> None:
     path = tmp_path / "session.jsonl"
-    seen = talk(Recording(peers.target(row), path), row)
+    seen = talk(Recording(target, path), row)
     assert len(seen) > 7
     recording = Replay(path)
     assert talk(recording, row) == seen

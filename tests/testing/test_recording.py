@@ -200,7 +200,7 @@ def test_what_cannot_be_recorded_is_refused_when_the_recording_is_made(
     with pytest.raises(syncmcp.UsageError):
         Recording(wrong, path)
     with pytest.raises(syncmcp.UsageError, match="cannot be recorded"):
-        Recording(Recording("http://localhost/mcp", path), path)  # type: ignore[arg-type]
+        Recording(Recording("http://localhost/mcp", path), path)
 
 
 def test_a_file_that_cannot_be_written_ends_the_opening_with_its_reason(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import logging
 import pickle
@@ -217,7 +218,7 @@ class TestOrder:
         recording = Replay(path, order="recorded")
         with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
             first = client.call_tool.future("say", {"text": "a"})
-            with pytest.raises(TimeoutError):
+            with pytest.raises(concurrent.futures.TimeoutError):
                 first.result(0.0)
             second = client.call_tool.future("say", {"text": "b"})
             for call in (first, second):
