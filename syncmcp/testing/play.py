@@ -69,6 +69,7 @@ class Play:
         self._answers: dict[int | str, int] = {}
         self._asked_by_server: dict[int | str, str] = {}
         self._recorded: dict[str, list[int]] = {}
+        self._essences: dict[int, Any] = {}
         self.ended: set[int] = set()
         """The recorded ids of the requests that something comes back for."""
         for position, entry in enumerate(self.entries):
@@ -115,10 +116,11 @@ class Play:
         asked = self._essence(method, params)
         fitting: int | None = None
         for position in places:
-            if self._differs(position, method, asked):
+            recorded = self._recorded_essence(position, method)
+            if next(differences(recorded, asked), None) is not None:
                 continue
             # The very same is better than one that only its masks make fit.
-            exact = self._recorded_essence(position, method) == asked
+            exact = recorded == asked
             if fitting is None or exact:
                 fitting = position
             if exact:
@@ -167,17 +169,26 @@ class Play:
         return self.entries[position]
 
     def _essence(self, method: str, params: Any) -> Any:
-        value = essence(method, params)
-        return value if self._normalize is None else self._normalize(method, value)
+        return self._normalized(method, essence(method, params))
+
+    def _normalized(self, method: str, value: Any) -> Any:
+        if self._normalize is None:
+            return value
+        try:
+            return self._normalize(method, value)
+        except Exception as error:  # the program's own; the call that led to it must end
+            raise NotRecorded(f"normalize failed: {type(error).__name__}: {error}") from error
 
     def _outcome(self, method: str, message: dict[str, Any]) -> Any:
         if "error" in message:
             return {"error": plain(message, "error", "code")}
-        result = message.get("result")
-        return result if self._normalize is None else self._normalize(method, result)
+        return self._normalized(method, message.get("result"))
 
     def _recorded_essence(self, position: int, method: str) -> Any:
-        return self._essence(method, self.entries[position].value.get("params"))
+        if position not in self._essences:
+            params = self.entries[position].value.get("params")
+            self._essences[position] = self._essence(method, params)
+        return self._essences[position]
 
     def _differs(self, position: int, method: str, asked: Any) -> list[str]:
         return list(differences(self._recorded_essence(position, method), asked))

@@ -92,6 +92,7 @@ class Tape:
         # Guards everything below, and keeps the lines in order. Writing to a file is the one thing
         # that is done under it: whoever waits here could not go on before that anyhow.
         self._lock = threading.RLock()
+        self._process = os.getpid()
         self._file: int | None = None
         self._open = 0
         self._connections = 0
@@ -104,12 +105,20 @@ class Tape:
             OSError: It cannot be written.
         """
         with self._lock:
+            if self._process != os.getpid():  # the file is the parent's, whose lock is in the way
+                self._process = os.getpid()
+                self._file, self._open, self._connections = None, 0, 0
             if self._file is None:
                 self._file = self._start()
-                if not self._connections:
-                    self._write({_HEADER: VERSION, "server": self._server})
             self._open += 1
             self._connections += 1
+            if self._connections == 1:
+                try:
+                    self._write({_HEADER: VERSION, "server": self._server})
+                except BaseException:
+                    self._connections = 0
+                    self.end()
+                    raise
             return self._connections
 
     def write(self, connection: int, entry: Entry) -> None:

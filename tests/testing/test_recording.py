@@ -211,6 +211,24 @@ def test_a_file_that_cannot_be_written_ends_the_opening_with_its_reason(tmp_path
     server.close()
 
 
+def test_a_disk_that_was_full_at_first_may_have_room_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    server = shop()
+    client = syncmcp.Client(Recording(server, path))
+    with monkeypatch.context() as patch:
+        patch.setattr("syncmcp.testing.tape.os.write", full)
+        with pytest.raises(syncmcp.ConnectFailed, match="No space left"):
+            client.open()
+    with client:
+        client.call_tool("price", {"item": "pear"})
+    assert lines(path)[0]["syncmcp-recording"] == 1
+    server.close()
+
+
 def test_a_full_disk_ends_the_session_and_says_so(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +293,30 @@ os.kill(os.getpid(), signal.SIGKILL)
     with syncmcp.connect(Recording(server, path)):
         pass
     server.close()
+
+
+def test_a_child_process_cannot_write_into_the_recording_of_its_parent(path: Path) -> None:
+    program = f"""
+import os, sys, syncmcp
+from syncmcp.testing import Recording, demo_server
+recording = Recording(demo_server(), {str(path)!r})
+with syncmcp.connect(recording) as client:
+    client.call_tool("add", {{"a": 1, "b": 2}})
+    child = os.fork()
+    if child == 0:
+        try:
+            syncmcp.connect(recording)
+        except syncmcp.UsageError as error:
+            os.write(1, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    client.call_tool("add", {{"a": 2, "b": 2}})
+"""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, check=True, timeout=60
+    )
+    assert b"being recorded by another" in ended.stdout
+    assert methods(path, "sent").count("tools/call") == 2
 
 
 def test_a_recording_travels_to_another_process_as_what_it_was_made_of(path: Path) -> None:

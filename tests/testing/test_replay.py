@@ -193,6 +193,20 @@ class TestWhatWasNotRecorded:
         with Visit(size=4).client(recording, mode=STATEFUL) as client:
             assert client.call_tool("order", {"item": "pear"}).text == "accept: {'size': 3} of pear"
 
+    def test_is_said_even_if_the_comparison_fails(self, path: Path) -> None:
+        write(path, asks(2, "a"), says(2, "first"))
+
+        def broken(method: str, value: Any) -> Any:
+            return value["missing"] if method == "tools/call" else value
+
+        for options in ({}, {"order": "recorded"}):
+            recording = Replay(path, normalize=broken, **options)  # type: ignore[arg-type]
+            with (
+                syncmcp.connect(recording, mode="legacy", validate_output="off") as client,
+                pytest.raises(NotRecorded, match="normalize failed: KeyError: 'missing'"),
+            ):
+                say(client, "a")
+
     def test_what_nobody_asked_is_told(self, path: Path) -> None:
         write(path, asks(2, "a"), says(2, "first"), asks(3, "b"), says(3, "second"))
         recording = Replay(path)
@@ -427,6 +441,32 @@ class TestConnections:
         call = client.call_tool.future("say", {"text": "a"})
         client.close()
         assert isinstance(call.exception(PATIENCE), syncmcp.ClosedError)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        Wire(transport, revision)
+        for transport in ("memory", "http")
+        for revision in (STATEFUL, STATELESS)
+    ],
+    ids=str,
+)
+def test_change_events_come_again(wire: Wire, path: Path) -> None:
+    server = shop()
+    with (
+        target(wire, server) as reached,
+        syncmcp.connect(Recording(reached, path), mode=wire.revision) as client,
+        client.listen(uris=["shelf://all"]) as changes,
+    ):
+        server.resource_updated("shelf://all")
+        real = next(iter(changes))
+    with (
+        syncmcp.connect(Replay(path), mode=wire.revision) as client,
+        client.listen(uris=["shelf://all"], timeout=PATIENCE) as changes,
+    ):
+        assert next(iter(changes)) == real
+    server.close()
 
 
 class TestFiles:
