@@ -93,6 +93,7 @@ from syncmcp.tasks import ToolTask
 if TYPE_CHECKING:
     from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
     from syncmcp.batch import Batch
+    from syncmcp.executors import Call, Outcome, fan_out
     from syncmcp.roots import Roots
     from syncmcp.subscriptions import Listener, Subscription
     from syncmcp.tools import ToolLoop
@@ -107,6 +108,7 @@ __all__ = [
     "AuthError",
     "AutoApprove",
     "Batch",
+    "Call",
     "CallOptions",
     "CancelToken",
     "CausingCall",
@@ -150,6 +152,7 @@ __all__ = [
     "Mode",
     "NotSupported",
     "NotificationHandler",
+    "Outcome",
     "OutcomeUnknown",
     "ParseError",
     "Progress",
@@ -191,6 +194,7 @@ __all__ = [
     "UsageError",
     "connect",
     "errors",
+    "fan_out",
 ]
 
 # Loaded when they are asked for: most programs never do.
@@ -199,14 +203,17 @@ _LAZY = {
     "Approval": "syncmcp.approval",
     "AutoApprove": "syncmcp.approval",
     "Batch": "syncmcp.batch",
+    "Call": "syncmcp.executors",
     "DenyAll": "syncmcp.approval",
     "RateLimit": "syncmcp.approval",
     "Rule": "syncmcp.approval",
     "Rules": "syncmcp.approval",
     "Listener": "syncmcp.subscriptions",
+    "Outcome": "syncmcp.executors",
     "Roots": "syncmcp.roots",
     "Subscription": "syncmcp.subscriptions",
     "ToolLoop": "syncmcp.tools",
+    "fan_out": "syncmcp.executors",
 }
 
 

@@ -92,3 +92,8 @@ class HandlerTable:
         """The requests that have a handler of their own."""
         with self._lock:
             return sorted(self._requests)
+
+    def by_method(self) -> tuple[dict[str, RequestHandler], dict[str, NotificationHandler]]:
+        """The handlers of requests and of notifications, as they are now."""
+        with self._lock:
+            return dict(self._requests), dict(self._notifications)

@@ -34,6 +34,9 @@ class Attempt:
 class Sessions(Host):
     """Sessions until 2025-11-25; in 2026-07-28 there are none."""
 
+    _shared = False
+    """Whether the process shares it, having unpickled it: no `with` of one user closes it then."""
+
     _standing: Standing
     _ping_interval: float | None
     _open_timeout: float | None

@@ -21,6 +21,7 @@ from syncmcp._kept import Kept, store_of
 from syncmcp._notifying import Notifying
 from syncmcp._opening import open_connection
 from syncmcp._options import CallOptions, Options, seconds, some_seconds, text, whole_number
+from syncmcp._pickling import reduced
 from syncmcp._pools import Pools
 from syncmcp._protocol.dialect import Mode
 from syncmcp._protocol.exchange import MAX_ROUNDS
@@ -84,8 +85,8 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
     """A client of one server.
 
     Opens on `with` or `open()`, and may be opened again after `close()`. Any thread may call it,
-    any thread may close it, in any order. A client that is pickled becomes its unopened self,
-    which opens at its first call.
+    any thread may close it, in any order. A client that is pickled becomes its unopened self: one
+    for each process, which opens at its first call and closes at the end of the process.
 
     Args:
         target: A URL (a plain `str` always is one), `Stdio`, `Http`, or a server in this process.
@@ -318,14 +319,15 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         return self.open()
 
     def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        if not self._shared:
+            self.close()
 
     def __repr__(self) -> str:
         state = "open" if self._connection is not None else "closed"
         return f"<Client {self._label} {state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self._target, {**self._settings(), "lazy": True})
+        return reduced(Client, self._target, self._settings(), self._handlers.by_method())
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -583,7 +585,3 @@ def _opened(make: Callable[P, Client]) -> Callable[P, Client]:
 
 
 connect = _opened(Client)
-
-
-def _unpickle(target: Target, settings: dict[str, Any]) -> Client:
-    return Client(target, **settings)

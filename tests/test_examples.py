@@ -33,6 +33,7 @@ SAYS = {
         "pear: 3 (asked alone)",
         "in turn: ['apple: 2 (asked alone)', 'pear",
     ],
+    "cluster": ["20 calls, at least one by each of: ", "the sum is 380"],
     "completions": ["city: K -> Kobe, Kyoto", "not sent: prompt 'journey' needs 'city'"],
     "file_analysis": ["project: 3", "private: outside the roots", "private: 2"],
     "interceptors": ["5 x tools/call done", "4 x tools/list ConnectFailed", "<- tools/list"],
@@ -178,6 +179,7 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
             "approval",
             ["sampling policy the policy says no", "at most 100 tokens", "once is enough"],
         ),
+        ("beyond-one-machine", ["[1, 2, 3, 4, 5]", "2 failed", "True False\n4\n", " open>"]),
         (
             "change-events",
             [

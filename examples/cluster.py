@@ -1,0 +1,36 @@
+"""Calls of a tool on a cluster of Dask: workers in processes of their own, each with a server.
+
+Needs ``distributed``. On a real cluster only the line that makes the cluster is another one.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from distributed import Client as Dask
+from distributed import LocalCluster
+
+import syncmcp
+
+
+def main() -> None:
+    """Add many numbers."""
+    # What each worker opens for itself. Adding twice does no harm, so that a call which is lost
+    # with its worker is made again by another one.
+    config = syncmcp.Client(syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing"), name="adder")
+    calls = [("add", {"a": number, "b": number}) for number in range(20)]
+    workers = set()
+    total = 0
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Dask(cluster) as dask,
+    ):
+        for outcome in syncmcp.fan_out(config, calls, dask.get_executor(), idempotent=True):
+            total += int(outcome.result().text)
+            workers.add(outcome.worker)
+    print(f"{len(calls)} calls, at least one by each of: {', '.join(sorted(workers))}")
+    print(f"the sum is {total}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""A client as a pickle: its configuration, of which each process opens one client."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from syncmcp._redaction import redact
+from syncmcp.config import Http, Stdio
+from syncmcp.errors import UsageError
+
+if TYPE_CHECKING:
+    from syncmcp.client import Client
+
+Tables: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""Handlers by method: of a server's own requests, and of notifications."""
+
+
+class Shared:
+    """The clients of one process that came out of pickles, by what their configuration is."""
+
+    def __init__(self) -> None:
+        # Guards the table; an RLock, for making a client may collect garbage, and that may run
+        # anything.
+        self._lock = threading.RLock()
+        self._clients: dict[str, Client] = {}
+
+    def get(self, key: str, make: Callable[[], Client]) -> Client:
+        """The client of a configuration; made if there is none, or the last one was closed."""
+        with self._lock:
+            client = self._clients.get(key)
+            if client is None or not client._wanted:
+                if not self._clients:
+                    self._end_with_process()
+                client = self._clients[key] = make()
+            return client
+
+    def close(self) -> None:
+        """Close them all."""
+        with self._lock:
+            clients = list(self._clients.values())
+            self._clients.clear()
+        for client in clients:
+            client.close()
+
+    def _end_with_process(self) -> None:
+        # The workers of `multiprocessing` end, on some platforms and versions, without `atexit`,
+        # by which connections are closed elsewhere; this is what they do run.
+        if "multiprocessing.util" in sys.modules:
+            from multiprocessing.util import Finalize
+
+            Finalize(None, self.close, exitpriority=0)
+
+
+_shared = Shared()
+
+
+def _after_fork_in_child() -> None:
+    """Those of the parent go on there; here each pickle gets a new one."""
+    global _shared
+    _shared = Shared()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def reduced(
+    make: Callable[..., Client], target: object, settings: dict[str, Any], tables: Tables
+) -> tuple[Any, ...]:
+    """What `Client.__reduce__` returns.
+
+    Args:
+        make: Makes a client of a target and settings.
+        target: What it connects to.
+        settings: Its options.
+        tables: Handlers that were set one by one.
+
+    Raises:
+        UsageError: One of them cannot be pickled; it is named.
+    """
+    digest = hashlib.sha256()
+    for name, value in _parts(target, settings, tables):
+        digest.update(f"{name}\0".encode() + _pickled(name, value))
+    return _of_this_process, (digest.hexdigest(), make, target, settings, tables)
+
+
+def _of_this_process(
+    key: str, make: Callable[..., Client], target: object, settings: dict[str, Any], tables: Tables
+) -> Client:
+    def shared() -> Client:
+        client = configured(make, target, settings, tables)
+        client._shared = True
+        return client
+
+    return _shared.get(key, shared)
+
+
+def configured(
+    make: Callable[..., Client], target: object, settings: dict[str, Any], tables: Tables
+) -> Client:
+    """Make a client that opens at its first call; see `reduced`."""
+    client = make(target, **{**settings, "lazy": True})
+    requests, notifications = tables
+    for method, handler in requests.items():
+        client.on_request(method, handler)
+    for method, handler in notifications.items():
+        client.on_notification(method, handler)
+    return client
+
+
+def _parts(
+    target: object, settings: Mapping[str, Any], tables: Tables
+) -> Iterator[tuple[str, object]]:
+    """Everything that can be named in an error, for itself."""
+    if isinstance(target, (Stdio, Http)):
+        kind = type(target).__name__
+        for name, value in vars(target).items():
+            yield f"{name} of {kind}(...)", value
+    else:
+        yield "the target", target
+    yield from settings.items()
+    for table in tables:
+        for method, handler in table.items():
+            yield f"the handler of {method}", handler
+
+
+def _pickled(name: str, value: object) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=4)
+    except Exception as error:  # code of whoever made the value
+        raise UsageError(
+            f"a client is pickled with all it was given, and {name} cannot be pickled:"
+            f" {type(error).__name__}: {redact(str(error))}. Give it a function or class of a"
+            " module, or an object that makes its locks and connections where it is used"
+        ) from error

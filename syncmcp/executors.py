@@ -1,0 +1,435 @@
+"""Calls that run on an executor of the program's: threads, processes, the workers of a cluster.
+
+The configuration of a client travels, not its connection: each process opens one client of it, at
+the first call that it gets, and closes it at its end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import platform
+import sys
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from typing_extensions import Unpack
+
+from syncmcp._coroutines import refuse_coroutines
+from syncmcp._fan_out import done_futures
+from syncmcp._options import CallOptions, Options, whole_number
+from syncmcp._pickling import configured
+from syncmcp._protocol.steps import Send
+from syncmcp._redaction import redact
+from syncmcp.client import Client, Target
+from syncmcp.errors import ConnectionLost, OutcomeUnknown, UsageError
+
+if TYPE_CHECKING:
+    from syncmcp.handlers import ProgressHandler
+
+__all__ = ["Call", "Outcome", "fan_out"]
+
+_log = logging.getLogger("syncmcp.executors")
+
+# The operations that make sense far away: one call, one result that can be pickled.
+_METHODS = {
+    "call_tool": "tools/call",
+    "complete": "completion/complete",
+    "get_prompt": "prompts/get",
+    "list_prompts": "prompts/list",
+    "list_resource_templates": "resources/templates/list",
+    "list_resources": "resources/list",
+    "list_tools": "tools/list",
+    "ping": "ping",
+    "read_resource": "resources/read",
+    "request": "",  # any: the first argument says which
+}
+
+
+class Call:
+    """One call for `fan_out`: an operation of a client, by its name, and what it is given.
+
+    ``Call("read_resource", "file:///a.txt", timeout=5)`` stands for
+    ``client.read_resource("file:///a.txt", timeout=5)``.
+
+    Args:
+        operation: `call_tool`, `read_resource`, `get_prompt`, `complete`, `ping`, `request`, or
+            one of those that list.
+        args: Its arguments.
+        options: Its arguments and options by keyword.
+
+    Raises:
+        UsageError: There is no such operation.
+    """
+
+    def __init__(self, operation: str, /, *args: Any, **options: Any) -> None:
+        if operation not in _METHODS:
+            raise UsageError(f"{operation!r} is none of {', '.join(_METHODS)}")
+        self.operation = operation
+        self.args = args
+        self.options = options
+
+    def __repr__(self) -> str:
+        return f"<Call {self.operation}{f' {self.args[0]!r:.80}' if self.args else ''}>"
+
+    def _but(self, options: Mapping[str, Any]) -> Call:
+        """The same call, with `options` where it has none of its own."""
+        return Call(self.operation, *self.args, **{**options, **self.options})
+
+    def _is_harmless(self, client: Client) -> bool:
+        """Whether it may be done twice."""
+        args = self.args
+        method = _METHODS[self.operation] or (args[0] if args else "")
+        params = {"name": args[0] if args else self.options.get("name")}
+        options = Options(None, None, idempotent=self.options.get("idempotent") is True)
+        return client._repeatable.is_harmless(Send(method, params), options)
+
+
+class Outcome:
+    """What became of one call of `fan_out`.
+
+    Attributes:
+        index: The how manieth of the calls it was, from 0.
+        call: The call.
+        error: Why there is no result; `None` if there is one.
+        worker: Host and process that made the call, as ``host:pid``; empty if none told.
+        attempts: How often the executor was given the call.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        call: Call,
+        value: Any,
+        error: Exception | None,
+        worker: str,
+        attempts: int,
+    ) -> None:
+        self.index = index
+        self.call = call
+        self.error = error
+        self.worker = worker
+        self.attempts = attempts
+        self._value = value
+
+    def result(self) -> Any:
+        """What the operation returned.
+
+        Raises:
+            McpError: What it raised, or how its worker was lost.
+        """
+        if self.error is not None:
+            raise self.error
+        return self._value
+
+    def __repr__(self) -> str:
+        became = "done" if self.error is None else type(self.error).__name__
+        return f"<Outcome {self.index} of {self.call!r}: {became}>"
+
+
+def fan_out(
+    config: Client | Target,
+    calls: Iterable[Call | tuple[str, Mapping[str, Any] | None]],
+    executor: Executor,
+    *,
+    max_in_flight: int = 64,
+    on_done: ProgressHandler | None = None,
+    **options: Unpack[CallOptions],
+) -> Iterator[Outcome]:
+    """Make many calls on an executor, and iterate over what becomes of them as it is known.
+
+    On a `ThreadPoolExecutor` all calls share one client, opened for them and closed after the last.
+    On any other executor the configuration is pickled; each process opens one client, and keeps it
+    open for later calls until it ends. A call that fails is an `Outcome` with an `error`, and the
+    others go on.
+
+    What a worker's own client repeats after a failure, its `Retry` says. A call whose worker was
+    lost is made again, as often as `Retry.attempts` allows, only if that does no harm: it just
+    reads or lists, or it is `idempotent`. Else it is an `OutcomeUnknown`. Dask runs a task again by
+    itself when a worker is lost: a call that may not be made twice notes at the scheduler that it
+    begins, and its second run makes no call.
+
+    Nothing is sent before the first outcome is asked for. Leaving the iteration cancels what has
+    not begun; what runs in other processes goes on to its end.
+
+    Args:
+        config: A client, opened or not, whose configuration is used; or a target.
+        calls: Names and arguments of tools, or each a `Call`; taken as they are needed.
+        executor: Any; it is not shut down.
+        max_in_flight: How many calls the executor has at one time.
+        on_done: Told after each call how many are done, of how many if `calls` has a length,
+            and which was the last; on the thread that iterates.
+        options: For each call that has none of its own; see `CallOptions`. What goes to another
+            process must be pickled: callbacks as functions of a module; no `cancel`.
+
+    Raises:
+        UsageError: An argument makes no sense, or the configuration cannot be pickled.
+    """
+    if not isinstance(executor, Executor):
+        raise UsageError(f"executor is a concurrent.futures.Executor, not {executor!r}")
+    limit = whole_number(max_in_flight, "max_in_flight")
+    if on_done is not None:
+        refuse_coroutines(on_done, "on_done")
+    client = config if isinstance(config, Client) else Client(config)
+    client._resolve(options)  # a mistake is raised here, not by each call
+    if isinstance(executor, ThreadPoolExecutor):
+        plan = _Plan(client, executor, options, None)
+    else:
+        plan = _Plan(client, executor, options, _pickled(client))
+    return _outcomes(plan, calls, limit, on_done)
+
+
+class _Done(NamedTuple):
+    """What a worker says of a call."""
+
+    value: Any
+    error: Exception | None
+    worker: str = ""
+
+
+class _Job(NamedTuple):
+    """What a worker gets."""
+
+    id: str
+    """Nothing else has it: Dask takes two tasks with equal arguments for one."""
+
+    call: bytes
+    once: bool
+    """Whether the call may be made once only."""
+
+
+class _Task:
+    """One call and its attempts."""
+
+    attempts = 0
+    refused = False
+
+    def __init__(self, index: int, call: Call) -> None:
+        self.index = index
+        self.call = call
+
+    def outcome(self, value: Any, error: Exception | None, worker: str = "") -> Outcome:
+        return Outcome(self.index, self.call, value, error, worker, max(1, self.attempts))
+
+
+class _Plan:
+    """How calls get to the workers.
+
+    Args:
+        client: Whose configuration it is.
+        executor: Where they run.
+        options: For each call.
+        pickled: The client, for other processes; `None` for the threads of this one.
+    """
+
+    def __init__(
+        self, client: Client, executor: Executor, options: CallOptions, pickled: bytes | None
+    ) -> None:
+        self.client = client
+        self.executor = executor
+        self.options = options
+        self.pickled = pickled
+        policy = client._repeatable.policy
+        self._attempts = 1 if policy is None else policy.attempts
+        self._here: Client | None = None
+
+    def start(self, task: _Task) -> Future[_Done]:
+        """Give a call to the executor; never raises."""
+        task.attempts += 1
+        try:
+            call = task.call._but(self.options)
+            if self.pickled is None:
+                return self.executor.submit(_perform, self._own_client(), call)
+            job = _Job(uuid.uuid4().hex, _call_pickled(call), not call._is_harmless(self.client))
+            return self.executor.submit(_perform_there, self.pickled, job)
+        except UsageError as error:
+            return _settled(_Done(None, error))
+        except Exception as error:  # an executor that is shut down or broken, of whatever kind
+            task.refused = True
+            failed: Future[_Done] = Future()
+            failed.set_exception(error)
+            return failed
+
+    def end(self, task: _Task, future: Future[_Done]) -> Outcome | None:
+        """What became of a call; `None` if it is to be made again."""
+        try:
+            done = future.result()
+        except (Exception, CancelledError) as error:  # of the executor, not of the call
+            return self._lost(task, error)
+        return task.outcome(done.value, done.error, done.worker)
+
+    def _lost(self, task: _Task, cause: BaseException) -> Outcome | None:
+        facts: dict[str, Any] = {
+            "server": self.client._label,
+            "method": _METHODS[task.call.operation] or None,
+            "attempts": max(1, task.attempts),
+        }
+        why = f"{type(cause).__name__}: {redact(str(cause))}"
+        error: ConnectionLost
+        if task.refused:
+            error = ConnectionLost(f"the executor refused it: {why}", delivery="not_sent", **facts)
+        elif (
+            isinstance(cause, (BrokenExecutor, CancelledError))
+            and task.attempts < self._attempts
+            and task.call._but(self.options)._is_harmless(self.client)
+        ):
+            _log.warning("[%s] %r is made again: %s", self.client._label, task.call, why)
+            return None
+        else:
+            error = OutcomeUnknown(f"its worker was lost: {why}", **facts)
+        error.__cause__ = cause
+        return task.outcome(None, error)
+
+    def _own_client(self) -> Client:
+        if self._here is None:
+            client = self.client
+            self._here = configured(
+                Client, client._target, client._settings(), client._handlers.by_method()
+            )
+        return self._here
+
+    def close(self) -> None:
+        """All is over: nobody needs the client in this process any more."""
+        if self._here is not None:
+            self._here.close()
+
+
+class _Starts:
+    """What is to be started next: calls that are made again, then new ones."""
+
+    def __init__(
+        self, plan: _Plan, calls: Iterable[Call | tuple[str, Mapping[str, Any] | None]]
+    ) -> None:
+        self._plan = plan
+        self._new = enumerate(calls)
+        self.again: deque[_Task] = deque()
+        self.tasks: dict[Future[_Done], _Task] = {}
+
+    def __iter__(self) -> Iterator[Callable[[], Future[_Done]]]:
+        return self
+
+    def __next__(self) -> Callable[[], Future[_Done]]:
+        if self.again:
+            return partial(self._start, self.again.popleft())
+        index, given = next(self._new)
+        if isinstance(given, tuple):
+            given = Call("call_tool", *given)
+        elif not isinstance(given, Call):
+            raise UsageError(f"a call is a Call or a pair of name and arguments, not {given!r}")
+        return partial(self._start, _Task(index, given))
+
+    def _start(self, task: _Task) -> Future[_Done]:
+        future = self._plan.start(task)
+        self.tasks[future] = task
+        return future
+
+
+def _outcomes(
+    plan: _Plan,
+    calls: Iterable[Call | tuple[str, Mapping[str, Any] | None]],
+    limit: int,
+    on_done: ProgressHandler | None,
+) -> Iterator[Outcome]:
+    total = len(calls) if isinstance(calls, Sized) else None
+    starts = _Starts(plan, calls)
+    done = 0
+    try:
+        with closing(done_futures(starts, limit)) as futures:
+            for future in futures:
+                task = starts.tasks.pop(future)
+                outcome = plan.end(task, future)
+                if outcome is None:
+                    starts.again.append(task)
+                    continue
+                done += 1
+                if on_done is not None:
+                    on_done(done, total, repr(outcome))
+                yield outcome
+    finally:
+        plan.close()
+
+
+def _settled(done: _Done) -> Future[_Done]:
+    future: Future[_Done] = Future()
+    future.set_result(done)
+    return future
+
+
+def _pickled(client: Client) -> bytes:
+    data = pickle.dumps(client)
+    if b"__main__" in data and "cloudpickle" in sys.modules:
+        # The main module of a worker of a cluster is another one: there only the code itself
+        # helps. Whoever has such an executor has this, too.
+        from cloudpickle import dumps
+
+        data = dumps(client)
+    return data
+
+
+def _call_pickled(call: Call) -> bytes:
+    try:
+        return pickle.dumps(call)
+    except Exception as error:  # code of whoever made the argument
+        raise UsageError(
+            f"{call!r} cannot be pickled: {type(error).__name__}: {redact(str(error))}"
+        ) from error
+
+
+# -- in the worker ---------------------------------------------------------------------------------
+
+
+def _perform_there(client: bytes, job: _Job) -> _Done:
+    """Make a call in a process of the executor's, with the client that was pickled there."""
+    try:
+        here: Client = pickle.loads(client)  # noqa: S301 - from the caller of this very function
+        call: Call = pickle.loads(job.call)  # noqa: S301 - the same
+        if job.once:
+            _begin(here, call)
+    except Exception as error:
+        return _Done(None, error, _worker())
+    return _perform(here, call)
+
+
+def _perform(client: Client, call: Call) -> _Done:
+    try:
+        value = getattr(client, call.operation)(*call.args, **call.options)
+    except Exception as error:  # it is told where the outcome is looked at
+        return _Done(None, error, _worker())
+    return _Done(value, None, _worker())
+
+
+def _worker() -> str:
+    return f"{platform.node()}:{os.getpid()}"
+
+
+def _begin(client: Client, call: Call) -> None:
+    """Note at the scheduler of Dask, if this is a task of Dask, that a call begins.
+
+    Under the key of the task: there the scheduler keeps it until it forgets the task.
+
+    Raises:
+        OutcomeUnknown: It began before, on a worker that was lost.
+    """
+    if "distributed" not in sys.modules:
+        return
+    import distributed
+
+    try:
+        key = distributed.get_worker().get_current_task()
+    except ValueError:
+        return  # not a task of Dask
+    scheduler: Any = distributed.get_client()
+    earlier = scheduler.get_metadata([key], default=None)
+    if earlier is not None:
+        raise OutcomeUnknown(
+            f"it began on the worker {earlier}, which was lost, and is not made twice",
+            server=client._label,
+            method=_METHODS[call.operation] or None,
+        )
+    scheduler.set_metadata([key], _worker())
