@@ -39,6 +39,8 @@ class Repeatable:
         self.policy = policy
         self.reopens = reopens
         self._trusted = trusted
+        # Told of each repetition, by its method, before the request is sent again; never raises.
+        self.on_repeat: Callable[[str], object] | None = None
         # What the newest list said; a whole entry is replaced at a time.
         self._tools: dict[str, bool] = {}
 
@@ -94,6 +96,7 @@ class Repetition:
         self._harmless = repeatable.is_harmless(send, options)
         self._label = label
         self._counted = counted
+        self._on_repeat = repeatable.on_repeat
         self._since = monotonic()
         self._sends = 1
         self._repeats = 0
@@ -127,6 +130,8 @@ class Repetition:
             self._sends,
             error,
         )
+        if self._on_repeat is not None:
+            self._on_repeat(self._method)
         if self._counted is not None:
             self._counted(self._sends)
 

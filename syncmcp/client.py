@@ -38,9 +38,11 @@ from syncmcp._session import Attempt, Sessions
 from syncmcp._standing import Standing
 from syncmcp._target import behind, first_way, label_of, transport_to
 from syncmcp._threads import Deadline
+from syncmcp._wire import Wire
 from syncmcp.callables import ToolFunctions
 from syncmcp.config import Http, Stdio
 from syncmcp.connected import ConnectedServer
+from syncmcp.diagnosis import Diagnosis
 from syncmcp.errors import (
     ClosedError,
     ForkedError,
@@ -81,7 +83,7 @@ Target: TypeAlias = Union[str, Stdio, Http, "InProcessServer", TransportSource]
 """A URL, a command to run, a server in this process, or a recording or replay of one of these."""
 
 
-class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes):
+class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes, Diagnosis):
     """A client of one server.
 
     Opens on `with` or `open()`, and may be opened again after `close()`. Any thread may call it,
@@ -229,6 +231,8 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
                 extensions=self._extensions,
                 offer=self._handlers.offer,
             )
+        self._wire = Wire(self._label, self._target, self._interceptors)
+        self._repeatable.on_repeat = self._wire.on_repeat
         self._checks = Checks.of(validate_output, validate_input)
         self._schemas = self._handlers.schemas
         self._standing = Standing()
@@ -527,7 +531,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             rejoin=self._known is None,
             max_in_flight=self._max_in_flight,
         )
-        transport.label = self._label
+        self._wire.tap(transport, self._label)
         pools = self._pools
         desk = Desk(
             self._label,

@@ -35,6 +35,11 @@ SAYS = {
     ],
     "cluster": ["20 calls, at least one by each of: ", "the sum is 380"],
     "completions": ["city: K -> Kobe, Kyoto", "not sent: prompt 'journey' needs 'city'"],
+    "diagnosis": [
+        "hangs: tools/call 'lookup', sent",
+        "main, waits for the answer to",
+        "tools/call: 3 requests, 1 of them RequestTimeout",
+    ],
     "file_analysis": ["project: 3", "private: outside the roots", "private: 2"],
     "interceptors": ["5 x tools/call done", "4 x tools/list ConnectFailed", "<- tools/list"],
     "math_tutor": ["not explained: ", "nobody can be asked"],
@@ -187,6 +192,10 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
                 "changed: ChangeEvent(kind",
                 "['borrow', 'return']",
             ],
+        ),
+        (
+            "diagnosis",
+            ["tools/call 'wait_long'", "waits for the answer to", "('tools/call', None)", "sent"],
         ),
         ("elicitation", ["E-mail string *", "{'email': 'Give an", "connected to example"]),
         ("embedding", []),

@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from syncmcp._redaction import redact
+from syncmcp._threads import monotonic
 from syncmcp.errors import ConnectionLost
 
 if TYPE_CHECKING:
@@ -40,11 +41,13 @@ class Outgoing:
             requests have no credentials.
         state: The transport's own note about this frame; nobody else touches it.
         carrier: The frame in which it leaves together with others, if it does.
+        since: When it was made.
+        recorded: Whether `_wire` knows it: a transport may pass it on to itself.
     """
 
     __slots__ = (
-        "body", "carrier", "deadline", "headers", "id", "identity", "ids", "method", "state",
-        "status",
+        "body", "carrier", "deadline", "headers", "id", "identity", "ids", "method", "recorded",
+        "since", "state", "status",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +69,8 @@ class Outgoing:
         self.identity: Identity | None = None
         self.state: Any = None
         self.carrier: Outgoing | None = None
+        self.since = monotonic()
+        self.recorded = False
 
 
 class Receiver(Protocol):

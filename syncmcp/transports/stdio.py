@@ -305,6 +305,10 @@ class StdioTransport:
             process.close_errors()
             sink.close()
 
+    def stderr_tail(self) -> str:
+        """The last lines that the server wrote to its stderr, secrets removed."""
+        return "" if self._stderr is None else self._stderr.tail()
+
     def describe(self) -> str:
         """See `Transport`: what the server wrote that was no message."""
         facts = []

@@ -1,0 +1,133 @@
+"""Spans of OpenTelemetry: one for each request, by its semantic conventions for MCP.
+
+Needs the extra ``opentelemetry``: ``pip install "syncmcp-client[opentelemetry]"``. ::
+
+    client = syncmcp.Client(target, interceptors=[Spans()])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from syncmcp.errors import ServerError, UsageError
+from syncmcp.interceptors import Interceptor, Message
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+
+__all__ = ["Spans"]
+
+# Which parameter names what a request is about, and the attribute for it.
+_TARGETS = {
+    "tools/call": ("name", "gen_ai.tool.name"),
+    "prompts/get": ("name", "gen_ai.prompt.name"),
+    "resources/read": ("uri", "mcp.resource.uri"),
+    "resources/subscribe": ("uri", "mcp.resource.uri"),
+    "resources/unsubscribe": ("uri", "mcp.resource.uri"),
+}
+
+_VERSION = "io.modelcontextprotocol/protocolVersion"
+
+
+class Spans(Interceptor):
+    """Makes a client span of every request, repetitions each for itself; the server's go below it.
+
+    A span is named by the method and the tool or prompt, and has `mcp.method.name`,
+    `jsonrpc.request.id`, `gen_ai.tool.name` or its kin, and `error.type`: the class of the error,
+    ``tool_error`` for a tool that failed; the code of a server's error as
+    `rpc.response.status_code`. Arguments and results are not recorded. A request that something
+    asked for in a span is a child of it.
+
+    Args:
+        provider: Where the spans go; by default the program's own provider.
+        session_id: Asked for `mcp.session.id`, ``lambda: client.session_id`` for instance. Left out
+            by default: whoever knows the id of a session can speak in our name.
+
+    Raises:
+        UsageError: OpenTelemetry is not installed.
+    """
+
+    def __init__(
+        self,
+        provider: TracerProvider | None = None,
+        *,
+        session_id: Callable[[], str | None] | None = None,
+    ) -> None:
+        if find_spec("opentelemetry") is None:
+            raise UsageError("spans need OpenTelemetry: install syncmcp-client[opentelemetry]")
+        self._provider = provider
+        self._session_id = session_id
+        # All hooks of one request share a context, and no other request has it.
+        self._span: ContextVar[Span | None] = ContextVar("syncmcp_span", default=None)
+
+    def outgoing(self, message: Message) -> Message | None:
+        """See `Interceptor`."""
+        if message.kind != "request" or message.settled:
+            return None
+        from opentelemetry import propagate, trace
+        from opentelemetry.trace import SpanKind
+
+        attributes: dict[str, Any] = {
+            "mcp.method.name": message.method,
+            "jsonrpc.request.id": str(message.id),
+        }
+        target = self._target(message, attributes)
+        span = self._tracer().start_span(
+            f"{message.method} {target}" if target else message.method,
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+        )
+        self._span.set(span)
+        if not span.get_span_context().is_valid:
+            return None
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, trace.set_span_in_context(span))
+        meta = message.params.get("_meta")
+        given = meta if isinstance(meta, Mapping) else {}
+        return message.with_params({**message.params, "_meta": {**given, **carrier}})
+
+    def ended(self, answer: Message) -> None:
+        """See `Interceptor`."""
+        from opentelemetry.trace import Status, StatusCode
+
+        span = self._span.get()
+        if span is None:
+            return
+        self._span.set(None)
+        error = answer.error
+        if error is not None:
+            span.set_attribute("error.type", type(error).__name__)
+            if isinstance(error, ServerError):
+                span.set_attribute("rpc.response.status_code", str(error.code))
+            span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+        elif isinstance(answer.result, Mapping) and answer.result.get("isError") is True:
+            span.set_attribute("error.type", "tool_error")
+            span.set_status(Status(StatusCode.ERROR, "tool_error"))
+        span.end()
+
+    def _tracer(self) -> Tracer:
+        from opentelemetry import trace
+
+        return trace.get_tracer("syncmcp", tracer_provider=self._provider)
+
+    def _target(self, message: Message, attributes: dict[str, Any]) -> str | None:
+        """Fill in what depends on the message; return what it is about, for the span's name."""
+        meta = message.params.get("_meta")
+        version = meta.get(_VERSION) if isinstance(meta, Mapping) else None
+        if isinstance(version, str):
+            attributes["mcp.protocol.version"] = version
+        session = None if self._session_id is None else self._session_id()
+        if session is not None:
+            attributes["mcp.session.id"] = session
+        if message.method == "tools/call":
+            attributes["gen_ai.operation.name"] = "execute_tool"
+        parameter, attribute = _TARGETS.get(message.method, ("", ""))
+        value = message.params.get(parameter)
+        if not isinstance(value, str):
+            return None
+        attributes[attribute] = value
+        # Names are few, URIs are many: the name of a span must not be another one each time.
+        return value if parameter == "name" else None
