@@ -78,19 +78,6 @@ def keeping(steps: Steps[R], host: Keeping, options: Options) -> Steps[R]:
     return steps if host._kept is None else host._kept.between(steps, host, options)
 
 
-def store_of(given: CacheStore | bool) -> CacheStore | None:
-    """Where the results of a client are kept that was given this as its ``cache``.
-
-    Raises:
-        UsageError: It makes no sense.
-    """
-    if isinstance(given, bool):
-        return MemoryCache() if given else None
-    if isinstance(given, type) or not isinstance(given, CacheStore):
-        raise UsageError(f"cache is True, False or a CacheStore, not {given!r}")
-    return given
-
-
 class Kept:
     """What one client keeps, and when it is of no use any more.
 
@@ -122,6 +109,27 @@ class Kept:
         self._changes = LastChanges()
         # Only then there is a reason to ask the program as whom it speaks.
         self._has_private = False
+
+    @classmethod
+    def of(
+        cls,
+        given: CacheStore | bool,
+        target: Target,
+        *,
+        extensions: Mapping[str, Any],
+        offer: Callable[[], Offer],
+    ) -> Kept | None:
+        """What a client keeps that was given this as its ``cache``; `None` for nothing.
+
+        Raises:
+            UsageError: It makes no sense.
+        """
+        if given is False:
+            return None
+        store = MemoryCache() if given is True else given
+        if isinstance(store, type) or not isinstance(store, CacheStore):
+            raise UsageError(f"cache is True, False or a CacheStore, not {given!r}")
+        return cls(store, target, extensions=extensions, offer=offer)
 
     @property
     def foreign(self) -> bool:

@@ -17,7 +17,7 @@ from syncmcp._batching import Batching
 from syncmcp._changes import Changes
 from syncmcp._connection import Connection
 from syncmcp._handler_table import HandlerTable
-from syncmcp._kept import Kept, store_of
+from syncmcp._kept import Kept
 from syncmcp._notifying import Notifying
 from syncmcp._opening import open_connection
 from syncmcp._options import CallOptions, Options, seconds, some_seconds, text, whole_number
@@ -222,15 +222,10 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             ping_interval = some_seconds(ping_interval, "ping_interval")
         self._ping_interval = ping_interval
         self._interceptors = as_interceptors(interceptors)
-        self._cache, store = cache, store_of(cache)
-        self._kept = None
-        if store is not None:
-            self._kept = Kept(
-                store,
-                self._target,
-                extensions=self._extensions,
-                offer=self._handlers.offer,
-            )
+        self._cache = cache
+        self._kept = Kept.of(
+            cache, self._target, extensions=self._extensions, offer=self._handlers.offer
+        )
         self._wire = Wire(self._label, self._target, self._interceptors)
         self._repeatable.on_repeat = self._wire.on_repeat
         self._checks = Checks.of(validate_output, validate_input)
