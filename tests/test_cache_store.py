@@ -141,7 +141,10 @@ def test_what_is_kept_shows_nothing_of_what_is_in_it(caplog: pytest.LogCaptureFi
     store = Recorder()
     server = shop()
     server.resource("shelf:/canary")(lambda: "canary-content")
-    with caplog.at_level(logging.DEBUG, "syncmcp"), MEMORY.connect(server, cache=store) as client:
+    with (
+        caplog.at_level(logging.DEBUG, "syncmcp.cache"),
+        MEMORY.connect(server, cache=store) as client,
+    ):
         client.read_resource("shelf:/canary")
     ((key, kept),) = store.kept.items()
     assert b"canary-content" in kept.body
