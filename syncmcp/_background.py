@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from syncmcp._call import Call
 from syncmcp._connection import Connection
+from syncmcp._frame import leave_frame
 from syncmcp._input import InputAnswers
 from syncmcp._kept import keeping
 from syncmcp._options import Options
@@ -93,11 +95,11 @@ class Begun(Generic[R]):
             self.drop(RequestCancelled("cancelled by the caller", delivery="not_sent"))
             return
         connection = self._host._live()
+        self.send = None
         drive = (self._steps, self._host, self.options, deadline, self.future)
         if connection is None or self._needs_thread(connection):
             _Exchange(*drive).start(send)
         else:
-            assert not isinstance(send, Meet)  # there is a connection: the server is met
             _Run(*drive, foreign=self._foreign).start(send, connection)
 
     def _needs_thread(self, connection: Connection) -> bool:
@@ -108,10 +110,15 @@ class Begun(Generic[R]):
         return connection.transport.blocking and not shares
 
     def drop(self, error: McpError) -> None:
-        """Nothing was sent, because of `error`: let the steps undo what they did, and end it."""
+        """Nothing is sent, because of `error`: let the steps undo what they did, and end it.
+
+        Does nothing to what has gone already.
+        """
+        if self.send is None:
+            return
+        self.send = None
         try:
-            if self.send is not None:
-                self._steps.throw(error)
+            self._steps.throw(error)
         except (McpError, StopIteration):
             pass  # the future says it
         self._steps.close()
@@ -204,6 +211,8 @@ class _Exchange(Generic[R]):
             self._unsubscribe()
         future = self._future
         if future.done() and not self._begun:
+            error = RequestCancelled("nobody waited long enough", delivery="not_sent")
+            leave(self._steps, self._host, error)
             return
         self._begun = True
         self._options.abandon = self._abandon
@@ -220,8 +229,7 @@ class _Exchange(Generic[R]):
         except Parked as parked:
             # What is done by now, the steps learn from the request that they make next.
             self._first = Pause(0.0)
-            again = partial(self._host._pools.exchanges.run, self._drive)
-            self._host._pools.naps.begin(parked.pause, self._deadline, self._token, again)
+            self._host._pools.naps.begin(parked.pause, self._deadline, self._token, self._wake)
         except BaseException as error:
             future._settle(None, error)
         else:
@@ -229,6 +237,22 @@ class _Exchange(Generic[R]):
         finally:
             # It refers to us: what is over must not wait for the garbage collector.
             self._options.abandon = None
+            leave_frame(self._options)
+
+    def _wake(self) -> None:
+        """Go on after a pause, on an exchange thread. Never blocks."""
+        run, turn = self._host._pools.exchanges.run, threading.Lock()
+
+        def drive() -> None:
+            if turn.acquire(blocking=False):
+                self._drive()
+
+        # Whoever gives up the call does not stand in line: its task is still to be cancelled.
+        hurry = partial(run, drive, at_once=True)
+        if self._deadline.at is not None:
+            self._expiry = timer.at(self._deadline.at, hurry)
+        self._unsubscribe = self._token._subscribe(hurry)
+        run(drive)
 
 
 class _Run(Generic[R]):
@@ -257,12 +281,14 @@ class _Run(Generic[R]):
         self._repetition: Repetition | None = None
         self._nap: Nap | None = None
 
-    def start(self, send: Send | Pause, connection: Connection) -> None:
+    def start(self, send: Send | Meet | Pause, connection: Connection) -> None:
         self._future._withdraw = self._withdraw
         self._connection = connection
         try:
             if isinstance(send, Pause):
                 self._pause(send)
+            elif isinstance(send, Meet):  # it was not connected when the steps began
+                self._settling(self._advance, connection.agreed, None)
             else:
                 self._request(send, connection)
         except BaseException:  # Ctrl-C, mostly: nobody will ever hold this future
@@ -313,6 +339,7 @@ class _Run(Generic[R]):
         if self._future._claimed:
             error = RequestCancelled("cancelled by the caller", delivery="unknown")
             leave(self._steps, self._host, error)
+            leave_frame(self._options)
             return
         try:
             step(*args)

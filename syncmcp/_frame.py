@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from syncmcp._asked import Asked
     from syncmcp._call import Call
     from syncmcp._connection import Connection
+    from syncmcp._options import Options
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.peer import Peer
     from syncmcp._workers import Workers
@@ -125,6 +126,13 @@ def join_others(connection: Connection, call: Call, dialect: Dialect, *, ready: 
     call.place = None
     place.leave()
     return False
+
+
+def leave_frame(options: Options) -> None:
+    """The call with these options is over; nobody need wait for it who would share its frame."""
+    place, options.place = options.place, None
+    if place is not None:
+        place.leave()
 
 
 def expect_again(calls: Sequence[Call]) -> None:

@@ -138,9 +138,7 @@ class Batch:
         for each in begun:
             each.future._collector = None
         if kind is not None:
-            for each in begun:
-                each.future.cancel()
-                each.drop(RequestCancelled("its batch was given up", delivery="not_sent"))
+            _give_up(begun)
             return
         try:
             if self._parallel:
@@ -148,8 +146,7 @@ class Batch:
             else:
                 _Sequence(begun, Deadline(self._timeout), self._host._pools.workers).next()
         except BaseException:  # Ctrl-C, mostly: who waits for the others would wait for these, too
-            for each in begun:
-                each.future.cancel()
+            _give_up(begun)
             raise
 
     @overload
@@ -191,18 +188,30 @@ class Batch:
     def _collect(
         self, steps: Steps[R], options: Options, *, foreign: bool = False
     ) -> RequestFuture[R]:
+        if (refusal := self._refusal()) is not None:
+            raise refusal
+        # Without the lock: a cache store and a function for headers are the caller's code.
+        begun = Begun(steps, self._host, options, foreign=foreign)
+        begun.future._collector = self._collector
+        with self._lock:
+            refusal = self._refusal()
+            if refusal is None:
+                self._begun.append(begun)
+                return begun.future
+        begun.drop(refusal)
+        raise refusal
+
+    def _refusal(self) -> McpError | None:
+        """Why no call can be collected now, if so."""
         with self._lock:
             if self._collector is None or self._over:
-                raise UsageError("a batch collects calls within its `with` block")
+                return UsageError("a batch collects calls within its `with` block")
             if self._oversize == "refuse" and len(self._begun) >= self._max_size:
-                raise LimitExceeded(
+                return LimitExceeded(
                     f"more than {self._max_size} calls in a batch (option max_size)",
                     server=self._host._label,
                 )
-            begun = Begun(steps, self._host, options, foreign=foreign)
-            begun.future._collector = self._collector
-            self._begun.append(begun)
-        return begun.future
+        return None
 
     def _send(self, begun: list[Begun[Any]]) -> None:
         pool = self._host._pools.exchanges
@@ -213,8 +222,8 @@ class Batch:
             for index, each in enumerate(part):
                 place = each.options.place = Place(gathering, index)
                 each.future._when_done(place.leave)
-            for each in part:
-                _go(each, self._timeout)
+        for each in begun:
+            _go(each, self._timeout)
 
 
 class _Sequence:
@@ -246,6 +255,12 @@ class _Sequence:
             method=begun.future._method,
             delivery="not_sent",
         )
+
+
+def _give_up(begun: list[Begun[Any]]) -> None:
+    for each in begun:
+        each.future.cancel()
+        each.drop(RequestCancelled("its batch was given up", delivery="not_sent"))
 
 
 def _go(begun: Begun[Any], timeout: float | None) -> None:

@@ -117,8 +117,8 @@ class RequestFuture(concurrent.futures.Future[R]):
     def _check_sent(self) -> None:
         if self._collector == threading.get_ident() and not self._finished:
             raise UsageError(
-                "the call is sent when the block of its batch is left: its result cannot be "
-                "waited for within",
+                "the call is sent when the block of its batch is left: it cannot be waited for "
+                "within",
                 server=self._server,
                 method=self._method,
             )
@@ -139,7 +139,9 @@ class RequestFuture(concurrent.futures.Future[R]):
 
         Raises:
             TimeoutError: No report came in time; the call itself goes on.
+            UsageError: See `result`.
         """
+        self._check_sent()
         feed = self._open_feed()
         while True:
             with lending_handler():

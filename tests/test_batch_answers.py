@@ -320,6 +320,27 @@ def test_a_frame_that_an_overloaded_server_turns_away_is_sent_again() -> None:
         assert isinstance(_send_twice(peer, client), HttpError)
 
 
+def test_a_call_cancelled_while_its_frame_fails_is_not_waited_for() -> None:
+    first = [*opening(BATCHING), s.expect("batch"), s.gate("die"), s.cut()]
+    second = [*opening(BATCHING), s.expect("batch"), s.message([listed(6), listed(7)])]
+    with (
+        Scripted(first, second) as peer,
+        syncmcp.connect(peer, mode=BATCHING) as client,
+    ):
+        with client.batch() as batch:
+            futures = [batch.list_prompts() for _ in CALLS]
+        peer.requests("batch")
+
+        def meanwhile() -> None:  # it counts as cancelled, and its request is still open
+            peer.open("die")
+            peer.requests("initialize", 2)
+
+        futures[0]._when_finished(meanwhile)
+        assert futures[0].cancel()
+        assert [future.result(PATIENCE).prompts for future in futures[1:]] == [[], []]
+        assert [len(frame) for frame in peer.requests("batch", 2)] == [3, 2]
+
+
 def test_a_frame_that_cannot_be_sent_fails_every_call_as_not_sent() -> None:
     with Scripted(opening(BATCHING)) as peer:
         client = syncmcp.connect(peer.url, mode=BATCHING, retry=None)

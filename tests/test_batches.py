@@ -23,10 +23,12 @@ from syncmcp import (
     ServerError,
     UsageError,
 )
+from syncmcp import batch as batch_module
+from syncmcp.cache import CachedResult, MemoryCache
 from syncmcp.operations import Operations
 from syncmcp.testing import Batches, Server, ToolContext, serve_http
 from tests.intercepting import Gate, Seen, on_call
-from tests.stage import PATIENCE, STATEFUL, WIRES, Stage, Wire
+from tests.stage import PATIENCE, STATEFUL, STATELESS, WIRES, Stage, Wire
 
 BATCHING: Final = "2025-03-26"
 MEMORY = Wire("memory", BATCHING)
@@ -319,7 +321,41 @@ def test_what_was_claimed_for_a_call_that_is_not_sent_is_given_back() -> None:
         batch = client.batch()
         with pytest.raises(ZeroDivisionError), batch:
             claim_and_fail(batch)
-        assert not client._standing.uris.is_held("demo://a")
+        assert client._standing.uris.wanted() == []
+
+
+@both_kinds
+def test_what_was_claimed_for_a_call_that_was_cancelled_is_given_back(parallel: bool) -> None:
+    stage = Stage()
+    stage.server.resource("demo://a")(lambda: "a")
+    with MEMORY.connect(stage.server) as client:
+        with client.batch(parallel=parallel) as batch:
+            batch.subscribe_resource("demo://a").cancel()
+        assert client._standing.uris.wanted() == []
+
+
+def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Placed()
+    stage.server.resource("demo://a")(lambda: "a")
+    with MEMORY.connect(stage.server) as client:
+        batch = client.batch()
+        second: list[object] = []
+
+        def interrupted(*args: Any) -> None:
+            if second:
+                raise KeyboardInterrupt
+            second.append(args)
+            go(*args)
+
+        go = batch_module._go
+        monkeypatch.setattr(batch_module, "_go", interrupted)
+        with pytest.raises(KeyboardInterrupt), batch:
+            places(batch, "a", "b")
+            batch.subscribe_resource("demo://a")
+        assert [future.cancelled() for future in batch.futures] == [True] * 3
+        assert client._standing.uris.wanted() == []
+        client.ping()
+    assert stage.places == {}
 
 
 @both_kinds
@@ -368,6 +404,70 @@ def test_calls_are_collected_within_the_block_alone_and_a_batch_is_used_once() -
         with pytest.raises(UsageError, match="used once"), batch:
             pass
         assert batch.futures[0].result(PATIENCE) is None
+
+
+@everywhere
+def test_the_client_may_be_opened_while_calls_are_collected(wire: Wire) -> None:
+    stage = Placed()
+    with wire.connect(stage.server, lazy=True) as opened:
+        opened.close()
+        client = Client(opened._target, mode=wire.revision, lazy=True)
+        with client.batch() as batch:
+            places(batch, "a", "b")
+            client.list_tools()
+        assert texts(batch.futures) == ["a", "b"]
+        client.close()
+
+
+def test_progress_cannot_be_waited_for_before_anything_is_sent() -> None:
+    stage = Stage()
+    with MEMORY.connect(stage.server) as client:
+        with client.batch() as batch:
+            future = batch.call_tool("count", {"steps": 2})
+            with pytest.raises(UsageError, match="when the block of its batch is left"):
+                next(future.progress(PATIENCE))
+        assert [report.progress for report in future.progress(PATIENCE)] == [1, 2]
+
+
+def test_code_of_the_callers_that_collecting_runs_holds_no_other_thread_up() -> None:
+    stage = Stage()
+    other: list[threading.Thread] = []
+
+    class Asking(MemoryCache):
+        def get(self, key: str) -> CachedResult | None:
+            if not other:  # what another thread collects does not wait for this
+                other.append(threading.Thread(target=batch.call_tool, args=("echo", {"text": "b"})))
+                other[0].start()
+                other[0].join(PATIENCE)
+                assert not other[0].is_alive()
+            return super().get(key)
+
+    with syncmcp.connect(stage.server, mode=STATELESS, cache=Asking()) as client:
+        with client.batch() as batch:
+            batch.list_tools()
+        assert batch.futures[0].result(PATIENCE).text == "b"
+        assert batch.futures[1].result(PATIENCE).tools
+
+
+@pytest.mark.parametrize("oversize", [True, False])
+def test_what_comes_to_a_batch_too_late_is_refused_and_undone(oversize: bool) -> None:
+    stage = Stage()
+    late: list[bool] = []
+
+    class Late(MemoryCache):
+        def get(self, key: str) -> CachedResult | None:
+            if not late:
+                late.append(True)
+                if oversize:
+                    batch.call_tool("echo", {"text": "fast"})
+                else:
+                    batch.__exit__(None, None, None)
+            return super().get(key)
+
+    with syncmcp.connect(stage.server, mode=STATELESS, cache=Late()) as client:
+        batch = client.batch(max_size=1, oversize="refuse")
+        with batch, pytest.raises(LimitExceeded if oversize else UsageError):
+            batch.list_tools()
 
 
 def test_another_thread_may_wait_for_what_is_not_sent_yet() -> None:
