@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -117,10 +118,8 @@ class Begun(Generic[R]):
         if self.send is None:
             return
         self.send = None
-        try:
+        with suppress(McpError, StopIteration):  # the future says it
             self._steps.throw(error)
-        except (McpError, StopIteration):
-            pass  # the future says it
         self._steps.close()
         self.future._settle(None, error)
 

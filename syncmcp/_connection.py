@@ -586,4 +586,6 @@ class Connection:
             if call.slot.locked():
                 call.slot.release()
         elif call.done is not None:
-            call.done(call)
+            # It refers to whoever made the call, and a task may keep the call for long.
+            done, call.done = call.done, None
+            done(call)

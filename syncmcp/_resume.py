@@ -77,7 +77,9 @@ def _resume(
         raise UsageError(f"pending is an InputRequired, not {pending!r}")
     check_mapping(answers, "answers")
     params = pending._retry(answers)
-    reply = yield from single_exchange(pending.method, params, pending._offer)
+    reply = yield from single_exchange(
+        pending.method, params, pending._offer, max_rounds=host._round_limit
+    )
     result: R | InputRequired[R] = outcome(
         pending.method, pending._params, reply, pending._offer, host._label
     )

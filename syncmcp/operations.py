@@ -327,7 +327,7 @@ class Operations(Tasks, Protocol):
         params = tool_params(name, arguments)
         yield from check_input(self, name, arguments, self._checks)
         yield from ask_for_task(self, name, params)
-        call = partial(_begin, "tools/call", params, can, self._label)
+        call = partial(_begin, "tools/call", params, can, self)
         result: CallToolResult | InputRequired[CallToolResult]
         result = yield from with_fresh_marks(call, self)
         if isinstance(result, types.CallToolResult):
@@ -345,7 +345,7 @@ class Operations(Tasks, Protocol):
     ) -> Steps[GetPromptResult | InputRequired[GetPromptResult]]:
         """Get a prompt, and come back with what the server asks; see `begin_tool`."""
         result: GetPromptResult | InputRequired[GetPromptResult] = yield from _begin(
-            "prompts/get", prompt_params(name, arguments), can, self._label
+            "prompts/get", prompt_params(name, arguments), can, self
         )
         return result
 
@@ -359,7 +359,7 @@ class Operations(Tasks, Protocol):
     ) -> Steps[ReadResourceResult | InputRequired[ReadResourceResult]]:
         """Read a resource, and come back with what the server asks; see `begin_tool`."""
         result: ReadResourceResult | InputRequired[ReadResourceResult] = yield from _begin(
-            "resources/read", {"uri": uri_of(uri)}, can, self._label
+            "resources/read", {"uri": uri_of(uri)}, can, self
         )
         return result
 
@@ -418,8 +418,8 @@ class Operations(Tasks, Protocol):
 
 
 def _begin(
-    method: str, params: dict[str, Any], can: tuple[Answerable, ...], server: str
+    method: str, params: dict[str, Any], can: tuple[Answerable, ...], host: Operations
 ) -> Steps[Any]:
     offer = as_offer(can)
-    reply = yield from single_exchange(method, params, offer)
-    return outcome(method, params, reply, offer, server)
+    reply = yield from single_exchange(method, params, offer, max_rounds=host._round_limit)
+    return outcome(method, params, reply, offer, host._label)

@@ -95,9 +95,13 @@ class ToolTask:
 
     @property
     def state(self) -> Task | None:
-        """Everything that the server said of it last."""
+        """Everything that the server said of it last.
+
+        Raises:
+            InvalidOutput: That does not describe a task.
+        """
         state = self._following.state
-        return None if state is None else types.Task.from_wire(state.raw)
+        return None if state is None else validate(types.Task, state.raw, GET)
 
     def refresh(self, **options: Unpack[CallOptions]) -> str:
         """Look at it now, once, and return its status. Questions are not answered.
@@ -245,7 +249,7 @@ class _Following:
         if course is None:
             return
         options = self._host._resolve(given)
-        run(_look(course), self._host, options, Deadline(options.timeout))
+        run(course.look(), self._host, options, Deadline(options.timeout))
         # Whoever follows it need not wait to see it.
         self._host._pools.naps.news(course.id)
 
@@ -257,8 +261,8 @@ class _Following:
             error = future.exception(timeout)
         except (TimeoutError, concurrent.futures.TimeoutError):
             return False
-        if isinstance(error, McpError) and not self.over:
-            raise fresh(error)
+        if error is not None and not self.over:
+            raise _own(error)
         return True
 
     def result(self, timeout: float | None) -> CallToolResult:
@@ -268,8 +272,8 @@ class _Following:
             raise TimeoutError(f"the task has not ended within {timeout:g} s")
         future = self.begin()
         error = future.exception()
-        if isinstance(error, McpError):
-            raise fresh(error)
+        if error is not None:
+            raise _own(error)
         return future.result()
 
     def cancel(self, given: CallOptions) -> None:
@@ -282,7 +286,7 @@ class _Following:
             run(_cancel(course), self._host, options, deadline)
         except InvalidParams:
             # It may have ended a moment ago; the server says no more than that it cannot.
-            run(_look(course), self._host, options, deadline)
+            run(course.look(), self._host, options, deadline)
             if not course.over:
                 raise
         self._host._pools.naps.news(course.id)
@@ -301,16 +305,14 @@ class _Following:
                 yield update
                 continue
             error = None if future is None else future.exception()
-            if isinstance(error, McpError) and not self.over:
-                raise fresh(error)
+            if error is not None and not self.over:
+                raise _own(error)
             return
 
 
-def _look(course: Course) -> Steps[None]:
-    reply: Reply = yield Send(GET, {"taskId": course.id})
-    shape = reply.dialect.tasks
-    assert shape is not None  # or it could not have been asked
-    course.take(shape.read(GET, reply.dialect.read_result(GET, reply.result)))
+def _own(error: BaseException) -> BaseException:
+    """The error of a task as one of those who wait for it gets it."""
+    return fresh(error) if isinstance(error, McpError) else error
 
 
 def _cancel(course: Course) -> Steps[None]:
@@ -365,6 +367,9 @@ class StartTask:
     ) -> RequestFuture[ToolTask]:
         """Like calling it, but returns a future of the handle at once."""
         resolved = self._host._resolve(options)
+        # A task reports for longer than the future lasts, which it must not keep: that has the
+        # handle.
+        resolved.watch = _unwatched
         steps = _start(self._host, name, arguments, ttl, self._host._resolve(_lasting(options)))
         return submit(steps, self._host, resolved, Deadline(resolved.timeout))
 
@@ -393,6 +398,10 @@ def _start(
     result._came_from(name, host._label)
     yield from check_output(host, name, result, host._checks)
     return ToolTask(_Following(host, None, name, options, result))
+
+
+def _unwatched(_: object) -> None:
+    """What a task reports goes to `on_progress`, and not to who waits for the handle."""
 
 
 def _lasting(options: CallOptions) -> CallOptions:

@@ -334,6 +334,11 @@ def test_what_was_claimed_for_a_call_that_was_cancelled_is_given_back(parallel: 
         assert client._standing.uris.wanted() == []
 
 
+def places_and_claims(batch: Batch) -> None:
+    places(batch, "a", "b")
+    batch.subscribe_resource("demo://a")
+
+
 def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Placed()
     stage.server.resource("demo://a")(lambda: "a")
@@ -350,8 +355,7 @@ def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyP
         go = batch_module._go
         monkeypatch.setattr(batch_module, "_go", interrupted)
         with pytest.raises(KeyboardInterrupt), batch:
-            places(batch, "a", "b")
-            batch.subscribe_resource("demo://a")
+            places_and_claims(batch)
         assert [future.cancelled() for future in batch.futures] == [True] * 3
         assert client._standing.uris.wanted() == []
         client.ping()

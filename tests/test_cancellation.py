@@ -519,3 +519,26 @@ say(told())
     with running(code) as program:
         assert [program.line() for _ in range(3)] == ["True"] * 3
         assert program.end() == (0, "", "")
+
+
+@pytest.mark.parametrize("way", ["timeout", "token", "future"])
+def test_what_was_claimed_for_a_call_that_ends_in_line_is_given_back(way: str) -> None:
+    stage = Stage()
+    stage.server.resource("demo://a")(lambda: "a")
+    token = CancelToken()
+    with Wire("http", STATEFUL).connect(stage.server, max_in_flight=1) as client:
+        held = client.call_tool.future("hold")
+        stage.inside("")
+        limit = 0.0 if way == "timeout" else PATIENCE
+        call = client.subscribe_resource.future("demo://a", timeout=limit, cancel=token)
+        if way == "future":
+            call.cancel()
+        elif way == "token":
+            token.cancel()
+        with pytest.raises((syncmcp.RequestTimeout, syncmcp.RequestCancelled)):
+            call.result(PATIENCE)
+        stage.gate.set()
+        held.result(PATIENCE)
+        client.ping.future().result(PATIENCE)  # the one behind it
+        assert client._standing.uris.wanted() == []
+    assert stage.stats.requests["resources/subscribe"] == 0

@@ -6,6 +6,7 @@ import _thread
 import gc
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from syncmcp import (
     Denied,
     DenyAll,
     Handlers,
+    InvalidOutput,
     InvalidParams,
     MethodNotFound,
     MissingCapability,
@@ -27,10 +29,11 @@ from syncmcp import (
     RequestTimeout,
     ServerError,
     ToolTask,
+    TransportError,
     UsageError,
 )
 from syncmcp._threads import timer
-from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from syncmcp.types import CallToolResult, ElicitResult
 from tests.stage import (
     PATIENCE,
@@ -292,6 +295,58 @@ def test_a_handle_cancels_its_task_and_nothing_else(wire: Wire) -> None:
             task.result()
         assert studio.stats.requests["tasks/cancel"] == 1
     assert studio.stats.cancels == []
+
+
+@both_eras
+def test_a_task_is_cancelled_while_it_asks(revision: Any) -> None:
+    studio, asked = Studio(), threading.Event()
+
+    def ponder(request: Any, context: Any) -> ElicitResult:
+        asked.set()
+        if revision == STATEFUL:
+            assert context.cancel.wait(PATIENCE)
+        else:  # there the question is part of the state, and only its answer is left to give
+            assert cancelled.wait(PATIENCE)
+        return ElicitResult(action="decline")
+
+    cancelled = threading.Event()
+    with syncmcp.connect(studio, mode=revision, elicitation=ponder, **ON) as client:
+        task = client.start_task("sign")
+        assert task.wait(0) is False
+        assert asked.wait(PATIENCE)
+        task.cancel()
+        cancelled.set()
+        with pytest.raises(RequestCancelled):
+            task.result(PATIENCE)
+        assert (task.wait(PATIENCE), task.status) == (True, "cancelled")
+
+
+@both_eras
+def test_a_call_that_fails_after_it_asked_has_ended(revision: Any) -> None:
+    studio = Studio()
+
+    @studio.tool(task_support="optional")
+    def ask_and_burn(context: ToolContext) -> str:
+        context.elicit("Burn?", FORM)
+        raise RpcError(-32050, "burnt")
+
+    with syncmcp.connect(studio, mode=revision, elicitation=Painter(), **ON) as client:
+        task = client.start_task("ask_and_burn")
+        assert (task.wait(PATIENCE), task.status, task.done) == (True, "failed", True)
+        with pytest.raises(ServerError, match="burnt"):
+            task.result(PATIENCE)
+
+
+@both_eras
+def test_a_state_that_describes_no_task_is_a_mistake_of_the_server(revision: Any) -> None:
+    studio = Studio()
+    studio.on_request("tasks/get", lambda params, context: {**params, "status": "working"})
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        task = client.start_task("draw")
+        assert task.state is not None
+        assert task.refresh() == "working"
+        with pytest.raises(InvalidOutput, match="does not fit Task"):
+            assert task.state
 
 
 @both_eras
@@ -601,6 +656,78 @@ def test_a_handle_that_nobody_has_any_more_follows_nothing() -> None:
         gc.collect()
         assert ended.wait(PATIENCE)
         assert studio.stats.tasks == 1
+
+
+def is_collected(ended: threading.Event) -> bool:
+    """Collect until `ended`; threads may hold on to what they did last, for a moment."""
+    for _ in range(100):
+        gc.collect()
+        if ended.wait(PATIENCE / 100):
+            return True
+    return False
+
+
+@both_eras
+def test_a_handle_that_came_as_a_future_is_let_go_with_its_client(revision: Any) -> None:
+    studio = Studio()
+    studio.tasks.poll_interval_ms = 3_600_000
+    client = syncmcp.connect(studio, mode=revision, **ON)
+    task = client.start_task.future("render").result(PATIENCE)
+    ended = threading.Event()
+    weakref.finalize(client, ended.set)
+    del client, task
+    with pytest.warns(ResourceWarning):
+        assert is_collected(ended)
+
+
+@pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+def test_a_server_that_goes_away_leaves_the_outcome_of_its_task_unknown(revision: Any) -> None:
+    studio = Studio()
+    with serve_http(studio) as http:
+        client = syncmcp.connect(http.url, mode=revision, retry=None, **ON)
+        call = client.call_tool.future("render")
+        studio.looked(1)
+    with client:
+        error: Any = call.exception(PATIENCE)
+        assert isinstance(error, TransportError)
+        # Perhaps this look was not sent; but the call was.
+        assert (error.method, error.delivery) == ("tools/call", "unknown")
+
+
+@pytest.mark.parametrize("way", ["timeout", "token", "future"])
+@both_eras
+def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
+    way: str, revision: Any
+) -> None:
+    studio, held = Studio(), threading.Event()
+
+    @studio.tool()
+    def hold() -> str:
+        held.set()
+        studio.gate.wait()
+        return ""
+
+    studio.tasks.poll_interval_ms = 500
+    wire, token = Wire("http", revision), CancelToken()
+    with wire.connect(studio, max_in_flight=1, **ON) as client:
+        parked = Parked(client)
+        limit = 3.0 if way == "timeout" else PATIENCE
+        call = client.call_tool.future("render", timeout=limit, cancel=token)
+        parked.wait()
+        other = client.call_tool.future("hold")
+        assert held.wait(PATIENCE)
+        if way == "future":
+            call.cancel()
+        elif way == "token":
+            token.cancel()
+        kind = RequestTimeout if way == "timeout" else RequestCancelled
+        with pytest.raises(kind):
+            call.result(PATIENCE)
+        studio.running(0)
+        assert studio.stats.requests["tasks/cancel"] == 1
+        assert not other.done()
+        studio.gate.set()
+        other.result(PATIENCE)
 
 
 # -- when it is looked at --------------------------------------------------------------------

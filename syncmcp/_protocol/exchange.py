@@ -63,7 +63,7 @@ def exchange_or_task(
 
 
 def single_exchange(
-    method: str, params: dict[str, Any] | None, offer: Offer
+    method: str, params: dict[str, Any] | None, offer: Offer, *, max_rounds: int = MAX_ROUNDS
 ) -> Steps[dict[str, Any] | InputRound]:
     """Send a request once and return what comes: its result, or what the server asks.
 
@@ -75,5 +75,5 @@ def single_exchange(
     reply: Reply = yield Send(method, params, offer)
     outcome = reply.dialect.read_result(method, reply.result)
     if isinstance(outcome, TaskState):
-        return (yield from see_through(Course(outcome.id, params, outcome, MAX_ROUNDS)))
+        return (yield from see_through(Course(outcome.id, params, outcome, max_rounds)))
     return outcome

@@ -7,7 +7,6 @@ server alone decides, and question, result and error are part of the state (ext-
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -16,7 +15,9 @@ from syncmcp._protocol.steps import Ask, Pause, Post, Reply, Send, Steps
 from syncmcp._redaction import redact
 from syncmcp.errors import (
     ClosedError,
+    ConnectionLost,
     McpError,
+    OutcomeUnknown,
     ProtocolError,
     RequestCancelled,
     RequestTimeout,
@@ -165,14 +166,20 @@ class Course:
             if waits:
                 assert self.state is not None
                 yield Pause(self.state.interval, self.id)
-            reply: Reply = yield Send(GET, {"taskId": self.id}, within=within)
-            shape = reply.dialect.tasks
-            assert shape is not None  # or it could not have been asked
-            self.take(shape.read(GET, reply.dialect.read_result(GET, reply.result)))
-            result = yield from shape.advance(self, reply.dialect, within)
+            dialect = yield from self.look(within)
+            assert dialect.tasks is not None  # or it could not have been asked
+            result = yield from dialect.tasks.advance(self, dialect, within)
             if result is not None:
                 return result
             waits = True
+
+    def look(self, within: float | None = None) -> Steps[Dialect]:
+        """Look at the task, once; return what the server speaks."""
+        reply: Reply = yield Send(GET, {"taskId": self.id}, within=within)
+        shape = reply.dialect.tasks
+        assert shape is not None  # or it could not have been asked
+        self.take(shape.read(GET, reply.dialect.read_result(GET, reply.result)))
+        return reply.dialect
 
     def answer(self, questions: Mapping[str, Any], within: float | None = None) -> Steps[None]:
         """Have new questions answered, and tell the server (2026-07-28).
@@ -209,13 +216,17 @@ def see_through(course: Course) -> Steps[dict[str, Any]]:
     """
     try:
         return (yield from course.follow())
-    except (TransportError, ClosedError, ServerError):
-        raise  # the server said so itself, or cannot be told anything
+    except ServerError:
+        raise  # the server said so itself
     except McpError as error:
-        if isinstance(error, (RequestCancelled, RequestTimeout)):
-            # It is the call that ends like this, whatever was asked about its task at the moment.
+        if hasattr(error, "delivery"):
+            # It is the call that ends like this, whatever was asked about its task at the moment:
+            # that may not have been sent, but the call was.
             error.method, error.delivery = AUGMENTED, "unknown"
-        if not course.over:
+        if isinstance(error, ConnectionLost):
+            raise OutcomeUnknown(*error.args, **error.__dict__) from error.__cause__
+        # One that cannot be reached cannot be told, either.
+        if not (course.over or isinstance(error, (TransportError, ClosedError))):
             yield Post(CANCEL, {"taskId": course.id})
         raise
 
@@ -240,7 +251,17 @@ class CoreTasks:
             raise _cancelled(course.state)
         if status not in _URGENT:
             return None
-        reply: Reply = yield Send(RESULT, {"taskId": course.id})
+        try:
+            reply: Reply = yield Send(RESULT, {"taskId": course.id})
+        except ServerError as error:
+            if not course.over:  # when it was looked at; it has ended since, or nobody knows it
+                try:
+                    yield from course.look(within)
+                except ServerError:
+                    raise error from None
+            if course.state.status == "cancelled":
+                raise _cancelled(course.state) from error
+            raise
         result = reply.dialect.read_result(RESULT, reply.result)
         assert isinstance(result, dict)
         if not course.over:
@@ -307,8 +328,9 @@ def _read(method: str, raw: Any, interval: str) -> TaskState:
     if type(task_id) is not str or not task_id or type(status) is not str:
         raise ProtocolError("the server tells of a task, but not which or how it is", method=method)
     seconds = DEFAULT_INTERVAL
-    if isinstance(pause, (int, float)) and not math.isnan(pause):
-        seconds = min(max(pause / 1000, SHORTEST_INTERVAL), LONGEST_INTERVAL)
+    if isinstance(pause, (int, float)) and pause == pause:  # noqa: PLR0124 - NaN alone is not
+        # In this order: some numbers are too large to divide.
+        seconds = min(max(pause, SHORTEST_INTERVAL * 1000), LONGEST_INTERVAL * 1000) / 1000
     return TaskState(task_id, status, seconds, facts)
 
 

@@ -25,10 +25,14 @@ from syncmcp._protocol.tasks import (
     related,
 )
 from syncmcp.errors import (
+    ClosedError,
+    ConnectFailed,
     ConnectionLost,
     Denied,
+    HttpError,
     InvalidParams,
     McpError,
+    OutcomeUnknown,
     ProtocolError,
     RequestCancelled,
     RequestTimeout,
@@ -174,6 +178,42 @@ def test_a_task_that_was_cancelled_has_no_result() -> None:
     assert core(begun(CORE), told("cancelled")).fail(RequestCancelled).reason is None
 
 
+REFUSED = InvalidParams("there is no result", code=-32602)
+
+
+def test_a_task_that_is_cancelled_while_its_result_is_waited_for_has_none() -> None:
+    played = core(begun(CORE, "input_required"), told("input_required"), REFUSED, told("cancelled"))
+    assert played.fail(RequestCancelled).__cause__ is REFUSED
+
+
+def test_who_cancels_a_task_knows_its_end_before_its_result_is_refused() -> None:
+    course = Course("t1", AS_TASK, None, 10)
+    steps = course.follow()
+    next(steps)
+    steps.send(Reply(told("input_required"), dialect_for(CORE, None)))
+    course.became("cancelled")
+    with pytest.raises(RequestCancelled):
+        steps.throw(REFUSED)
+
+
+@pytest.mark.parametrize(("now", "over"), [("failed", True), ("input_required", False)])
+def test_a_call_that_fails_while_its_result_is_waited_for_is_looked_at_once_more(
+    now: str, over: bool
+) -> None:
+    course = Course("t1", AS_TASK, None, 10)
+    played = Played(course.follow(), told("input_required"), REFUSED, told(now), revision=CORE)
+    assert played.fail(InvalidParams) is REFUSED
+    assert course.over is over
+
+
+def test_a_task_that_nobody_knows_any_more_is_what_the_server_said_first() -> None:
+    course = Course("t1", AS_TASK, None, 10)
+    later = InvalidParams("no such task", code=-32602)
+    played = Played(course.follow(), told("input_required"), REFUSED, later, revision=CORE)
+    assert played.fail(InvalidParams) is REFUSED
+    assert not course.over
+
+
 def test_a_call_that_asks_for_a_task_may_be_answered_plainly() -> None:
     assert core({"content": [], "task": {"taskId": "x"}}).run()["content"] == []
 
@@ -200,6 +240,8 @@ def test_a_task_that_is_none_is_a_mistake_of_the_server(said: Any) -> None:
         (1500, 1.5),
         (2.5, SHORTEST_INTERVAL),
         (1e12, LONGEST_INTERVAL),
+        pytest.param(10**400, LONGEST_INTERVAL, id="huge"),
+        pytest.param(-(10**400), SHORTEST_INTERVAL, id="tiny"),
         (float("nan"), DEFAULT_INTERVAL),
         ("soon", DEFAULT_INTERVAL),
         (None, DEFAULT_INTERVAL),
@@ -288,6 +330,12 @@ def test_a_question_that_was_refused_is_not_asked_again() -> None:
     assert again.asked == []
 
 
+def test_a_call_answered_by_hand_has_the_same_limit_for_what_its_task_asks() -> None:
+    rounds = [told("input_required", inputRequests={key: FORM}) for key in "ab"]
+    steps = single_exchange("tools/call", PARAMS, NOTHING, max_rounds=1)
+    Played(steps, begun(NEWEST), rounds[0], {}, rounds[1]).fail(TooManyRounds)
+
+
 def test_a_server_that_never_stops_asking_is_stopped() -> None:
     asks = [told("input_required", inputRequests={str(number): FORM}) for number in range(11)]
     outcomes = [one for each in asks[:10] for one in (each, {})]
@@ -340,10 +388,32 @@ def test_a_question_that_is_refused_ends_the_call_and_its_task() -> None:
     assert played.posted == [Post("tasks/cancel", ID)]
 
 
-@pytest.mark.parametrize("error", [ConnectionLost("gone"), ServerError("no", code=-1)])
+@pytest.mark.parametrize("error", [ConnectFailed("gone"), ServerError("no", code=-1)])
 def test_a_server_that_is_gone_or_knows_better_is_told_nothing(error: McpError) -> None:
     played = extension(begun(NEWEST), error)
     played.fail(type(error))
+    assert played.posted == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectFailed("gone", delivery="not_sent"), ConnectFailed),
+        (ConnectionLost("gone", delivery="not_sent"), OutcomeUnknown),
+        (HttpError("busy", status=503, delivery="refused"), HttpError),
+        (ClosedError("closed", delivery="not_sent"), ClosedError),
+    ],
+)
+@pytest.mark.parametrize("revision", [CORE, NEWEST])
+def test_a_task_that_cannot_be_looked_at_any_more_was_started_all_the_same(
+    revision: str, error: McpError, kind: type[McpError]
+) -> None:
+    error.__cause__ = OSError("no route")
+    play = core if revision == CORE else extension
+    played = play(begun(revision), error)
+    ended = played.fail(kind)
+    assert (ended.message, ended.method, ended.delivery) == (error.message, "tools/call", "unknown")
+    assert isinstance(ended.__cause__, OSError)
     assert played.posted == []
 
 
