@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -39,6 +40,7 @@ from syncmcp._standing import Standing
 from syncmcp._target import behind, first_way, label_of, transport_to
 from syncmcp._threads import Deadline
 from syncmcp._wire import Wire
+from syncmcp.bridges import as_log_handler
 from syncmcp.callables import ToolFunctions
 from syncmcp.config import Http, Stdio
 from syncmcp.connected import ConnectedServer
@@ -100,7 +102,8 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         probe_timeout: How long, in seconds, an unanswered probe for the newest revision is waited
             for before the server is taken for an older one.
         close_timeout: The longest that closing may take, in seconds.
-        on_log: Told what the server logs; see `LogHandler`.
+        on_log: Told what the server logs; see `LogHandler`. Or a logger: it has a child with the
+            server's name, which logs it; see `LogRecords`.
         on_progress: Told every call's progress; see `ProgressHandler`.
         on_notification: Told every notification as ``(method, params)``, on a pool thread.
         client_info: How the client presents itself; by default as syncmcp.
@@ -151,7 +154,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         open_timeout: float | None = 30.0,
         probe_timeout: float = 10.0,
         close_timeout: float = 5.0,
-        on_log: LogHandler | None = None,
+        on_log: LogHandler | logging.Logger | None = None,
         on_progress: ProgressHandler | None = None,
         on_notification: Callable[[str, dict[str, Any]], object] | None = None,
         client_info: Implementation | None = None,
@@ -198,18 +201,20 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             from syncmcp.approval import as_approval
 
             approval = as_approval(approval)
-        self._registering = threading.RLock()
-        answering = Handlers(sampling, elicitation, approval=approval)
-        self._handlers = HandlerTable(on_log, on_progress, on_notification, answering)
-        self._human_timeout = seconds(human_timeout, "human_timeout")
-        self._max_handlers = whole_number(max_handlers, "max_handlers")
-        self._max_questions = whole_number(max_questions, "max_questions")
-        self._round_limit = whole_number(max_rounds, "max_rounds")
         if name is not None:
             text(name, "name")
         self._name = name
         # Once: secrets are searched for in it.
         self._label = name if name is not None else label_of(self._target)
+        self._registering = threading.RLock()
+        answering = Handlers(sampling, elicitation, approval=approval)
+        self._handlers = HandlerTable(
+            as_log_handler(on_log, self._label), on_progress, on_notification, answering
+        )
+        self._human_timeout = seconds(human_timeout, "human_timeout")
+        self._max_handlers = whole_number(max_handlers, "max_handlers")
+        self._max_questions = whole_number(max_questions, "max_questions")
+        self._round_limit = whole_number(max_rounds, "max_rounds")
         if not isinstance(trusted, bool):
             raise UsageError(f"trusted is True or False, not {trusted!r}")
         self._trusted = trusted

@@ -23,6 +23,7 @@ MODULES = (
     "syncmcp",
     "syncmcp.approval",
     "syncmcp.auth",
+    "syncmcp.bridges",
     "syncmcp.cache",
     "syncmcp.completion",
     "syncmcp.diagnosis",

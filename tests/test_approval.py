@@ -732,7 +732,7 @@ WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False)
         pytest.param(False, None, True, id="untrusted, says nothing"),
     ],
 )
-@pytest.mark.requirement("M-14", "M-33")
+@pytest.mark.requirement("M-14", "M-33", "TOOL-01", "TOOL-04")
 def test_a_call_is_asked_about_unless_a_trusted_server_says_that_it_only_reads(
     trusted: bool, annotations: ToolAnnotations | None, asks: bool
 ) -> None:

@@ -213,6 +213,7 @@ def test_newer_progress_replaces_older_when_a_callback_is_slow(wire: Wire) -> No
     assert heard == [1, *range(last - BACKLOG + 1, last + 1)]
 
 
+@pytest.mark.requirement("LOG-01")
 def test_log_messages_that_do_not_fit_are_counted_in_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -320,3 +320,26 @@ def test_the_test_server_offers_no_template_that_it_could_not_read(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         Server("library").resource_template(template)(book)
+
+
+APP = "ui://charts/view.html"
+
+
+@every_wire
+def test_the_interface_that_a_tool_brings_along_is_named_and_readable(wire: Wire) -> None:
+    server = Server("charts")
+    shown = {"resourceUri": APP, "visibility": ["model", "app"]}
+    server.add_tool(lambda: "drawn", name="draw", meta={"ui": shown})
+    page = {"uri": APP, "mimeType": "text/html;profile=mcp-app", "text": "<p>chart</p>"}
+    policy = {"ui": {"csp": {"connectDomains": ["https://charts.example"]}}}
+    server.on_request(
+        "resources/read", lambda params, context: {"contents": [{**page, "_meta": policy}]}
+    )
+    server.resource(APP, name="view")(lambda: "")
+    with wire.connect(server) as client:
+        (tool,) = client.list_tools().tools
+        assert tool.meta == {"ui": shown}
+        (content,) = client.read_resource(APP).contents
+        assert (content.uri, content.mime_type) == (APP, "text/html;profile=mcp-app")
+        assert content.meta == policy
+        assert client.read_resource(APP).text == "<p>chart</p>"

@@ -155,6 +155,7 @@ HINTS: list[tuple[dict[str, bool] | None, bool]] = [
 
 
 @pytest.mark.pitfall("16")
+@pytest.mark.requirement("TOOL-01")
 @pytest.mark.parametrize(("hints", "safe"), HINTS)
 @pytest.mark.parametrize("trusted", [True, False])
 @pytest.mark.parametrize("listing", ["all", "page", "none"])

@@ -89,7 +89,7 @@ MUTANTS = (
         "what a server says of its tools is believed",
         "syncmcp._repeating:Repeatable.__init__",
         _believe_everybody,
-        ("16",),
+        ("16", "TOOL-01"),
     ),
     Mutant(
         "one-miss-is-enough",

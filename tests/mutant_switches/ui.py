@@ -149,7 +149,7 @@ LIBRARY = (
         "what any server says of its tools is believed",
         "syncmcp.approval:_only_reads",
         _trust_everybody,
-        ("M-14",),
+        ("M-14", "TOOL-01"),
     ),
     Mutant(
         "servers-name-themselves",

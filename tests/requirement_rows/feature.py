@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from .row import (
     ALL,
-    FEATURES,
+    DRAWING,
     FROM_2503,
     FROM_2506,
     FROM_2511,
@@ -71,14 +71,13 @@ LISTS = (
 
 TOOLS = (
     Row("TOOL-01", "MUST", FROM_2503, f"{S26}/server/tools#tool",
-        "What a tool claims about itself counts only if the caller trusts its server.", FEATURES),
+        "What a tool claims about itself counts only if the caller trusts its server."),
     Row("TOOL-02", "SHOULD", FROM_2506, f"{S26}/server/tools#output-schema",
         "Structured output is checked against the schema that the tool announced."),
     Row("TOOL-03", "SHOULD", FROM_2511, f"{S26}/server/tools#error-handling",
         "A tool that failed returns its content, so that a model can read it."),
     Row("TOOL-04", "SHOULD", ALL, f"{S26}/server/tools#security-considerations",
-        "Risky calls can be confirmed with their inputs in view, are limited in time and audited.",
-        FEATURES),
+        "Risky calls can be confirmed with their inputs in view, are limited in time and audited."),
     Row("TOOL-05", "SHOULD", STATELESS, f"{S26}/server/tools#tool-names",
         "Equal names from several servers are told apart by the caller's names for the servers.",
         GROUPS),
@@ -126,7 +125,7 @@ CONTENT = (
     Row("CMP-02", "SHOULD", ALL, f"{COMPLETING}#implementation-considerations",
         "Completion while typing waits for a pause, remembers answers and sends the context."),
     Row("LOG-01", "SHOULD", ALL, f"{S26}/server/utilities/logging#security",
-        "Log records from a server are checked, and too many of them are bounded.", FEATURES),
+        "Log records from a server are checked, and too many of them are bounded."),
 )
 
 CHANGES = f"{S26}/basic/patterns/subscriptions"
@@ -161,10 +160,10 @@ CACHE = (
 
 ICONS = (
     Row("ICN-01", "MUST", FROM_2511, f"{S26}/basic/index#icons",
-        "Where icons are drawn at all, PNG and JPEG are.", FEATURES),
+        "Where icons are drawn at all, PNG and JPEG are.", DRAWING),
     Row("ICN-02", "MUST", FROM_2511, f"{S26}/basic/index#icons",
         "An icon is untrusted: unsafe schemes and redirects are refused, no credentials are sent.",
-        FEATURES),
+        DRAWING),
 )
 
 ROWS = CALLS + LISTS + TOOLS + SCHEMAS + CONTENT + SUBSCRIPTIONS + CACHE + ICONS

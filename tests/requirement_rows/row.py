@@ -45,6 +45,7 @@ FEATURES: Final = "server features"
 GROUPS: Final = "command line and groups"
 MODELS: Final = "model providers and example programs"
 QUESTIONS: Final = "handlers for sampling, elicitation and roots"
+DRAWING: Final = "icons, which this client neither draws nor fetches"
 RECEIVING: Final = "tasks run for servers, which this client declares to none"
 
 
