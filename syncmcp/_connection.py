@@ -585,7 +585,6 @@ class Connection:
             # Not locked when its turn came at this moment: then its thread is awake already.
             if call.slot.locked():
                 call.slot.release()
-        elif call.done is not None:
-            # It refers to whoever made the call, and a task may keep the call for long.
-            done, call.done = call.done, None
+        elif (done := call.done) is not None:
+            call.done = None  # it refers to whoever made the call, which a task may keep for long
             done(call)
