@@ -219,10 +219,11 @@ def see_through(course: Course) -> Steps[dict[str, Any]]:
     except ServerError:
         raise  # the server said so itself
     except McpError as error:
-        if hasattr(error, "delivery"):
-            # It is the call that ends like this, whatever was asked about its task at the moment:
-            # that may not have been sent, but the call was.
-            error.method, error.delivery = AUGMENTED, "unknown"
+        # It is the call that ends like this, whatever was asked about its task at the moment: that
+        # may not have been sent, but the call was.
+        facts: Any = error
+        if hasattr(facts, "delivery"):
+            facts.method, facts.delivery = AUGMENTED, "unknown"
         if isinstance(error, ConnectionLost):
             raise OutcomeUnknown(*error.args, **error.__dict__) from error.__cause__
         # One that cannot be reached cannot be told, either.
