@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from syncmcp.batch import Batch
     from syncmcp.executors import Call, Outcome, fan_out
     from syncmcp.roots import Roots
+    from syncmcp.servers_file import NotApproved, ServerEntry, ServersFile, ServersFileError
     from syncmcp.subscriptions import Listener, Subscription
     from syncmcp.tools import ToolLoop
 
@@ -150,6 +151,7 @@ __all__ = [
     "MethodNotFound",
     "MissingCapability",
     "Mode",
+    "NotApproved",
     "NotSupported",
     "NotificationHandler",
     "Outcome",
@@ -174,7 +176,10 @@ __all__ = [
     "Rules",
     "Sampling",
     "SamplingHandler",
+    "ServerEntry",
     "ServerError",
+    "ServersFile",
+    "ServersFileError",
     "SessionLost",
     "Stderr",
     "Stdio",
@@ -208,8 +213,12 @@ _LAZY = {
     "RateLimit": "syncmcp.approval",
     "Rule": "syncmcp.approval",
     "Rules": "syncmcp.approval",
+    "ServerEntry": "syncmcp.servers_file",
+    "ServersFile": "syncmcp.servers_file",
+    "ServersFileError": "syncmcp.servers_file",
     "Listener": "syncmcp.subscriptions",
     "Outcome": "syncmcp.executors",
+    "NotApproved": "syncmcp.servers_file",
     "Roots": "syncmcp.roots",
     "Subscription": "syncmcp.subscriptions",
     "ToolLoop": "syncmcp.tools",

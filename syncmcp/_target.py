@@ -11,10 +11,33 @@ from syncmcp.errors import UsageError
 from syncmcp.transports.base import TransportSource
 
 if TYPE_CHECKING:
+    from syncmcp._server_entry import ServerEntry
     from syncmcp.transports.base import Transport
     from syncmcp.transports.memory import InProcessServer
 
 Target: TypeAlias = Union[Stdio, Http, "InProcessServer", TransportSource]
+
+
+def settled(
+    target: str | Target | ServerEntry, name: str | None
+) -> tuple[Target, str | None, float | None]:
+    """What a program gave as target: what that is, what it is called, and its own time limit.
+
+    Raises:
+        UsageError: It is none, or the entry of a file that cannot be used.
+        NotApproved: It is an entry that needs approval and did not get it.
+    """
+    if isinstance(target, str):
+        return Http(target), name, None
+    if isinstance(target, (Stdio, Http, TransportSource)):
+        return target, name, None
+    from syncmcp._server_entry import ServerEntry
+
+    if isinstance(target, ServerEntry):
+        return target._settle(name)
+    if not hasattr(target, "connect"):
+        raise UsageError(f"{target!r} is no URL, Stdio, Http or server")
+    return target, name, None
 
 
 def label_of(target: Target) -> str:

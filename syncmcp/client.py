@@ -37,7 +37,7 @@ from syncmcp._runner import open_link
 from syncmcp._schemas import Checks, OutputCheck
 from syncmcp._session import Attempt, Sessions
 from syncmcp._standing import Standing
-from syncmcp._target import behind, first_way, label_of, transport_to
+from syncmcp._target import behind, first_way, label_of, settled, transport_to
 from syncmcp._threads import Deadline
 from syncmcp._wire import Wire
 from syncmcp.bridges import as_log_handler
@@ -67,6 +67,7 @@ from syncmcp.transports.base import TransportSource
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from syncmcp._server_entry import ServerEntry
     from syncmcp._watching import Watch
     from syncmcp.approval import Approval, Policy
     from syncmcp.cache import CacheStore
@@ -80,9 +81,11 @@ __all__ = ["Client", "Mode", "Target", "connect"]
 
 # What a client does unless it is told otherwise.
 _CAREFUL = Retry()
+_TIMEOUT = 300.0
 
-Target: TypeAlias = Union[str, Stdio, Http, "InProcessServer", TransportSource]
-"""A URL, a command to run, a server in this process, or a recording or replay of one of these."""
+Target: TypeAlias = Union[str, Stdio, Http, "ServerEntry", "InProcessServer", TransportSource]
+"""A URL, a command to run, an entry of a file of servers, a server in this process, or a recording
+or replay of one of these."""
 
 
 class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes, Diagnosis):
@@ -93,7 +96,9 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
     for each process, which opens at its first call and closes at the end of the process.
 
     Args:
-        target: A URL (a plain `str` always is one), `Stdio`, `Http`, or a server in this process.
+        target: A URL (a plain `str` always is one), `Stdio`, `Http`, an entry of a file of servers
+            (`servers_file.read`), whose name and time limit count unless others are given, or a
+            server in this process.
         mode: ``"auto"`` finds out what the server speaks; ``"legacy"`` goes straight to
             `initialize`; one of the five revisions insists on it.
         timeout: The longest a call may take in all, in seconds; `None` for no limit.
@@ -142,6 +147,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
 
     Raises:
         UsageError: An option makes no sense.
+        NotApproved: A file in the working tree names the server, and nobody approved it.
     """
 
     def __init__(
@@ -149,7 +155,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         target: Target,
         *,
         mode: Mode = "auto",
-        timeout: float | None = 300.0,
+        timeout: float | None = _TIMEOUT,
         idle_timeout: float | None = 60.0,
         open_timeout: float | None = 30.0,
         probe_timeout: float = 10.0,
@@ -181,10 +187,9 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
     ) -> None:
         if mode not in MODES:
             raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
-        self._target = Http(target) if isinstance(target, str) else target
-        ready_made = isinstance(self._target, (Stdio, Http, TransportSource))
-        if not ready_made and not hasattr(self._target, "connect"):
-            raise UsageError(f"{target!r} is no URL, Stdio, Http or server")
+        self._target, name, stated_timeout = settled(target, name)
+        if timeout is _TIMEOUT and stated_timeout is not None:
+            timeout = stated_timeout
         self._mode = mode
         self._timeout = seconds(timeout, "timeout")
         self._idle_timeout = seconds(idle_timeout, "idle_timeout")

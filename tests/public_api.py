@@ -35,6 +35,7 @@ MODULES = (
     "syncmcp.pending",
     "syncmcp.roots",
     "syncmcp.saving",
+    "syncmcp.servers_file",
     "syncmcp.skills",
     "syncmcp.templates",
     "syncmcp.testing",

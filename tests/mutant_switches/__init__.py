@@ -12,6 +12,7 @@ from tests.mutant_switches import (
     faults,
     goal,
     grants,
+    groups,
     http,
     listening,
     machinery,
@@ -57,6 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + caching.MUTANTS
     + batch.MUTANTS
     + tasks.MUTANTS
+    + groups.MUTANTS
 )
 
 

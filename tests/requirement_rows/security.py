@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, EXT_TASKS, GROUPS, PRACTICES, STATELESS, Row
+from .row import ALL, EXT_TASKS, PRACTICES, STATELESS, Row
 
 LOCAL = f"{PRACTICES}#local-mcp-server-compromise"
 LINKS = f"{PRACTICES}#oauth-authorization-url-validation"
@@ -21,9 +21,9 @@ ROWS = (
     Row("SEC-05", "MUST", ALL, LINKS,
         "An address that a server supplied is checked before any use."),
     Row("SEC-06", "MUST", ALL, LOCAL,
-        "A command found in a file runs only after someone saw it whole and agreed.", GROUPS),
+        "A command found in a file runs only after someone saw it whole and agreed."),
     Row("SEC-07", "SHOULD", ALL, LOCAL,
-        "Dangerous-looking commands carry a warning, and a server can be confined.", GROUPS),
+        "Dangerous-looking commands carry a warning, and a server can be confined."),
     Row("SEC-08", "SHOULD", ALL, f"{PRACTICES}#scope-minimization",
         "Signing in begins with few scopes; a refused one is not asked for again and again."),
     Row("SEC-09", "MUST", STATELESS, f"{EXT_TASKS}#security-considerations",
