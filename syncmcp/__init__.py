@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
     from syncmcp.batch import Batch
     from syncmcp.executors import Call, Outcome, fan_out
+    from syncmcp.group import ClientGroup, RequiredServersFailed, ServerStatus
     from syncmcp.roots import Roots
     from syncmcp.servers_file import NotApproved, ServerEntry, ServersFile, ServersFileError
     from syncmcp.subscriptions import Listener, Subscription
@@ -115,6 +116,7 @@ __all__ = [
     "CausingCall",
     "ChangeEvent",
     "Client",
+    "ClientGroup",
     "ClosedError",
     "Completable",
     "ConnectFailed",
@@ -167,6 +169,7 @@ __all__ = [
     "RequestFuture",
     "RequestHandler",
     "RequestTimeout",
+    "RequiredServersFailed",
     "ResourceNotFound",
     "ResultStream",
     "Retry",
@@ -178,6 +181,7 @@ __all__ = [
     "SamplingHandler",
     "ServerEntry",
     "ServerError",
+    "ServerStatus",
     "ServersFile",
     "ServersFileError",
     "SessionLost",
@@ -209,17 +213,20 @@ _LAZY = {
     "AutoApprove": "syncmcp.approval",
     "Batch": "syncmcp.batch",
     "Call": "syncmcp.executors",
+    "ClientGroup": "syncmcp.group",
     "DenyAll": "syncmcp.approval",
+    "Listener": "syncmcp.subscriptions",
+    "NotApproved": "syncmcp.servers_file",
     "RateLimit": "syncmcp.approval",
+    "RequiredServersFailed": "syncmcp.group",
+    "Roots": "syncmcp.roots",
     "Rule": "syncmcp.approval",
     "Rules": "syncmcp.approval",
     "ServerEntry": "syncmcp.servers_file",
+    "ServerStatus": "syncmcp.group",
     "ServersFile": "syncmcp.servers_file",
     "ServersFileError": "syncmcp.servers_file",
-    "Listener": "syncmcp.subscriptions",
     "Outcome": "syncmcp.executors",
-    "NotApproved": "syncmcp.servers_file",
-    "Roots": "syncmcp.roots",
     "Subscription": "syncmcp.subscriptions",
     "ToolLoop": "syncmcp.tools",
     "fan_out": "syncmcp.executors",

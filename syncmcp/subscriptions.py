@@ -273,6 +273,7 @@ def refresh(
     handler: Callable[[V], object],
     debounce: float,
     on_error: OnError | None,
+    deadline: Deadline | None = None,
 ) -> Listener:
     """Have something fetched whenever it has changed; see `Client.on_tools_changed`."""
     _check_callables(handler, on_error)
@@ -280,14 +281,17 @@ def refresh(
     if pause is None:
         raise UsageError("debounce is a number of seconds, not None")
     refresher = _Refresher(client, fetch, handler, pause, on_error)
-    refresher.listening = _begin(client, wanted, refresher.inbox)
+    refresher.listening = _begin(client, wanted, refresher.inbox, deadline)
     return refresher.listener
 
 
-def _begin(client: Client, wanted: Wanted, inbox: Inbox) -> Listening:
+def _begin(
+    client: Client, wanted: Wanted, inbox: Inbox, deadline: Deadline | None = None
+) -> Listening:
     if wanted == Wanted():
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
-    deadline = Deadline(client._timeout)
+    if deadline is None:
+        deadline = Deadline(client._timeout)
     if client._live() is None:
         open_link(client, deadline)
     negotiated = client._negotiated

@@ -17,6 +17,7 @@ from types import MemberDescriptorType, ModuleType, UnionType
 from typing import Annotated, Any, ForwardRef, Generic, Protocol, Union, get_args, get_origin
 
 from syncmcp._operation import Operation
+from syncmcp._routing import Routed
 from syncmcp.batch import Collected
 
 MODULES = (
@@ -29,6 +30,7 @@ MODULES = (
     "syncmcp.diagnosis",
     "syncmcp.errors",
     "syncmcp.forms",
+    "syncmcp.group",
     "syncmcp.handlers",
     "syncmcp.links",
     "syncmcp.metrics",
@@ -135,6 +137,8 @@ def _describe_member(cls: type, name: str) -> str:
         return f"property {name}{_returns(value.func)}"
     if isinstance(value, (classmethod, staticmethod)):
         return f"{type(value).__name__} {name}{_signature(value.__func__)}"
+    if isinstance(value, Routed):
+        value = value.operation
     if isinstance(value, Operation):
         # Written as steps; called, it returns what the steps return.
         called = re.sub(r"-> Steps.(.*).$", r"-> \1", _signature(value))

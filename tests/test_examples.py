@@ -43,6 +43,14 @@ SAYS = {
     "file_analysis": ["project: 3", "private: outside the roots", "private: 2"],
     "interceptors": ["5 x tools/call done", "4 x tools/list ConnectFailed", "<- tools/list"],
     "math_tutor": ["not explained: ", "nobody can be asked"],
+    "multiple_servers": [
+        "attic is failed: [attic]: command not found",
+        "tools: market_search, buy_fish, library_search, buy_books",
+        "[market] asks: eel, for 9?\neel: accept",
+        "now: market_search, buy_fish, library_search, buy_books, harbour_search, buy_boats",
+        "harbour has eel trap\nlibrary has all about eels\nmarket has eel\n",
+        "refused: 'one' and 'other' are the same server",
+    ],
     "per_call_ui": ["Boris saw ['A table for Boris'] and has a table for 5", "no table"],
     "record_replay": [
         "recorded:\n  tools: 15\n  1 of 2: 1 left\n  2 of 2: 0 left\n  lift-off\n",
@@ -201,6 +209,17 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
         ("embedding", []),
         ("interceptors", ["tools/call done after 0.0", "45\n", "this program only reads"]),
         ("prompts", ["text='Good morning'", "['French']", "['German']"]),
+        (
+            "many-servers",
+            [
+                "['fish_search', 'books_search', 'order']\neels: on the top shelf\nEels is on",
+                "broken failed [broken]: command not found",
+                "['fish.search']",
+                "['books_search', 'order', 'toys_search']",
+                "'SHOP_HOST' is not set",
+                "To use it, this program would be started, with all of your rights:",
+            ],
+        ),
         ("remote", ["2026-07-28\n3\n", "2025-11-25\n4\nTrue\n2\nlift-off"]),
         (
             "resources",

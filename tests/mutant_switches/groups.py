@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from syncmcp.config import Stdio
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always
 
+if TYPE_CHECKING:
+    from tests.mutant_switches.change import Function
+
 ENTRY = "syncmcp._server_entry:ServerEntry"
 REVIEW = "syncmcp._server_review"
+
+CATALOG = "syncmcp._catalog"
+
+
+def _raise_it(original: Function) -> Function:
+    def fail(self: Any, error: BaseException) -> None:
+        raise error
+
+    return fail
+
 
 FILES = (
     Mutant(
@@ -40,4 +55,28 @@ FILES = (
     ),
 )
 
-MUTANTS = FILES
+GROUPS = (
+    Mutant(
+        "failures-spread",
+        "a broken server takes down its group",
+        "syncmcp._member:Member.fail",
+        _raise_it,
+        ("27", "M-30"),
+    ),
+    Mutant(
+        "offers-left-behind",
+        "what a removed server offered is still there",
+        f"{CATALOG}:Catalog.without",
+        lambda original: lambda self, server: self,
+        ("M-30",),
+    ),
+    Mutant(
+        "names-by-number",
+        "equal names are told apart by numbers",
+        f"{CATALOG}:_prefixed",
+        lambda original: lambda one: f"{id(one)}_{one.name}",
+        ("TOOL-05",),
+    ),
+)
+
+MUTANTS = FILES + GROUPS

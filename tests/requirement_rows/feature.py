@@ -9,7 +9,6 @@ from .row import (
     FROM_2503,
     FROM_2506,
     FROM_2511,
-    GROUPS,
     ONLY_2511,
     S26,
     S2511,
@@ -79,8 +78,7 @@ TOOLS = (
     Row("TOOL-04", "SHOULD", ALL, f"{S26}/server/tools#security-considerations",
         "Risky calls can be confirmed with their inputs in view, are limited in time and audited."),
     Row("TOOL-05", "SHOULD", STATELESS, f"{S26}/server/tools#tool-names",
-        "Equal names from several servers are told apart by the caller's names for the servers.",
-        GROUPS),
+        "Equal names from several servers are told apart by the caller's names for the servers."),
 )
 
 DIALECTS = f"{S26}/basic/index#implementation-requirements"

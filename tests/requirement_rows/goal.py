@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, FEATURES, GROUPS, MODELS, Row
+from .row import ALL, FEATURES, MODELS, Row
 
 
 def _goal(row_id: str, duty: str, arrives: str = "", *, partly: bool = False) -> Row:
@@ -59,7 +59,7 @@ ROWS = (
     _goal("M-29", "A tool is rendered for several model providers, changed without the client "
           "noticing.", MODELS),
     _goal("M-30", "Several servers act as one group, joined and left at run time; a clash of names "
-          "is an error or renamed by a hook.", GROUPS),
+          "is an error or renamed by a hook."),
     _goal("M-31", "Any request or notification travels either way, in types of the caller's own."),
     _goal("M-32", "Ping, log level and progress from the client are operations."),
     _goal("M-33", "Credentials come from the environment or OAuth, roots are no fence, and people "

@@ -44,7 +44,7 @@ REPORTS = (
     _report("24", "Headers can be made anew per request, and secrets stay with their host."),
     _report("25", "Proxies, private authorities and client certificates work."),
     _report("26", "A spawned server gets a chosen environment; a missing command is explained."),
-    _report("27", "One broken server does not take down its group.", GROUPS),
+    _report("27", "One broken server does not take down its group."),
     _report("28", "A tool's error keeps its content, returned or raised."),
     _report("29", "Output validation can be off, warn or raise, and follows a changed schema."),
     _report("30", "Progress arrives in order and before the result."),
