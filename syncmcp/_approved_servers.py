@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from syncmcp._server_review import ServerReview
+from syncmcp._server_review import ServerReview, ServersFileError
 from syncmcp._threads import Deadline
-from syncmcp.errors import RequestTimeout, UsageError
+from syncmcp.errors import RequestTimeout
 
 _FORMAT: Final = "syncmcp-approved-servers"
 _VERSION: Final = 1
@@ -24,6 +24,9 @@ _LONGEST: Final = 4 * 1024 * 1024
 
 # To change the file takes milliseconds.
 _LOCK_SECONDS: Final = 10.0
+
+# On Windows, a file that somebody has open cannot be replaced.
+_READERS_BLOCK: Final = sys.platform == "win32"
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
@@ -56,12 +59,12 @@ class ApprovedServers:
         """Whether this was approved.
 
         Raises:
-            UsageError: The file cannot be read, or somebody else may have written it.
+            ServersFileError: The file cannot be read, or somebody else may have written it.
         """
         try:
             if not self.path.exists():
                 return False
-            with self._locked():
+            with self._locked() if _READERS_BLOCK else contextlib.nullcontext():
                 return digest in self._read()
         except OSError as error:
             raise self._unusable(error) from error
@@ -70,7 +73,7 @@ class ApprovedServers:
         """Remember that this was approved. It is on the disk when this returns.
 
         Raises:
-            UsageError: The file cannot be used.
+            ServersFileError: The file cannot be used.
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,7 +92,7 @@ class ApprovedServers:
         """Forget it: the next who wants that server has to ask again.
 
         Raises:
-            UsageError: The file cannot be used.
+            ServersFileError: The file cannot be used.
         """
         try:
             if not self.path.exists():
@@ -110,7 +113,7 @@ class ApprovedServers:
             try:
                 held.enter_context(lock.take(Deadline(_LOCK_SECONDS)))
             except RequestTimeout as error:
-                raise UsageError(f"{self.path} is locked by another process") from error
+                raise self._error("is locked by another process") from error
             yield
 
     def _read(self) -> dict[str, Any]:
@@ -131,9 +134,7 @@ class ApprovedServers:
             or (content.get("format"), content.get("version")) != (_FORMAT, _VERSION)
             or not isinstance(approved, dict)
         ):
-            raise UsageError(
-                f"{self.path} holds no approvals that can be read; move it away to begin anew"
-            )
+            raise self._error("holds no approvals that can be read; move it away to begin anew")
         return approved
 
     def _check_owner(self, status: os.stat_result) -> None:
@@ -142,9 +143,9 @@ class ApprovedServers:
             return
         mode = stat.S_IMODE(status.st_mode)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or mode & 0o077:
-            raise UsageError(
-                f"{self.path} is no file that its owner alone can use (mode {mode:04o}), and may "
-                "hold what somebody else approved; look into it, then move it away or chmod 600 it"
+            raise self._error(
+                f"is no file that its owner alone can use (mode {mode:04o}), and may hold what"
+                " somebody else approved; look into it, then move it away or chmod 600 it"
             )
 
     def _write(self, approved: dict[str, Any]) -> None:
@@ -163,6 +164,9 @@ class ApprovedServers:
                 new.unlink()
             raise
 
-    def _unusable(self, error: OSError) -> UsageError:
+    def _unusable(self, error: OSError) -> ServersFileError:
         reason = error.strerror or type(error).__name__
-        return UsageError(f"{self.path} cannot be used for approvals: {reason}")
+        return self._error(f"cannot be used for approvals: {reason}")
+
+    def _error(self, message: str) -> ServersFileError:
+        return ServersFileError(message, file=str(self.path))

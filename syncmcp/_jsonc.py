@@ -6,10 +6,12 @@ import json
 import re
 from typing import Any
 
-# A string is matched whole, so that what looks like a comment in it stays.
-_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_LAST_COMMA = re.compile(r'"(?:[^"\\\n]|\\.)*"|,(?=\s*[}\]])')
-_NO_BREAK = re.compile(r"[^\n]")
+# A string is matched whole, so that what looks like a comment in it stays. What has no end is
+# matched, too: else each character in it would be tried as a beginning.
+_STRING = r'"(?:[^"\\\n]|\\.)*"?'
+_TOKEN = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
+_LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
+_NO_BREAK = re.compile(r"[^\n]+")
 
 
 def parse(text: str) -> Any:
@@ -29,7 +31,11 @@ def parse(text: str) -> Any:
 
 def _without_comment(match: re.Match[str]) -> str:
     found = match.group()
-    return found if found.startswith('"') else _NO_BREAK.sub(" ", found)
+    return (
+        found
+        if found.startswith('"')
+        else _NO_BREAK.sub(lambda line: " " * len(line.group()), found)
+    )
 
 
 def _without_comma(match: re.Match[str]) -> str:

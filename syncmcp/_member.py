@@ -11,6 +11,7 @@ from syncmcp._catalog import Lists
 from syncmcp._changes import DEBOUNCE
 from syncmcp._protocol.subscription import Wanted
 from syncmcp._runner import open_link
+from syncmcp._server_entry import ServerEntry
 from syncmcp._threads import Deadline
 from syncmcp.client import Client, Target
 from syncmcp.config import Http, Stdio
@@ -57,13 +58,17 @@ class Member:
     Args:
         name: What the group calls it.
         source: What it is made of.
-        options: Those of its client.
+        shared: The options of all clients.
+        own: Those of its own.
     """
 
-    def __init__(self, name: str, source: Source, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, name: str, source: Source, shared: Mapping[str, Any], own: Mapping[str, Any]
+    ) -> None:
         self.name = name
         self.source = source
-        self._options = options
+        self._shared = shared
+        self.own = own
         self.client: Client | None = None
         # A client that the program had opened already is not ours to close.
         self._ours = True
@@ -82,7 +87,9 @@ class Member:
             self._ours = self.source._connection is None
             self.client = self.source
         else:
-            self.client = Client(self.source, **self._options, name=self.name)
+            stated = self.source.options if isinstance(self.source, ServerEntry) else {}
+            options = {**self._shared, **stated, **self.own, "name": self.name}
+            self.client = Client(self.source, **options)
         return self.client
 
     def is_same_as(self, other: Member) -> bool:

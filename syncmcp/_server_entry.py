@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from syncmcp._approved_servers import ApprovedServers
 from syncmcp._placeholders import NotFilled, Values
-from syncmcp._server_review import ServerReview
+from syncmcp._server_review import ServerReview, ServersFileError
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import Denied, UsageError
 
@@ -27,22 +27,6 @@ _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
     "streamablehttp": "streamable",
     "sse": "sse",
 }
-
-
-class ServersFileError(UsageError):
-    """A file of servers, or what it says of one server, cannot be used.
-
-    Attributes:
-        file: The file.
-        server: The name of the server concerned, or `None`.
-        key: The key concerned, as ``env.TOKEN`` or ``args[0]``, or `None`.
-    """
-
-    file: str = ""
-    key: str | None = None
-
-    def _subject(self) -> str:
-        return self.file if self.key is None else f"{self.file}: {self.key}"
 
 
 class NotApproved(Denied):
@@ -136,8 +120,8 @@ class ServerEntry:
         """Whether nobody has to be asked any more.
 
         Raises:
-            ServersFileError: The file says something that makes no sense.
-            UsageError: What is remembered cannot be read.
+            ServersFileError: The file says something that makes no sense, or what is remembered
+                cannot be read.
         """
         return not self._rules.guarded or self.review().digest in self._rules.approved
 
@@ -145,8 +129,8 @@ class ServerEntry:
         """Remember that a person, who has seen `review`, approved exactly this.
 
         Raises:
-            ServersFileError: The file says something that makes no sense.
-            UsageError: It cannot be remembered.
+            ServersFileError: The file says something that makes no sense, or it cannot be
+                remembered.
         """
         self._rules.approved.add(self.review())
 
@@ -154,8 +138,8 @@ class ServerEntry:
         """Take `approve` back.
 
         Raises:
-            ServersFileError: The file says something that makes no sense.
-            UsageError: What is remembered cannot be changed.
+            ServersFileError: The file says something that makes no sense, or what is remembered
+                cannot be changed.
         """
         self._rules.approved.remove(self.review().digest)
 
@@ -185,8 +169,7 @@ class ServerEntry:
         Raises:
             NotApproved: Nobody approved it, or the one who was asked did not.
             ServersFileError: The file says something that makes no sense, says not to use it, or
-                names a variable that is not set.
-            UsageError: What is remembered of approvals cannot be used.
+                names a variable that is not set; or what is remembered cannot be used.
         """
         stated = self._read()
         if self.disabled:

@@ -1,4 +1,4 @@
-"""What a person is shown who is to approve a server that a file names."""
+"""What a file says of a server, for the person who is to approve it; and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from syncmcp._placeholders import variables_in
 from syncmcp._redaction import redact
+from syncmcp.errors import UsageError
 
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "cmd", "powershell", "pwsh"}
 _LINE = re.compile(r"-\w*c|/[ck]|-(?:e|ec|enc|command|encodedcommand)", re.IGNORECASE)
@@ -37,7 +38,26 @@ _DANGEROUS = (
     (_CREDENTIALS, "It names files in which credentials are kept."),
     (_OPEN_CONTAINER, "Its container is not shut off from this computer."),
 )
+# Nobody reads a longer command, in characters; the patterns would take long, too.
+_READABLE = 4_000
+
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+class ServersFileError(UsageError):
+    """A file of servers, what it says of one server, or a file of approvals cannot be used.
+
+    Attributes:
+        file: The file.
+        server: The name of the server concerned, or `None`.
+        key: The key concerned, as ``env.TOKEN`` or ``args[0]``, or `None`.
+    """
+
+    file: str = ""
+    key: str | None = None
+
+    def _subject(self) -> str:
+        return self.file if self.key is None else f"{self.file}: {self.key}"
 
 
 @dataclass(frozen=True)
@@ -84,7 +104,9 @@ class ServerReview:
     def _of_command(self) -> list[str]:
         words = [_program(word) for word in self.command]
         line = " ".join(self.command)
-        found = [text for pattern, text in _DANGEROUS if re.search(pattern, line, re.IGNORECASE)]
+        found = ["It is too long to be read."] if len(line) > _READABLE else []
+        line = line[:_READABLE]
+        found += [text for pattern, text in _DANGEROUS if re.search(pattern, line, re.IGNORECASE)]
         for word, following in zip(words, (*self.command[1:], ""), strict=False):
             if word in _SHELLS and _LINE.fullmatch(following):
                 found.append("A shell interprets it: it may do more than start a server.")

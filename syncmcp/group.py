@@ -164,22 +164,25 @@ class ClientGroup:
             RequiredServersFailed: One that is required is not there.
             UsageError: A server is there twice, or two things would have the same key.
         """
+        self._check_process()
         mine: dict[str, Member] = {}
         try:
             with self._lock:
-                self._check_process()
                 while self._state == "opening":
                     self._changed.wait()
                 if self._state == "open":
                     return self
-                mine = {name: self._member(name, one) for name, one in self._sources.items()}
+                mine = {
+                    name: self._member(name, one, self._own_options.get(name, {}))
+                    for name, one in self._sources.items()
+                }
                 self._generation = _threads.generation
                 self._members, self._state = mine, "opening"
             members = list(mine.values())
             self._prepare(members)
             self._open_all(members)
             check_required(self._require, members)
-            self._publish([one for one in members if one.lists is not None], "opening")
+            self._publish([one for one in members if one.lists is not None], opening=mine)
         except BaseException:  # Ctrl-C, too
             if self._members is mine:  # and not another opening's
                 self.close()
@@ -300,26 +303,27 @@ class ClientGroup:
             McpError: It could not be opened. The group is as it was.
         """
         text(name, "the name of a server")
-        with self._lock:
-            self._check_process()
-            while self._state == "opening":
-                self._changed.wait()
-            self._check_open()
-            if name in self._members:
-                raise UsageError(f"the group has a server {name!r} already")
-            self._own_options[name] = options
-            member = self._members[name] = self._member(name, source)
+        self._check_process()
+        member = self._member(name, source, options)
         try:
+            with self._lock:
+                while self._state == "opening":
+                    self._changed.wait()
+                self._check_open()
+                if name in self._members:
+                    raise UsageError(f"the group has a server {name!r} already")
+                self._members[name] = member
             client = member.prepare()
             with self._lock:
                 self._check_single(member, self._members.values())
             self._open_one(member)
-            self._publish([member], "open")
+            self._publish([member])
+            if member.state != "open":
+                raise _not_open(name)
         except BaseException:
             with self._lock:
                 if self._members.get(name) is member:
                     del self._members[name]
-                    self._own_options.pop(name, None)
                 member.state = "closed"
             _close([member], self._close_timeout)
             raise
@@ -336,8 +340,8 @@ class ClientGroup:
             UsageError: There is no such server.
         """
         limit = self._close_timeout if timeout is None else seconds(timeout, "timeout")
+        self._check_process()
         with self._lock:
-            self._check_process()
             if name not in self._members and name not in self._sources:
                 raise UsageError(f"the group has no server {name!r}")
             member = self._members.pop(name, None)
@@ -361,16 +365,18 @@ class ClientGroup:
         with self._lock:
             self._check_open()
             members = {n: one for n, one in self._members.items() if one.state == "open"}
+            before = {name: one.lists for name, one in members.items()}
         outcomes = together({name: one.fetch for name, one in members.items()}, Deadline(None))
         fetched: list[Member] = []
         for name, outcome in outcomes.items():
             if isinstance(outcome, Lists):
                 with self._lock:
-                    members[name].lists = outcome
+                    if members[name].lists is before[name]:  # and not one that came later
+                        members[name].lists = outcome
                 fetched.append(members[name])
             else:
                 _log.warning("[%s] its lists were not fetched: %s", name, outcome)
-        self._publish([one for one in fetched if one.state == "open"], "open")
+        self._publish(fetched)
 
     def as_completed(
         self,
@@ -407,8 +413,7 @@ class ClientGroup:
 
     # -- the inside ------------------------------------------------------------------------------
 
-    def _member(self, name: str, source: Source) -> Member:
-        own = self._own_options.get(name, {})
+    def _member(self, name: str, source: Source, own: Mapping[str, Any]) -> Member:
         if "name" in own:
             raise UsageError("the servers of a group have the names that they are given by")
         if own and isinstance(source, Client):
@@ -418,7 +423,7 @@ class ClientGroup:
             for key in _NAMED
             if self._defaults.get(key) is not None
         }
-        return Member(name, source, {**self._defaults, **named, **own})
+        return Member(name, source, {**self._defaults, **named}, own)
 
     def _prepare(self, members: list[Member]) -> None:
         """Make the clients, on this thread and one by one: a person may have to approve some."""
@@ -448,8 +453,8 @@ class ClientGroup:
             outcome = outcomes.get(member.name)
             if isinstance(outcome, McpError):
                 with self._lock:
-                    self._check_there(member, "opening")
-                    member.fail(outcome)
+                    if member.state == "opening":
+                        member.fail(outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
 
@@ -468,43 +473,49 @@ class ClientGroup:
             member.close(self._close_timeout)
             raise
 
-    def _publish(self, members: list[Member], state: Literal["opening", "open"]) -> None:
-        """Offer what these servers have, all of it or nothing.
+    def _publish(
+        self, members: list[Member], *, opening: Mapping[str, Member] | None = None
+    ) -> None:
+        """Offer what these servers have, all of it or nothing; without those that have gone.
 
         Args:
             members: The servers.
-            state: That of the group, which is open afterwards.
+            opening: All servers, if this opens the group.
+
+        Raises:
+            UsageError: Two things would have the same key.
+            ClosedError: The group was closed.
         """
         while True:
             with self._lock:
-                self._check_still(members, state)
+                there = self._still_there(members, opening)
                 before = self._catalog
-                news = {one.name: one.lists for one in members if one.lists is not None}
+                news = {one.name: one.lists for one in there if one.lists is not None}
             # Outside of the lock, for it calls the hook.
             after = before.with_servers(news, self._hook)
             with self._lock:
-                self._check_still(members, state)
-                if self._catalog is not before:
-                    continue
-                if any(one.lists is not news.get(one.name) for one in members):
+                same = self._still_there(members, opening) == there and self._catalog is before
+                if not same or any(one.lists is not news.get(one.name) for one in there):
                     continue
                 self._catalog = after
-                for one in members:
+                for one in there:
                     one.state = "open"
                     self._sources[one.name] = one.source
+                    self._own_options[one.name] = dict(one.own)
                 self._state = "open"
                 self._changed.notify_all()
                 return
 
-    def _check_still(self, members: list[Member], state: str) -> None:
-        if self._state != state:
+    def _still_there(
+        self, members: list[Member], opening: Mapping[str, Member] | None
+    ) -> list[Member]:
+        if opening is None:
+            self._check_open()
+        elif self._state != "opening" or self._members is not opening:
             raise _not_open()
-        for member in members:
-            self._check_there(member, "opening", "open")
-
-    def _check_there(self, member: Member, *states: State) -> None:
-        if self._members.get(member.name) is not member or member.state not in states:
-            raise _not_open(member.name)
+        return [
+            one for one in members if self._members.get(one.name) is one and one.state not in OVER
+        ]
 
     @staticmethod
     def _news(group: weakref.ref[ClientGroup], one: weakref.ref[Member], lists: Lists) -> None:
@@ -517,9 +528,9 @@ class ClientGroup:
             if member.state != "open":
                 return  # whoever opens it will see
         try:
-            self._publish([member], "open")
+            self._publish([member])
         except ClosedError:
-            return  # so it is with nobody's interest any more
+            return  # nobody asks for it any more
         except UsageError as error:
             _log.warning("[%s] what it has changed is not offered: %s", member.name, error)
 

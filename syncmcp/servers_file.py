@@ -22,8 +22,8 @@ from syncmcp import _jsonc
 from syncmcp._approved_servers import ApprovedServers, default_path
 from syncmcp._coroutines import refuse_coroutines
 from syncmcp._placeholders import Values
-from syncmcp._server_entry import Approve, NotApproved, Rules, ServerEntry, ServersFileError
-from syncmcp._server_review import ServerReview
+from syncmcp._server_entry import Approve, NotApproved, Rules, ServerEntry
+from syncmcp._server_review import ServerReview, ServersFileError
 from syncmcp.errors import UsageError
 
 __all__ = [
@@ -220,10 +220,13 @@ def _folder_of(file: Path) -> Path:
 
 def _in_working_tree(file: Path) -> bool:
     """Whether it comes with what the program works on, by its name or by where that leads."""
-    tree = _working_tree()
     real = Path(os.path.realpath(file))
-    # By identity: a file system may know a folder under several names.
-    return any(os.path.samefile(folder, tree) for folder in (*file.parents, *real.parents))
+    try:
+        tree = _working_tree()
+        # By identity: a file system may know a folder under several names.
+        return any(os.path.samefile(folder, tree) for folder in (*file.parents, *real.parents))
+    except OSError:  # nobody can tell
+        return True
 
 
 def _working_tree() -> Path:

@@ -208,6 +208,26 @@ class TestFromAFile:
             assert isinstance(group.status["two"].error, NotApproved)
         assert threads == [threading.current_thread()] * 2
 
+    def test_what_cannot_be_remembered_hurts_no_other_server(self) -> None:
+        file = self.written("mcp.json", one=CHILD)
+        Path("approvals.json").write_text("{}")
+        servers: dict[str, Source] = {
+            **read(file, approvals="approvals.json"),
+            "other": shop("other"),
+        }
+        with ClientGroup(servers) as group:
+            assert "approvals.json" in str(group.status["one"].error)
+            assert list(group.clients) == ["other"]
+
+    def test_the_time_limit_of_an_entry_counts_over_that_of_the_group(self) -> None:
+        file = self.written("../servers.json", one={**CHILD, "timeout": 9000}, two=CHILD)
+        servers: dict[str, Source] = {**read(file), "three": shop("three")}
+        servers["two"] = read(self.written("../two.json", two={**CHILD, "cwd": "."}))["two"]
+        own = {"two": {"timeout": 7.0}}
+        with ClientGroup(servers, timeout=8.0, per_server=own) as group:
+            limits = {name: client._timeout for name, client in group.clients.items()}
+        assert limits == {"one": 9.0, "two": 7.0, "three": 8.0}
+
 
 class TestAsCompleted:
     def test_what_is_done_first_comes_first(self) -> None:
@@ -272,6 +292,21 @@ class TestClosing:
         assert gated.server.sessions == []
         with group:
             assert list(group.clients) == ["a", "b"]
+
+    def test_a_server_removed_while_all_are_opened_is_not_there(self) -> None:
+        gated = Gated(shop("a"))
+        group = ClientGroup({"a": gated, "b": shop("b")}, require="all")
+
+        def remove() -> None:
+            assert gated.reached.wait(PATIENCE)
+            group.remove("a")
+            gated.gate.set()
+
+        opened, removed = in_threads(group.open, remove)
+        assert (opened, removed) == (group, None)
+        assert list(group.status) == ["b"]
+        assert gated.server.sessions == []
+        group.close()
 
     def test_closing_ends_an_adding(self) -> None:
         gated = Gated(shop("a"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from syncmcp.group import Source
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult, ResourceLink
 from tests.shops import MISSING, REFUSING, known, shop
-from tests.stage import PATIENCE, STATEFUL, STATELESS, Stage
+from tests.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads
 
 
 class TestNames:
@@ -390,3 +392,27 @@ class TestChanges:
             assert "[two] its lists were not fetched" in caplog.text
         with pytest.raises(ClosedError):
             group.refresh()
+
+    def test_what_came_while_refresh_asked_is_kept(self) -> None:
+        server = shop("a", "t")
+        group = ClientGroup({"a": server})
+        asked, answer = threading.Event(), threading.Event()
+
+        def prompts(params: Any, context: ToolContext) -> Any:
+            asked.set()
+            assert answer.wait(PATIENCE)
+            return {"prompts": []}
+
+        with group:
+            server.on_request("prompts/list", prompts)
+
+            def change() -> None:
+                assert asked.wait(PATIENCE)
+                member = group._members["a"]
+                assert member.lists is not None
+                newer = member.lists._replace(tools=())
+                group._news(weakref.ref(group), weakref.ref(member), newer)
+                answer.set()
+
+            assert in_threads(group.refresh, change) == [None, None]
+            assert dict(group.tools) == {}

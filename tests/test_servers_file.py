@@ -267,6 +267,17 @@ class TestMistakes:
         with pytest.raises(UsageError):
             of_user({"mcpServers": {}}, approve=approve)
 
+    @pytest.mark.parametrize(
+        "content", ['"' + '\\"' * 500_000, "/*" * 500_000, "," * 500_000, '{"a": /*']
+    )
+    def test_what_has_no_end_takes_no_time(self, content: str) -> None:
+        with pytest.raises(ServersFileError, match="is no JSON"):
+            of_user(content)
+
+    def test_a_command_that_nobody_can_read_is_soon_looked_through(self) -> None:
+        review = of_project({"command": "x", "args": ["dd rm " * 200_000]})["one"].review()
+        assert "It is too long to be read." in review.warnings
+
 
 class TestAsTargets:
     def test_a_server_of_a_file_is_started(self) -> None:
