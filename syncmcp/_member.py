@@ -76,6 +76,12 @@ class Member:
         self.lists: Lists | None = None
         self.state: State = "opening"
         self.error: McpError | None = None
+        self._ended = False
+
+    @property
+    def left(self) -> bool:
+        """Whether there is something to be closed: Ctrl-C may have been in the way before."""
+        return self.client is not None and not self._ended
 
     def prepare(self) -> Client:
         """Make its client. May ask a person, if a file in the working tree names the server.
@@ -171,6 +177,7 @@ class Member:
             client.close(timeout)
         elif listener is not None:
             listener.stop(0)
+        self._ended = True
 
     def status(self) -> ServerStatus:
         """How it stands at this moment."""

@@ -64,6 +64,9 @@ _log = logging.getLogger("syncmcp.group")
 # What the ends of many servers may take beyond their limit, in seconds, until nobody waits.
 _SLACK: Final = 1.0
 
+# Who waits for another thread looks again after so many seconds: that may have been interrupted.
+_LOOK_AGAIN: Final = 0.2
+
 # These are told which server it is about, before what a client's own are told.
 _NAMED: Final = ("on_log", "on_progress", "on_notification")
 
@@ -166,10 +169,12 @@ class ClientGroup:
         """
         self._check_process()
         mine: dict[str, Member] = {}
+        if self._state == "closed":
+            self.close()  # what an interrupted one has left
         try:
             with self._lock:
                 while self._state == "opening":
-                    self._changed.wait()
+                    self._changed.wait(_LOOK_AGAIN)
                 if self._state == "open":
                     return self
                 mine = {
@@ -201,13 +206,15 @@ class ClientGroup:
             return  # everything belongs to the parent process, which goes on using it
         limit = self._close_timeout if timeout is None else seconds(timeout, "timeout")
         with self._lock:
-            members = [one for one in self._members.values() if one.state not in OVER]
-            for one in members:
-                one.state = "closed"
-            self._catalog = Catalog()
+            # First: then whoever is interrupted here, and closes or opens it again, ends the rest.
             self._state = "closed"
+            self._catalog = Catalog()
+            for one in self._members.values():
+                if one.state not in OVER:
+                    one.state = "closed"
             self._changed.notify_all()
-        _close(members, limit)
+            left = [one for one in self._members.values() if one.left]
+        _close(left, limit)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -308,7 +315,7 @@ class ClientGroup:
         try:
             with self._lock:
                 while self._state == "opening":
-                    self._changed.wait()
+                    self._changed.wait(_LOOK_AGAIN)
                 self._check_open()
                 if name in self._members:
                     raise UsageError(f"the group has a server {name!r} already")
@@ -321,11 +328,7 @@ class ClientGroup:
             if member.state != "open":
                 raise _not_open(name)
         except BaseException:
-            with self._lock:
-                if self._members.get(name) is member:
-                    del self._members[name]
-                member.state = "closed"
-            _close([member], self._close_timeout)
+            self._end(member, self._close_timeout)
             raise
         return client
 
@@ -344,14 +347,12 @@ class ClientGroup:
         with self._lock:
             if name not in self._members and name not in self._sources:
                 raise UsageError(f"the group has no server {name!r}")
-            member = self._members.pop(name, None)
             self._sources.pop(name, None)
             self._own_options.pop(name, None)
             self._catalog = self._catalog.without(name)
-            if member is None or member.state in OVER:
-                return
-            member.state = "closed"
-        _close([member], limit)
+            member = self._members.get(name)
+        if member is not None:
+            self._end(member, limit)
 
     def refresh(self) -> None:
         """Fetch the lists of all servers anew: of those that do not tell when they change.
@@ -424,6 +425,16 @@ class ClientGroup:
             if self._defaults.get(key) is not None
         }
         return Member(name, source, {**self._defaults, **named}, own)
+
+    def _end(self, member: Member, limit: float | None) -> None:
+        """Close one server, and forget it when that is done."""
+        with self._lock:
+            member.state = "closed"
+        if member.left:
+            member.close(limit)
+        with self._lock:
+            if self._members.get(member.name) is member:
+                del self._members[member.name]
 
     def _prepare(self, members: list[Member]) -> None:
         """Make the clients, on this thread and one by one: a person may have to approve some."""
@@ -567,7 +578,7 @@ def _close(members: list[Member], limit: float | None) -> None:
     """Close servers, at one time, within `limit` seconds."""
     deadline = Deadline(limit)
     if len(members) == 1:
-        members[0].close(limit)
+        members[0].close(limit)  # needs no thread
         return
     jobs = {one.name: partial(one.close_by, deadline) for one in members}
     together(jobs, Deadline(None if limit is None else limit + _SLACK))

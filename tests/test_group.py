@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from syncmcp.group import Source
 from syncmcp.servers_file import ServerReview, read
 from syncmcp.testing import Server, ToolContext, serve_http
 from tests.shops import CHILD, DEMO, DYING, MISSING, REFUSING, Gated, known, shop
-from tests.stage import PATIENCE, Stage, in_threads
+from tests.stage import PATIENCE, Stage, in_threads, interrupted
 
 
 class TestOpening:
@@ -354,6 +355,32 @@ class TestClosing:
             signal.signal(signal.SIGINT, before)
             killer.join(PATIENCE)
         assert {status.state for status in group.status.values()} == {"closed"}
+
+    @pytest.mark.parametrize("what", ["open", "add", "close"])
+    def test_ctrl_c_at_any_moment_leaves_nothing_that_close_does_not_end(self, what: str) -> None:
+        servers = {"a": shop("a", "t"), "b": shop("b")}
+        extra = shop("c")
+
+        def stop() -> None:
+            raise KeyboardInterrupt
+
+        number = 1
+        more = True
+        while more:
+            group = ClientGroup(servers)
+            if what != "open":
+                group.open()
+            job: dict[str, Callable[[], object]] = {
+                "open": group.open,
+                "add": lambda group=group: group.add("c", extra),  # type: ignore[misc]
+                "close": group.close,
+            }
+            more = interrupted(job[what], number, stop, "call")
+            with group:
+                assert group.call_tool("t").text == "t of a"
+            known(lambda: not any(one.sessions for one in (*servers.values(), extra)))
+            number += {"open": 11, "add": 31, "close": 2}[what]
+        assert number > 10
 
     @pytest.mark.parametrize("servers", [1, 3])
     def test_servers_that_do_not_end_are_ended_in_time(self, servers: int) -> None:
