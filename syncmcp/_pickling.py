@@ -70,6 +70,41 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+def settings_of(client: Client) -> dict[str, Any]:
+    """The options that make a client like this one."""
+    return {
+        "mode": client._mode,
+        "timeout": client._timeout,
+        "idle_timeout": client._idle_timeout,
+        "open_timeout": client._open_timeout,
+        "probe_timeout": client._probe_timeout,
+        "close_timeout": client._close_timeout,
+        "on_log": client._handlers.on_log,
+        "on_progress": client._handlers.on_progress,
+        "on_notification": client._handlers.on_notification,
+        "client_info": client._client_info,
+        "max_in_flight": client._max_in_flight,
+        "max_pages": client._page_limit,
+        "name": client._name,
+        "trusted": client._trusted,
+        "sampling": client._handlers.answering.sampling,
+        "elicitation": client._handlers.answering.elicitation,
+        "roots": client._roots,
+        "approval": client._handlers.answering.approval,
+        "human_timeout": client._human_timeout,
+        "max_handlers": client._max_handlers,
+        "max_questions": client._max_questions,
+        "max_rounds": client._round_limit,
+        "retry": client._repeatable.policy,
+        "validate_output": client._checks.output,
+        "validate_input": client._checks.input,
+        "ping_interval": client._ping_interval,
+        "extensions": client._extensions,
+        "interceptors": client._interceptors,
+        "cache": client._cache,
+    }
+
+
 def reduced(
     make: Callable[..., Client], target: object, settings: dict[str, Any], tables: Tables
 ) -> tuple[Any, ...]:

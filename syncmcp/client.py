@@ -22,7 +22,7 @@ from syncmcp._kept import Kept
 from syncmcp._notifying import Notifying
 from syncmcp._opening import open_connection
 from syncmcp._options import CallOptions, Options, seconds, some_seconds, text, whole_number
-from syncmcp._pickling import reduced
+from syncmcp._pickling import reduced, settings_of
 from syncmcp._pools import Pools
 from syncmcp._protocol.dialect import Mode
 from syncmcp._protocol.exchange import MAX_ROUNDS
@@ -336,40 +336,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         return f"<Client {self._label} {state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(Client, self._target, self._settings(), self._handlers.by_method())
-
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "mode": self._mode,
-            "timeout": self._timeout,
-            "idle_timeout": self._idle_timeout,
-            "open_timeout": self._open_timeout,
-            "probe_timeout": self._probe_timeout,
-            "close_timeout": self._close_timeout,
-            "on_log": self._handlers.on_log,
-            "on_progress": self._handlers.on_progress,
-            "on_notification": self._handlers.on_notification,
-            "client_info": self._client_info,
-            "max_in_flight": self._max_in_flight,
-            "max_pages": self._page_limit,
-            "name": self._name,
-            "trusted": self._trusted,
-            "sampling": self._handlers.answering.sampling,
-            "elicitation": self._handlers.answering.elicitation,
-            "roots": self._roots,
-            "approval": self._handlers.answering.approval,
-            "human_timeout": self._human_timeout,
-            "max_handlers": self._max_handlers,
-            "max_questions": self._max_questions,
-            "max_rounds": self._round_limit,
-            "retry": self._repeatable.policy,
-            "validate_output": self._checks.output,
-            "validate_input": self._checks.input,
-            "ping_interval": self._ping_interval,
-            "extensions": self._extensions,
-            "interceptors": self._interceptors,
-            "cache": self._cache,
-        }
+        return reduced(Client, self._target, settings_of(self), self._handlers.by_method())
 
     # -- what the server is --------------------------------------------------------------------
 

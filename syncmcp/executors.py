@@ -24,7 +24,7 @@ from typing_extensions import Unpack
 from syncmcp._coroutines import refuse_coroutines
 from syncmcp._fan_out import done_futures
 from syncmcp._options import CallOptions, Options, whole_number
-from syncmcp._pickling import configured
+from syncmcp._pickling import configured, settings_of
 from syncmcp._protocol.steps import Send
 from syncmcp._redaction import redact
 from syncmcp.client import Client, Target
@@ -290,7 +290,7 @@ class _Plan:
         if self._here is None:
             client = self.client
             self._here = configured(
-                Client, client._target, client._settings(), client._handlers.by_method()
+                Client, client._target, settings_of(client), client._handlers.by_method()
             )
         return self._here
 

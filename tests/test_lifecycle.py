@@ -23,6 +23,7 @@ import syncmcp
 from syncmcp import Client, ClosedError, ConnectionLost, HandlerContext, OutcomeUnknown, Stdio
 from syncmcp._backoff import Backoff
 from syncmcp._options import Options
+from syncmcp._pickling import settings_of
 from syncmcp._threads import Deadline
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.leaks import Footprint
@@ -457,7 +458,7 @@ def test_a_pickled_client_is_an_unopened_one_with_the_same_settings() -> None:
         assert repr(copy).endswith("closed>")
         theirs = copy.call_tool("pid").text  # opens by itself, a server of its own
         assert theirs != client.call_tool("pid").text
-        assert copy._settings() == client._settings()
+        assert settings_of(copy) == settings_of(client)
         copy.close()
         with pytest.raises(ClosedError):
             copy.ping()

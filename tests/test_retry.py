@@ -26,6 +26,7 @@ from syncmcp import (
     UsageError,
 )
 from syncmcp._backoff import Backoff
+from syncmcp._pickling import settings_of
 from syncmcp.testing import Cut, FaultProxy, Server, serve_http
 from tests import programs
 from tests.session_server import SessionServer, session_server
@@ -539,8 +540,8 @@ def test_a_policy_is_a_value() -> None:
     assert repr(policy) == "Retry(4, budget=5, pause=0.1, longest_pause=1)"
     client = Client("http://127.0.0.1:1/mcp", retry=policy, ping_interval=3)
     copy = pickle.loads(pickle.dumps(client))
-    assert copy._settings()["retry"] == policy
-    assert copy._settings()["ping_interval"] == 3
+    assert settings_of(copy)["retry"] == policy
+    assert settings_of(copy)["ping_interval"] == 3
 
 
 SENSELESS: dict[str, Callable[[], object]] = {

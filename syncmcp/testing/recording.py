@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pydantic_core
 
 from syncmcp._redaction import names_a_secret
+from syncmcp._target import settled
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, UsageError
 from syncmcp.testing.mask import Masks
@@ -60,11 +61,9 @@ class Recording(TransportSource):
         secrets: Iterable[str] = (),
         mask: Callable[[str], str] | None = None,
     ) -> None:
-        server = Http(target) if isinstance(target, str) else target
+        server, _, _ = settled(target, None)
         if isinstance(server, TransportSource):
             raise UsageError("what records or replays cannot be recorded")
-        if not isinstance(server, (Stdio, Http)) and not hasattr(server, "connect"):
-            raise UsageError(f"{target!r} is no URL, Stdio, Http or server")
         if isinstance(server, Http) and server.session_id is not None:
             raise UsageError("a session that another client began cannot be played again")
         self._target = server
