@@ -33,6 +33,7 @@ MODULES = (
     "syncmcp.group",
     "syncmcp.handlers",
     "syncmcp.links",
+    "syncmcp.llm",
     "syncmcp.metrics",
     "syncmcp.pending",
     "syncmcp.roots",

@@ -63,6 +63,11 @@ SAYS = {
         "costs 45, asked for 2 times",
         "ordered 1 time: unknown",
     ],
+    "several_models": [
+        'AnthropicFormat: [{"name": "weather"',
+        'OpenAIChatFormat: [{"type": "function", "function": {"name": "weather"',
+        'GeminiFormat: [{"functionDeclarations": [{"name": "weather"',
+    ],
     "sign_in": [
         "lets us in and has the tools: read",
         "tokens were issued for: authorization_code, refresh_token",
@@ -208,6 +213,14 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
         ("elicitation", ["E-mail string *", "{'email': 'Give an", "connected to example"]),
         ("embedding", []),
         ("interceptors", ["tools/call done after 0.0", "45\n", "this program only reads"]),
+        (
+            "models",
+            [
+                "'name': 'zoo_feed__",
+                "'parametersJsonSchema'",
+                "'tool_use_id': 'toolu_1', 'content': [{'type': 'text', 'text': 'the bear has",
+            ],
+        ),
         ("prompts", ["text='Good morning'", "['French']", "['German']"]),
         (
             "many-servers",

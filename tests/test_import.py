@@ -8,8 +8,13 @@ import sys
 import pytest
 
 HEAVY = (
+    "anthropic",
     "asyncio",
+    "google.genai",
+    "httpx",
+    "httpx2",
     "jsonschema",
+    "openai",
     "referencing",
     "requests",
     "sseclient",

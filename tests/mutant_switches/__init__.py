@@ -17,6 +17,7 @@ from tests.mutant_switches import (
     listening,
     machinery,
     mirroring,
+    models,
     negotiation,
     oauth,
     pages,
@@ -59,6 +60,7 @@ MUTANTS: tuple[Mutant, ...] = (
     + batch.MUTANTS
     + tasks.MUTANTS
     + groups.MUTANTS
+    + models.MUTANTS
 )
 
 

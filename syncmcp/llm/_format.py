@@ -1,0 +1,183 @@
+"""What the formats of all providers have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from syncmcp import types
+from syncmcp.llm._content import Unrepresentable, blocks_of, placeholder
+from syncmcp.llm._tools import ToolTable
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from syncmcp.llm._names import NameRule
+    from syncmcp.llm._schemas import SchemaRules
+    from syncmcp.types import (
+        CallToolResult,
+        ContentBlock,
+        CreateMessageRequestParams,
+        CreateMessageResult,
+        PromptMessage,
+        ResourceContents,
+        SamplingMessage,
+        Tool,
+        ToolChoice,
+        ToolUseContent,
+    )
+
+__all__ = ["ModelFormat", "content_of"]
+
+
+class ModelFormat(ABC):
+    """Says what MCP says in the words of a model's provider, and the other way round.
+
+    Everything of the provider's is a plain dict, as its HTTP interface has it: no package of the
+    provider is needed. Names of tools and of their arguments that the provider does not accept are
+    changed on the way out and restored on the way back, as are schemas; so use one format for a
+    request and its answer. A format keeps nothing but its tools; threads may share it.
+
+    Args:
+        tools: The tools that the model is told of.
+
+    Raises:
+        UsageError: Two of them have one name.
+    """
+
+    # What the provider accepts as the name of a tool, as its schema, and as its description in
+    # characters; a longer one is cut.
+    _names: ClassVar[NameRule]
+    _schemas: ClassVar[SchemaRules]
+    _longest_description: ClassVar[int | None] = None
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools = ToolTable(tools, self._names, self._schemas, self._longest_description)
+
+    # -- from MCP
+
+    @abstractmethod
+    def render_tools(self) -> list[dict[str, Any]]:
+        """The definitions of the tools."""
+
+    @abstractmethod
+    def render_choice(self, choice: ToolChoice) -> Any:
+        """Whether the model may or must use tools."""
+
+    @abstractmethod
+    def render_messages(
+        self, messages: Iterable[SamplingMessage | PromptMessage]
+    ) -> list[dict[str, Any]]:
+        """A conversation: of sampling, or what a prompt of a server gives.
+
+        Raises:
+            Unrepresentable: The provider's format has no such content. In the result of a tool,
+                words stand in its place instead.
+        """
+
+    @abstractmethod
+    def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
+        """The body of a whole request; `request.tools` is not looked at, the format has its own.
+
+        Args:
+            request: What is to be asked.
+            model: The provider's name of the model.
+
+        Raises:
+            Unrepresentable: See `render_messages`.
+        """
+
+    def render_result(self, use: ToolUseContent, result: CallToolResult) -> list[dict[str, Any]]:
+        """The messages that tell the model what a tool gave.
+
+        Args:
+            use: What the model asked for, from `parse_answer`.
+            result: What `call_tool` returned.
+        """
+        block = types.ToolResultContent(tool_use_id=use.id, content=result.content)
+        if result.has_data:
+            block.structured_content = result.data
+        block.is_error = result.is_error
+        asked = types.SamplingMessage(role="assistant", content=use)
+        told = types.SamplingMessage(role="user", content=block)
+        before = len(self.render_messages([asked]))
+        return self.render_messages([asked, told])[before:]
+
+    def render_contents(self, contents: Iterable[ResourceContents]) -> list[dict[str, Any]]:
+        """Contents of a resource as the content of a message of the user.
+
+        Raises:
+            Unrepresentable: The provider takes no data of that type.
+        """
+        blocks = [types.EmbeddedResource(resource=part) for part in contents]
+        return [part for block in blocks for part in self._parts(block)]
+
+    # -- to MCP
+
+    @abstractmethod
+    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
+        """The tools that definitions are of; those of the format's own tools are these."""
+
+    @abstractmethod
+    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
+        """A conversation, without what instructs the model.
+
+        Raises:
+            Unrepresentable: MCP has no such content, or it is an address and not the thing.
+            InvalidOutput: Arguments of a tool are no JSON object.
+        """
+
+    @abstractmethod
+    def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
+        """What a whole request asks for; fields that MCP does not have are left out."""
+
+    @abstractmethod
+    def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
+        """The model's answer.
+
+        Raises:
+            InvalidOutput: Arguments of a tool are no JSON object, or there is no answer in it.
+        """
+
+    def parse_calls(self, answer: dict[str, Any]) -> list[ToolUseContent]:
+        """The tools that the model's answer asks for: ``call_tool(use.name, use.input)``."""
+        blocks = self.parse_answer(answer).blocks
+        return [block for block in blocks if isinstance(block, types.ToolUseContent)]
+
+    # -- for those that stand on this
+
+    @abstractmethod
+    def _parts(self, block: BaseModel) -> list[dict[str, Any]]:
+        """A block of content in a message of the user."""
+
+    def _parts_or_words(self, blocks: Iterable[ContentBlock]) -> list[dict[str, Any]]:
+        """Blocks of a tool's result: words stand for what the model cannot take."""
+        parts: list[dict[str, Any]] = []
+        for block in blocks:
+            try:
+                parts += self._parts(block)
+            except Unrepresentable:
+                parts += self._parts(types.TextContent(text=placeholder(block)))
+        return parts
+
+    def _tools_or_those_used(self, messages: Iterable[SamplingMessage]) -> list[dict[str, Any]]:
+        """The definitions; without any, those of what the conversation has used before.
+
+        Providers refuse a conversation with tools that they were not told of.
+        """
+        if len(self._tools):
+            return self.render_tools()
+        names = {
+            block.name: None
+            for message in messages
+            for block in blocks_of(message)
+            if isinstance(block, types.ToolUseContent)
+        }
+        used = [types.Tool(name=name, input_schema={"type": "object"}) for name in names]
+        return type(self)(used).render_tools()
+
+
+def content_of(blocks: Sequence[Any]) -> Any:
+    """Blocks as the content of a message: one of them alone, as every revision has it."""
+    return blocks[0] if len(blocks) == 1 else list(blocks)

@@ -1,0 +1,281 @@
+"""What sampling by the models of all providers has in common."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypedDict, get_args
+
+from syncmcp import types
+from syncmcp._options import whole_number
+from syncmcp._protocol.jsonrpc import INVALID_PARAMS
+from syncmcp._threads import monotonic
+from syncmcp.errors import Refused, UsageError
+from syncmcp.llm._content import Unrepresentable
+from syncmcp.llm._format import content_of
+from syncmcp.llm._models import Model, as_models, preferred
+from syncmcp.llm._streaming import events
+
+if TYPE_CHECKING:
+    from syncmcp.handlers import HandlerContext
+    from syncmcp.llm._format import ModelFormat
+    from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, Tool
+
+__all__ = ["Assembly", "ModelSampling", "Settings", "SystemPrompt", "accepted_by"]
+
+SystemPrompt = Literal["use", "append", "ignore"]
+"""What becomes of a server's system prompt."""
+
+PROGRESS_PAUSE: Final = 0.5
+"""Seconds between two reports of progress to the server."""
+
+# Guards the making of a provider's client by the first of several threads.
+_making = threading.Lock()
+
+
+class Assembly(Protocol):
+    """An answer that is put together from the events of its stream."""
+
+    def add(self, event: Any, /) -> str:
+        """Take one event; return the text that it brings."""
+        ...
+
+    def answer(self) -> dict[str, Any]:
+        """The whole answer.
+
+        Raises:
+            InvalidOutput: The stream ended before it.
+        """
+        ...
+
+
+class Settings(TypedDict, total=False):
+    """What `ModelSampling` can be told besides model and client."""
+
+    system: str | None
+    system_prompt: SystemPrompt
+    max_tokens: int | None
+    max_temperature: float | None
+    tools: bool
+    options: Mapping[str, Any] | None
+
+
+class ModelSampling(ABC):
+    """Lets a provider's model answer for a server, or be the model of a `ToolLoop`.
+
+    The answer is streamed: whoever reviews it watches it grow, a server that wants to know hears
+    how far it is, and `context.cancel` ends the provider's work at once. What the provider's
+    package raises goes to whoever called: the server only learns that the handler failed.
+
+    Any number of threads may use one. It pickles where `client` does, or was left out.
+
+    Attributes:
+        models: The models that it chooses from.
+        tools: Whether servers may send tools along.
+
+    Args:
+        model: The model, or several to choose from by what the server prefers; the first is the
+            usual one. See `Model`.
+        client: The provider's own client object, with the key, addresses, proxies and time limits
+            that it was made with.
+        system: A system prompt of your own.
+        system_prompt: What becomes of the server's: ``"use"`` it in the place of yours,
+            ``"append"`` it to yours, or ``"ignore"`` it.
+        max_tokens: The most tokens of an answer, whatever the server wants.
+        max_temperature: The highest temperature, whatever the server wants.
+        tools: Whether servers may send tools along for the model.
+        options: Fields of the provider's request, put in the place of ours; `None` leaves one out.
+
+    Raises:
+        UsageError: An argument makes no sense; or the provider's package is not installed.
+    """
+
+    context: ClassVar = False
+    """No context of other servers is added to a request."""
+
+    # The provider's package, the extra that installs it, and what a client of it has.
+    _package: ClassVar[str]
+    _extra: ClassVar[str]
+    _needs: ClassVar[str]
+
+    def __init__(
+        self,
+        model: str | Model | Iterable[str | Model],
+        client: Any = None,
+        *,
+        system: str | None = None,
+        system_prompt: SystemPrompt = "use",
+        max_tokens: int | None = None,
+        max_temperature: float | None = None,
+        tools: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.models = as_models(model)
+        if system_prompt not in get_args(SystemPrompt):
+            raise UsageError(f'system_prompt is "use", "append" or "ignore", not {system_prompt!r}')
+        if max_temperature is not None and not max_temperature >= 0:
+            raise UsageError(f"max_temperature is at least 0, not {max_temperature!r}")
+        _check_installed(self._package, self._extra)
+        self._check_client(client)
+        self.tools = tools
+        self._client = client
+        self._made: Any = None
+        self._system = system
+        self._system_prompt = system_prompt
+        self._max_tokens = None if max_tokens is None else whole_number(max_tokens, "max_tokens")
+        self._max_temperature = max_temperature
+        self._options = dict(options or {})
+
+    def __call__(
+        self, request: CreateMessageRequestParams, context: HandlerContext, /
+    ) -> CreateMessageResult:
+        """Have a model answer.
+
+        Raises:
+            Refused: The provider's models cannot take what the server sent, a sound for example.
+            RequestCancelled: `context.cancel` was cancelled.
+            InvalidOutput: The model's answer makes no sense.
+        """
+        context.cancel.raise_if_cancelled()
+        request = self._bounded(request)
+        model = preferred(self.models, request.model_preferences).name
+        format = self._format(request.tools or ())
+        try:
+            body = {**self._fields(format.render_request(request, model)), **self._options}
+        except Unrepresentable as error:
+            raise Refused(INVALID_PARAMS, str(error)) from error
+        body = {name: value for name, value in body.items() if value is not None}
+        client, assembly = self._ready_client(), self._assembly()
+        shown = _Shown(context, model)
+        for event in events(lambda: self._open(client, body), self._http(client), context.cancel):
+            shown.add(assembly.add(self._event(event)))
+        return _cut(format.parse_answer(assembly.answer()), request.stop_sequences or ())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_made": None}
+
+    # -- what the providers do in their own ways
+
+    @abstractmethod
+    def _format(self, tools: Iterable[Tool]) -> ModelFormat:
+        """The format of a request with these tools, and of its answer."""
+
+    @abstractmethod
+    def _new_client(self) -> Any:
+        """A client of the provider as its package makes it from the environment."""
+
+    def _fields(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a request as the provider's package has them."""
+        return body
+
+    @abstractmethod
+    def _open(self, client: Any, body: dict[str, Any]) -> Any:
+        """Send a request; return the stream of its answer, which can be closed."""
+
+    @abstractmethod
+    def _assembly(self) -> Assembly:
+        """What puts the events of the stream together."""
+
+    def _event(self, event: Any) -> dict[str, Any]:
+        """An event of the stream as the provider sent it."""
+        found: dict[str, Any] = event.to_dict(mode="json")
+        return found
+
+    def _http(self, client: Any) -> Any:
+        """The HTTP client that the provider's uses, if it can be found."""
+        return getattr(client, "_client", None)
+
+    # -- the request
+
+    def _bounded(self, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
+        """The request with our own prompt and within our limits."""
+        update: dict[str, Any] = {"system_prompt": self._prompt(request.system_prompt)}
+        if self._max_tokens is not None:
+            update["max_tokens"] = min(request.max_tokens, self._max_tokens)
+        if self._max_temperature is not None and request.temperature is not None:
+            update["temperature"] = min(request.temperature, self._max_temperature)
+        return request.model_copy(update=update)
+
+    def _prompt(self, theirs: str | None) -> str | None:
+        ours = self._system
+        if self._system_prompt == "ignore" or not theirs:
+            return ours
+        if self._system_prompt == "append" and ours:
+            return f"{ours}\n\n{theirs}"
+        return theirs
+
+    def _ready_client(self) -> Any:
+        if self._client is not None:
+            return self._client
+        with _making:
+            if self._made is None:
+                self._made = self._new_client()
+            return self._made
+
+    def _check_client(self, client: Any) -> None:
+        if client is None:
+            return
+        kind = type(client).__name__
+        if kind.startswith("Async"):
+            raise UsageError(f"{kind} needs an event loop; a client that blocks is needed here")
+        if not hasattr(client, self._needs):
+            raise UsageError(f"{kind} is no client of the package {self._package}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(model.name for model in self.models)}>"
+
+
+class _Shown:
+    """Tells whoever looks how far an answer is."""
+
+    def __init__(self, context: HandlerContext, model: str) -> None:
+        self._context = context
+        self._model = model
+        self._pieces: list[str] = []
+        self._length = 0
+        self._told: float | None = None
+
+    def add(self, piece: str) -> None:
+        if not piece:
+            return
+        self._pieces.append(piece)
+        self._length += len(piece)
+        self._context.show("".join(self._pieces))
+        now = monotonic()
+        if self._told is None or now - self._told >= PROGRESS_PAUSE:
+            self._told = now
+            self._context.report_progress(
+                self._length, message=f"{self._model} has written {self._length} characters"
+            )
+
+
+def accepted_by(create: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
+    """A request's fields as arguments of a provider's function, which may not know all of them."""
+    known = inspect.signature(create).parameters
+    accepted = {name: value for name, value in body.items() if name in known}
+    if others := {name: value for name, value in body.items() if name not in known}:
+        accepted["extra_body"] = {**accepted.get("extra_body", {}), **others}
+    return accepted
+
+
+def _check_installed(package: str, extra: str) -> None:
+    parent = package.partition(".")[0]
+    if find_spec(parent) is None or find_spec(package) is None:
+        raise UsageError(f"sampling needs the package {package}: install syncmcp-client[{extra}]")
+
+
+def _cut(result: CreateMessageResult, stops: Iterable[str]) -> CreateMessageResult:
+    """The answer up to the first stop sequence: some providers know none, or only a few."""
+    blocks: list[Any] = []
+    for block in result.blocks:
+        if isinstance(block, types.TextContent):
+            ends = [end for stop in stops if stop and (end := block.text.find(stop)) >= 0]
+            if ends:
+                blocks.append(types.TextContent(text=block.text[: min(ends)]))
+                update = {"content": content_of(blocks), "stop_reason": "stopSequence"}
+                return result.model_copy(update=update)
+        blocks.append(block)
+    return result

@@ -1,0 +1,372 @@
+"""Anthropic's models: the format of its Messages API, and sampling by them.
+
+Sampling needs the extra ``anthropic``: ``pip install "syncmcp-client[anthropic]"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from syncmcp import types
+from syncmcp.errors import InvalidOutput
+from syncmcp.llm._content import (
+    Unrepresentable,
+    arguments_of,
+    blocks_of,
+    fitted_id,
+    link_text,
+    resource_text,
+    tool_text,
+)
+from syncmcp.llm._format import ModelFormat, content_of
+from syncmcp.llm._names import NameRule
+from syncmcp.llm._sampling import ModelSampling, accepted_by
+from syncmcp.llm._schemas import SchemaRules
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from syncmcp.llm._sampling import Assembly
+    from syncmcp.types import (
+        CreateMessageRequestParams,
+        CreateMessageResult,
+        EmbeddedResource,
+        PromptMessage,
+        ResourceContents,
+        SamplingMessage,
+        Tool,
+        ToolChoice,
+        ToolResultContent,
+    )
+
+__all__ = ["AnthropicFormat", "AnthropicSampling"]
+
+_KEPT: Final = "syncmcp/anthropic"
+"""Where the `_meta` of a tool use keeps the thoughts that led to it; the model wants them back."""
+
+_NAMELESS: Final = "document:"
+_PDF: Final = "application/pdf"
+_IMAGES: Final = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
+_THOUGHTS: Final = frozenset(("redacted_thinking", "thinking"))
+_REASONS: Final = {
+    "end_turn": "endTurn",
+    "max_tokens": "maxTokens",
+    "stop_sequence": "stopSequence",
+    "tool_use": "toolUse",
+}
+_CHOICES: Final = {"auto": "auto", "none": "none", "required": "any"}
+
+
+class AnthropicFormat(ModelFormat):
+    """The format of Anthropic's Messages API."""
+
+    _names: ClassVar = NameRule(64)
+    _schemas: ClassVar = SchemaRules(
+        NameRule(64, "."), frozenset(("$ref", "allOf", "anyOf", "oneOf"))
+    )
+
+    def render_tools(self) -> list[dict[str, Any]]:
+        """See `ModelFormat.render_tools`."""
+        return [
+            {
+                "name": tool.name,
+                **({"description": tool.description} if tool.description else {}),
+                "input_schema": tool.adapted.schema,
+            }
+            for tool in self._tools
+        ]
+
+    def render_choice(self, choice: ToolChoice) -> dict[str, Any]:
+        """See `ModelFormat.render_choice`."""
+        return {"type": _CHOICES.get(choice.mode or "auto", "auto")}
+
+    def render_messages(
+        self, messages: Iterable[SamplingMessage | PromptMessage]
+    ) -> list[dict[str, Any]]:
+        """See `ModelFormat.render_messages`."""
+        rendered: list[dict[str, Any]] = []
+        for message in messages:
+            of_user = message.role == "user"
+            content = [
+                part
+                for block in blocks_of(message)
+                for part in (self._parts(block) if of_user else self._said(block))
+            ]
+            if content:
+                rendered.append({"role": message.role, "content": content})
+        return rendered
+
+    def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
+        """See `ModelFormat.render_request`."""
+        body: dict[str, Any] = {
+            "model": model,
+            "max_tokens": request.max_tokens,
+            "messages": self.render_messages(request.messages),
+        }
+        if request.system_prompt:
+            body["system"] = request.system_prompt
+        if request.temperature is not None:
+            body["temperature"] = min(max(request.temperature, 0.0), 1.0)
+        # A sequence of nothing but blanks is refused.
+        if stops := [stop for stop in request.stop_sequences or () if stop.strip()]:
+            body["stop_sequences"] = stops
+        if tools := self._tools_or_those_used(request.messages):
+            body["tools"] = tools
+            if not len(self._tools):
+                body["tool_choice"] = {"type": "none"}
+            elif request.tool_choice is not None:
+                body["tool_choice"] = self.render_choice(request.tool_choice)
+        return body
+
+    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
+        """See `ModelFormat.parse_tools`."""
+        return [
+            self._tools.tool(tool["name"], tool.get("description"), tool["input_schema"])
+            for tool in definitions
+            if "input_schema" in tool  # others run at the provider
+        ]
+
+    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
+        """See `ModelFormat.parse_messages`."""
+        return [
+            types.SamplingMessage(
+                role=message["role"], content=content_of(self._blocks(message["content"]))
+            )
+            for message in messages
+        ]
+
+    def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
+        """See `ModelFormat.parse_request`."""
+        found = types.CreateMessageRequestParams(
+            messages=self.parse_messages(body["messages"]), max_tokens=body["max_tokens"]
+        )
+        system = body.get("system")
+        if isinstance(system, list):
+            system = "\n".join(block["text"] for block in system)
+        if system:
+            found.system_prompt = system
+        if body.get("temperature") is not None:
+            found.temperature = body["temperature"]
+        if body.get("stop_sequences"):
+            found.stop_sequences = body["stop_sequences"]
+        if tools := self.parse_tools(body.get("tools") or ()):
+            found.tools = tools
+        if choice := body.get("tool_choice"):
+            modes = {kind: mode for mode, kind in _CHOICES.items()}
+            found.tool_choice = types.ToolChoice(mode=modes.get(choice["type"], "required"))
+        return found
+
+    def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
+        """See `ModelFormat.parse_answer`."""
+        reason = answer.get("stop_reason")
+        blocks = self._blocks(answer["content"], cut_off=reason == "max_tokens")
+        return types.CreateMessageResult(
+            role="assistant",
+            content=content_of(blocks or [types.TextContent(text="")]),
+            model=answer["model"],
+            stop_reason=_REASONS.get(reason, reason) if reason is not None else None,
+        )
+
+    # -- content
+
+    def _parts(self, block: BaseModel) -> list[dict[str, Any]]:
+        if isinstance(block, types.TextContent):
+            return [{"type": "text", "text": block.text}] if block.text else []
+        if isinstance(block, types.ImageContent):
+            return [_image(block.mime_type, block.data)]
+        if isinstance(block, types.ResourceLink):
+            return [{"type": "text", "text": link_text(block)}]
+        if isinstance(block, types.ToolResultContent):
+            return [self._result(block)]
+        if isinstance(block, types.EmbeddedResource):
+            return [_document(block.resource)]
+        kind = getattr(block, "type", "")
+        raise Unrepresentable(f"Anthropic's models take no {kind!r} content from the user")
+
+    def _said(self, block: BaseModel) -> list[dict[str, Any]]:
+        """A block of content in a message of the model."""
+        if isinstance(block, types.ToolUseContent):
+            name, arguments = self._tools.out(block)
+            use = {"type": "tool_use", "id": fitted_id(block.id), "name": name, "input": arguments}
+            return [*(block.meta or {}).get(_KEPT, ()), use]
+        if isinstance(block, types.TextContent):
+            return self._parts(block)
+        kind = getattr(block, "type", "")
+        raise Unrepresentable(f"Anthropic's models write no {kind!r} content")
+
+    def _result(self, block: ToolResultContent) -> dict[str, Any]:
+        content = self._parts_or_words(block.content)
+        if not content and (text := tool_text(block, ())):
+            content = [{"type": "text", "text": text}]
+        result: dict[str, Any] = {
+            "type": "tool_result",
+            "tool_use_id": fitted_id(block.tool_use_id),
+        }
+        if content:
+            result["content"] = content
+        if block.is_error:
+            result["is_error"] = True
+        return result
+
+    def _blocks(self, content: Any, *, cut_off: bool = False) -> list[Any]:
+        if isinstance(content, str):
+            return [types.TextContent(text=content)]
+        blocks: list[Any] = []
+        thoughts: list[dict[str, Any]] = []
+        for part in content:
+            kind = part["type"]
+            if kind in _THOUGHTS:
+                thoughts.append(part)
+            elif kind == "tool_use":
+                arguments = arguments_of(part["name"], part["input"], cut_off=cut_off)
+                if arguments is None:
+                    continue
+                use = self._tools.back(part["id"], part["name"], arguments)
+                if thoughts:
+                    use.meta = {_KEPT: thoughts}
+                    thoughts = []
+                blocks.append(use)
+            elif kind == "tool_result":
+                blocks.append(_result_of(part))
+            else:
+                blocks.append(_content_of(part))
+        return blocks
+
+
+class AnthropicSampling(ModelSampling):
+    """Lets a model of Anthropic's answer for a server, or be the model of a `ToolLoop`.
+
+    See `ModelSampling`. `client` is an `anthropic.Anthropic`, or one of its kin for another cloud;
+    by default one that finds its key in the environment (``ANTHROPIC_API_KEY``).
+    """
+
+    _package = "anthropic"
+    _extra = "anthropic"
+    _needs = "messages"
+
+    def _new_client(self) -> Any:
+        import anthropic
+
+        return anthropic.Anthropic()
+
+    def _format(self, tools: Iterable[Tool]) -> ModelFormat:
+        return AnthropicFormat(tools)
+
+    def _open(self, client: Any, body: dict[str, Any]) -> Any:
+        create = client.messages.create
+        return create(**accepted_by(create, body), stream=True)
+
+    def _assembly(self) -> Assembly:
+        return AnthropicAssembly()
+
+
+class AnthropicAssembly:
+    """A message from the events of its stream."""
+
+    def __init__(self) -> None:
+        self._message: dict[str, Any] = {}
+        self._json: dict[int, list[str]] = {}
+
+    def add(self, event: dict[str, Any]) -> str:
+        """Take one event; return the text that it brings."""
+        kind = event["type"]
+        if kind == "message_start":
+            self._message = {**event["message"], "content": []}
+        elif kind == "content_block_start":
+            self._message["content"].append(dict(event["content_block"]))
+            return str(event["content_block"].get("text", ""))
+        elif kind == "content_block_delta":
+            return self._grow(event["index"], event["delta"])
+        elif kind == "message_delta":
+            self._message["stop_reason"] = event["delta"].get("stop_reason")
+        return ""
+
+    def _grow(self, index: int, delta: dict[str, Any]) -> str:
+        block = self._message["content"][index]
+        kind = delta["type"]
+        if kind == "input_json_delta":
+            self._json.setdefault(index, []).append(delta["partial_json"])
+        elif kind in _DELTAS:
+            name = _DELTAS[kind]
+            block[name] = block.get(name, "") + delta[name]
+            return str(delta[name]) if kind == "text_delta" else ""
+        return ""
+
+    def answer(self) -> dict[str, Any]:
+        """The whole message.
+
+        Raises:
+            InvalidOutput: The stream ended before it.
+        """
+        if self._message.get("stop_reason") is None:
+            raise InvalidOutput("the model's answer ended before its end")
+        for index, pieces in self._json.items():
+            self._message["content"][index]["input"] = "".join(pieces)
+        return self._message
+
+
+_DELTAS: Final = {
+    "signature_delta": "signature",
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+}
+
+
+def _image(mime_type: str | None, data: str) -> dict[str, Any]:
+    if mime_type not in _IMAGES:
+        raise Unrepresentable(f"Anthropic's models take no images of type {mime_type!r}")
+    source = {"type": "base64", "media_type": mime_type, "data": data}
+    return {"type": "image", "source": source}
+
+
+def _document(contents: ResourceContents) -> dict[str, Any]:
+    if isinstance(contents, types.TextResourceContents):
+        source = {"type": "text", "media_type": "text/plain", "data": contents.text}
+    elif contents.mime_type == _PDF:
+        source = {"type": "base64", "media_type": _PDF, "data": contents.blob}
+    else:
+        return _image(contents.mime_type, contents.blob)
+    return {"type": "document", "source": source, "title": contents.uri}
+
+
+def _result_of(part: dict[str, Any]) -> ToolResultContent:
+    content = part.get("content") or []
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    blocks = [
+        _resource_of(inner) if inner["type"] == "document" else _content_of(inner)
+        for inner in content
+    ]
+    result = types.ToolResultContent(tool_use_id=part["tool_use_id"], content=blocks)
+    if part.get("is_error"):
+        result.is_error = True
+    return result
+
+
+def _content_of(part: dict[str, Any]) -> Any:
+    """A part that may stand in any message."""
+    kind = part["type"]
+    if kind == "text":
+        return types.TextContent(text=part["text"])
+    if kind == "image" and part["source"]["type"] == "base64":
+        source = part["source"]
+        return types.ImageContent(data=source["data"], mime_type=source["media_type"])
+    if kind == "document" and part["source"]["type"] == "text":
+        source, uri = part["source"], part.get("title") or _NAMELESS
+        said = types.TextResourceContents(uri=uri, text=source["data"])
+        return types.TextContent(text=resource_text(said))
+    raise Unrepresentable(f"MCP has no {kind!r} content of this kind in a message")
+
+
+def _resource_of(part: dict[str, Any]) -> EmbeddedResource:
+    source, uri = part["source"], part.get("title") or _NAMELESS
+    contents: ResourceContents
+    if source["type"] == "text":
+        contents = types.TextResourceContents(uri=uri, text=source["data"])
+    elif source["type"] == "base64":
+        kind = source["media_type"]
+        contents = types.BlobResourceContents(uri=uri, mime_type=kind, blob=source["data"])
+    else:
+        raise Unrepresentable("only documents within the message can be taken over, no addresses")
+    return types.EmbeddedResource(resource=contents)

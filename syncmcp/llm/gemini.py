@@ -1,0 +1,402 @@
+"""Google's Gemini models: the format of their API, and sampling by them.
+
+Sampling needs the extra ``gemini``: ``pip install "syncmcp-client[gemini]"``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from syncmcp import types
+from syncmcp.errors import InvalidOutput
+from syncmcp.llm._content import (
+    Unrepresentable,
+    arguments_of,
+    blocks_of,
+    fitted_id,
+    link_text,
+    merged_text,
+    new_id,
+    resource_text,
+    tool_text,
+)
+from syncmcp.llm._format import ModelFormat, content_of
+from syncmcp.llm._names import NameRule
+from syncmcp.llm._sampling import ModelSampling
+from syncmcp.llm._schemas import SchemaRules
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from syncmcp.llm._sampling import Assembly
+    from syncmcp.types import (
+        CreateMessageRequestParams,
+        CreateMessageResult,
+        PromptMessage,
+        SamplingMessage,
+        Tool,
+        ToolChoice,
+        ToolResultContent,
+    )
+
+__all__ = ["GeminiFormat", "GeminiSampling"]
+
+_KEPT: Final = "syncmcp/gemini"
+"""Where the `_meta` of a tool use keeps the signature of its thought; the model wants it back."""
+
+_REASONS: Final = {"STOP": "endTurn", "MAX_TOKENS": "maxTokens"}
+_CHOICES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
+_MEDIA: Final = ("application/pdf", "audio/", "image/", "text/", "video/")
+_MOST_STOPS: Final = 5
+
+_KEYWORDS: Final = frozenset(
+    (
+        "$anchor",
+        "$defs",
+        "$ref",
+        "additionalProperties",
+        "anyOf",
+        "description",
+        "enum",
+        "format",
+        "items",
+        "maxItems",
+        "maximum",
+        "minItems",
+        "minimum",
+        "prefixItems",
+        "properties",
+        "propertyOrdering",
+        "required",
+        "title",
+        "type",
+    )
+)
+
+
+class GeminiFormat(ModelFormat):
+    """The format of Google's Gemini API."""
+
+    _names: ClassVar = NameRule(64, begins_with_letter=True)
+    _schemas: ClassVar = SchemaRules(
+        NameRule(64),
+        frozenset(("$ref", "allOf", "anyOf", "enum", "not", "oneOf")),
+        _KEYWORDS,
+        combines=False,
+    )
+
+    def render_tools(self) -> list[dict[str, Any]]:
+        """See `ModelFormat.render_tools`: one tool, with the functions in it."""
+        functions = [
+            {
+                "name": tool.name,
+                **({"description": tool.description} if tool.description else {}),
+                "parametersJsonSchema": tool.adapted.schema,
+            }
+            for tool in self._tools
+        ]
+        return [{"functionDeclarations": functions}] if functions else []
+
+    def render_choice(self, choice: ToolChoice) -> dict[str, Any]:
+        """See `ModelFormat.render_choice`."""
+        mode = _CHOICES.get(choice.mode or "auto", "AUTO")
+        return {"functionCallingConfig": {"mode": mode}}
+
+    def render_messages(
+        self, messages: Iterable[SamplingMessage | PromptMessage]
+    ) -> list[dict[str, Any]]:
+        """See `ModelFormat.render_messages`: the contents."""
+        rendered: list[dict[str, Any]] = []
+        names: dict[str, str] = {}
+        for message in messages:
+            parts: list[dict[str, Any]] = []
+            media: list[dict[str, Any]] = []
+            for block in blocks_of(message):
+                if isinstance(block, types.ToolUseContent):
+                    call = self._call(block)
+                    names[block.id] = call["functionCall"]["name"]
+                    parts.append(call)
+                elif isinstance(block, types.ToolResultContent):
+                    shown = self._parts_or_words(block.content)
+                    parts.append(_response(block, names, shown))
+                    media += [part for part in shown if "inlineData" in part]
+                else:
+                    parts += self._parts(block)
+            if parts:  # what a function's response shows stands behind all of them
+                role = "user" if message.role == "user" else "model"
+                rendered.append({"role": role, "parts": parts + media})
+        return rendered
+
+    def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
+        """See `ModelFormat.render_request`. Over HTTP, the model is a part of the address."""
+        settings: dict[str, Any] = {"maxOutputTokens": request.max_tokens}
+        if request.temperature is not None:
+            settings["temperature"] = min(max(request.temperature, 0.0), 2.0)
+        if stops := [stop for stop in request.stop_sequences or () if stop]:
+            settings["stopSequences"] = stops[:_MOST_STOPS]
+        body: dict[str, Any] = {
+            "model": model,
+            "contents": self.render_messages(request.messages),
+            "generationConfig": settings,
+        }
+        if request.system_prompt:
+            body["systemInstruction"] = {"parts": [{"text": request.system_prompt}]}
+        if tools := self._tools_or_those_used(request.messages):
+            body["tools"] = tools
+            if not len(self._tools):
+                body["toolConfig"] = {"functionCallingConfig": {"mode": "NONE"}}
+            elif request.tool_choice is not None:
+                body["toolConfig"] = self.render_choice(request.tool_choice)
+        return body
+
+    def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
+        """See `ModelFormat.parse_tools`."""
+        return [
+            self._tools.tool(
+                function["name"],
+                function.get("description"),
+                function.get("parametersJsonSchema")
+                or _lower_types(function.get("parameters") or {"type": "object"}),
+            )
+            for tool in definitions
+            for function in tool.get("functionDeclarations") or ()
+        ]
+
+    def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
+        """See `ModelFormat.parse_messages`."""
+        parsed: list[SamplingMessage] = []
+        # The functions that were called without an id, which their responses do not have either.
+        waiting: dict[str, list[str]] = {}
+        for message in messages:
+            role = "assistant" if message.get("role") == "model" else "user"
+            blocks = self._blocks(message.get("parts") or (), waiting)
+            parsed.append(
+                types.SamplingMessage.model_validate({"role": role, "content": content_of(blocks)})
+            )
+        return parsed
+
+    def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
+        """See `ModelFormat.parse_request`."""
+        settings = body.get("generationConfig") or {}
+        found = types.CreateMessageRequestParams(
+            messages=self.parse_messages(body["contents"]),
+            max_tokens=settings.get("maxOutputTokens") or 0,
+        )
+        system = (body.get("systemInstruction") or {}).get("parts") or ()
+        if system:
+            found.system_prompt = "\n".join(part["text"] for part in system)
+        if settings.get("temperature") is not None:
+            found.temperature = settings["temperature"]
+        if settings.get("stopSequences"):
+            found.stop_sequences = settings["stopSequences"]
+        if tools := self.parse_tools(body.get("tools") or ()):
+            found.tools = tools
+        if choice := (body.get("toolConfig") or {}).get("functionCallingConfig"):
+            modes = {kind: mode for mode, kind in _CHOICES.items()}
+            found.tool_choice = types.ToolChoice(mode=modes.get(choice["mode"], "auto"))
+        return found
+
+    def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
+        """See `ModelFormat.parse_answer`."""
+        model = answer.get("modelVersion") or "gemini"
+        if not answer.get("candidates"):
+            why = (answer.get("promptFeedback") or {}).get("blockReason")
+            raise InvalidOutput(f"the model gave no answer: {why or 'it has no candidates'}")
+        candidate = answer["candidates"][0]
+        reason = candidate.get("finishReason")
+        parts = (candidate.get("content") or {}).get("parts") or ()
+        blocks = merged_text(self._blocks(parts, {}))
+        stop = _REASONS.get(reason, (reason or "").lower()) or None
+        if reason == "STOP" and any(isinstance(block, types.ToolUseContent) for block in blocks):
+            stop = "toolUse"
+        return types.CreateMessageResult(
+            role="assistant",
+            content=content_of(blocks or [types.TextContent(text="")]),
+            model=model,
+            stop_reason=stop,
+        )
+
+    # -- content
+
+    def _parts(self, block: BaseModel) -> list[dict[str, Any]]:
+        if isinstance(block, types.TextContent):
+            return [{"text": block.text}]
+        if isinstance(block, (types.ImageContent, types.AudioContent)):
+            return [_media(block.mime_type, block.data)]
+        if isinstance(block, types.ResourceLink):
+            return [{"text": link_text(block)}]
+        if isinstance(block, types.EmbeddedResource):
+            contents = block.resource
+            if isinstance(contents, types.TextResourceContents):
+                return [{"text": resource_text(contents)}]
+            return [_media(contents.mime_type, contents.blob)]
+        kind = getattr(block, "type", "")
+        raise Unrepresentable(f"Gemini takes no {kind!r} content")
+
+    def _call(self, use: types.ToolUseContent) -> dict[str, Any]:
+        name, arguments = self._tools.out(use)
+        call = {"functionCall": {"id": fitted_id(use.id), "name": name, "args": arguments}}
+        return {**call, **(use.meta or {}).get(_KEPT, {})}
+
+    def _blocks(self, parts: Iterable[dict[str, Any]], waiting: dict[str, list[str]]) -> list[Any]:
+        blocks: list[Any] = []
+        for part in parts:
+            if part.get("thought"):
+                continue
+            if call := part.get("functionCall"):
+                id = call.get("id")
+                if not id:
+                    id = new_id()
+                    waiting.setdefault(call["name"], []).append(id)
+                use = self._tools.back(
+                    id, call["name"], arguments_of(call["name"], call.get("args") or {}) or {}
+                )
+                if signature := part.get("thoughtSignature"):
+                    use.meta = {_KEPT: {"thoughtSignature": signature}}
+                blocks.append(use)
+            elif response := part.get("functionResponse"):
+                blocks.append(_result(response, waiting))
+            elif media := part.get("inlineData"):
+                blocks.append(_shown(media))
+            elif "text" in part:
+                blocks.append(types.TextContent(text=part["text"]))
+            else:
+                kinds = ", ".join(part)
+                raise Unrepresentable(f"MCP has no content for a part with {kinds}")
+        return blocks
+
+
+class GeminiSampling(ModelSampling):
+    """Lets a Gemini model answer for a server, or be the model of a `ToolLoop`.
+
+    See `ModelSampling`. `client` is a `google.genai.Client`; by default one that finds its key in
+    the environment (``GEMINI_API_KEY``). `options` are fields of its `GenerateContentConfig`.
+    """
+
+    _package = "google.genai"
+    _extra = "gemini"
+    _needs = "models"
+
+    def _new_client(self) -> Any:
+        from google import genai
+
+        return genai.Client()
+
+    def _format(self, tools: Iterable[Tool]) -> ModelFormat:
+        return GeminiFormat(tools)
+
+    def _fields(self, body: dict[str, Any]) -> dict[str, Any]:
+        # The package has the settings beside everything else.
+        return {**body.pop("generationConfig"), **body}
+
+    def _open(self, client: Any, body: dict[str, Any]) -> Any:
+        from google.genai import types as of_google
+
+        config = {"automaticFunctionCalling": {"disable": True}, **body}
+        model, contents = config.pop("model"), config.pop("contents")
+        # Read as JSON, base64 is what it is; from Python objects it would be taken for the bytes.
+        return client.models.generate_content_stream(
+            model=model,
+            contents=[of_google.Content.model_validate_json(json.dumps(it)) for it in contents],
+            config=of_google.GenerateContentConfig.model_validate_json(json.dumps(config)),
+        )
+
+    def _event(self, event: Any) -> dict[str, Any]:
+        found: dict[str, Any] = event.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return found
+
+    def _http(self, client: Any) -> Any:
+        return getattr(getattr(client, "_api_client", None), "_httpx_client", None)
+
+    def _assembly(self) -> Assembly:
+        return GeminiAssembly()
+
+
+class GeminiAssembly:
+    """An answer from the pieces of its stream."""
+
+    def __init__(self) -> None:
+        self._answer: dict[str, Any] = {}
+        self._parts: list[dict[str, Any]] = []
+        self._reason: str | None = None
+
+    def add(self, event: dict[str, Any]) -> str:
+        """Take one piece; return the text that it brings."""
+        self._answer.update(event)
+        text = ""
+        for candidate in event.get("candidates") or ():
+            self._reason = candidate.get("finishReason") or self._reason
+            parts = (candidate.get("content") or {}).get("parts") or ()
+            self._parts += parts
+            text += "".join(part.get("text", "") for part in parts if not part.get("thought"))
+        return text
+
+    def answer(self) -> dict[str, Any]:
+        """The whole answer.
+
+        Raises:
+            InvalidOutput: The stream ended before it.
+        """
+        if self._answer.get("promptFeedback", {}).get("blockReason"):
+            return {**self._answer, "candidates": []}
+        if self._reason is None:
+            raise InvalidOutput("the model's answer ended before its end")
+        candidate = {"content": {"parts": self._parts}, "finishReason": self._reason}
+        return {**self._answer, "candidates": [candidate]}
+
+
+def _media(mime_type: str | None, data: str) -> dict[str, Any]:
+    if not (mime_type or "").startswith(_MEDIA):
+        raise Unrepresentable(f"Gemini takes no data of type {mime_type!r}")
+    return {"inlineData": {"mimeType": mime_type, "data": data}}
+
+
+def _shown(media: dict[str, Any]) -> Any:
+    kind = media["mimeType"]
+    data = media["data"].replace("-", "+").replace("_", "/")  # it may be base64 for addresses
+    if kind.startswith("image/"):
+        return types.ImageContent(data=data, mime_type=kind)
+    if kind.startswith("audio/"):
+        return types.AudioContent(data=data, mime_type=kind)
+    raise Unrepresentable(f"MCP has no {kind!r} content in a message")
+
+
+def _response(
+    block: ToolResultContent, names: dict[str, str], shown: list[dict[str, Any]]
+) -> dict[str, Any]:
+    name = names.get(block.tool_use_id)
+    if name is None:
+        raise Unrepresentable(f"the result {block.tool_use_id!r} answers no tool use before it")
+    text = tool_text(block, (part["text"] for part in shown if "text" in part))
+    said = {"error" if block.is_error else "output": text}
+    return {
+        "functionResponse": {"id": fitted_id(block.tool_use_id), "name": name, "response": said}
+    }
+
+
+def _result(response: dict[str, Any], waiting: dict[str, list[str]]) -> ToolResultContent:
+    name = response["name"]
+    ids = waiting.get(name) or []
+    id = response.get("id") or (ids.pop(0) if ids else name)
+    said = response.get("response") or {}
+    failed = "error" in said and "output" not in said
+    told = said.get("error") if failed else said.get("output", said)
+    text = told if isinstance(told, str) else json.dumps(told, ensure_ascii=False)
+    result = types.ToolResultContent(tool_use_id=id, content=[types.TextContent(text=text)])
+    if failed:
+        result.is_error = True
+    return result
+
+
+def _lower_types(schema: Any) -> Any:
+    """A schema of Gemini's own, which has its types in capitals, as JSON Schema."""
+    if isinstance(schema, list):
+        return [_lower_types(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        word: value.lower() if word == "type" and isinstance(value, str) else _lower_types(value)
+        for word, value in schema.items()
+    }

@@ -1,0 +1,266 @@
+"""The four interfaces, each with its real package: how to reach it, and what it streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
+
+from syncmcp.llm import (
+    AnthropicFormat,
+    AnthropicSampling,
+    GeminiFormat,
+    GeminiSampling,
+    ModelFormat,
+    ModelSampling,
+    OpenAIChatFormat,
+    OpenAIResponsesFormat,
+    OpenAISampling,
+)
+
+
+class Call(NamedTuple):
+    """A tool that the model asks for; with a text as its arguments, in these words."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] | str
+
+    @property
+    def written(self) -> str:
+        """The arguments as a model writes them."""
+        return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments)
+
+
+class Provider:
+    """One interface of a provider."""
+
+    name: str
+    format: ClassVar[type[ModelFormat]]
+    reasons: ClassVar[dict[str, str]]
+    """MCP's stop reasons in the provider's words."""
+
+    @contextmanager
+    def client(self, url: str) -> Iterator[Any]:
+        """The package's own client."""
+        raise NotImplementedError
+        yield
+
+    @contextmanager
+    def sampling(
+        self, url: str, model: Any = "model-1", **settings: Any
+    ) -> Iterator[ModelSampling]:
+        """The handler, on a client of its own."""
+        with self.client(url) as client:
+            yield self.handler(model, client, **settings)
+
+    def handler(self, model: Any, client: Any, **settings: Any) -> ModelSampling:
+        raise NotImplementedError
+
+    def turn(self, *texts: str, calls: Sequence[Call] = (), reason: str = "endTurn") -> list[str]:
+        """What the provider streams."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def sse(data: Any, event: str | None = None) -> str:
+    head = f"event: {event}\n" if event else ""
+    return f"{head}data: {json.dumps(data)}\n\n"
+
+
+class Anthropic(Provider):
+    name = "anthropic"
+    format: ClassVar[type[ModelFormat]] = AnthropicFormat
+    reasons: ClassVar = {
+        "endTurn": "end_turn",
+        "maxTokens": "max_tokens",
+        "stopSequence": "stop_sequence",
+        "toolUse": "tool_use",
+        "refusal": "refusal",
+    }
+
+    @contextmanager
+    def client(self, url: str) -> Iterator[Any]:
+        import anthropic
+
+        # Without certificates a client is made in no time; there is no TLS here.
+        http = anthropic.DefaultHttpxClient(verify=False)
+        with anthropic.Anthropic(base_url=url, api_key="key", http_client=http) as client:
+            yield client
+
+    def handler(self, model: Any, client: Any, **settings: Any) -> ModelSampling:
+        return AnthropicSampling(model, client, **settings)
+
+    def turn(self, *texts: str, calls: Sequence[Call] = (), reason: str = "endTurn") -> list[str]:
+        blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+        if texts:
+            deltas = [{"type": "text_delta", "text": text} for text in texts]
+            blocks.append(({"type": "text", "text": ""}, deltas))
+        for call in calls:
+            halves = call.written[:5], call.written[5:]
+            start = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+            deltas = [{"type": "input_json_delta", "partial_json": half} for half in halves]
+            blocks.append((start, deltas))
+        return self.events(blocks, reason)
+
+    def events(
+        self, blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]], reason: str
+    ) -> list[str]:
+        usage = {"input_tokens": 3, "output_tokens": 1}
+        message: dict[str, Any] = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "content": [],
+        }
+        message |= {"model": "model-1-dated", "stop_reason": None, "usage": usage}
+        events: list[dict[str, Any]] = [
+            {"type": "message_start", "message": message},
+            {"type": "ping"},
+        ]
+        for index, (start, deltas) in enumerate(blocks):
+            events.append({"type": "content_block_start", "index": index, "content_block": start})
+            events += [
+                {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
+            ]
+            events.append({"type": "content_block_stop", "index": index})
+        delta = {"stop_reason": self.reasons[reason], "stop_sequence": None}
+        events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 9}})
+        events.append({"type": "message_stop"})
+        return [sse(event, event["type"]) for event in events]
+
+
+class OpenAIChat(Provider):
+    name = "openai-chat"
+    format: ClassVar[type[ModelFormat]] = OpenAIChatFormat
+    reasons: ClassVar = {
+        "endTurn": "stop",
+        "maxTokens": "length",
+        "toolUse": "tool_calls",
+        "content_filter": "content_filter",
+    }
+    api = "chat"
+
+    @contextmanager
+    def client(self, url: str) -> Iterator[Any]:
+        import openai
+
+        http = openai.DefaultHttpxClient(verify=False)
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="key", http_client=http) as client:
+            yield client
+
+    def handler(self, model: Any, client: Any, **settings: Any) -> ModelSampling:
+        given: dict[str, Any] = {"api": self.api, **settings}
+        return OpenAISampling(model, client, **given)
+
+    def turn(self, *texts: str, calls: Sequence[Call] = (), reason: str = "endTurn") -> list[str]:
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+        deltas += [{"content": text} for text in texts]
+        for index, call in enumerate(calls):
+            function = {"name": call.name, "arguments": ""}
+            start = {"index": index, "id": call.id, "type": "function", "function": function}
+            deltas.append({"tool_calls": [start]})
+            for half in (call.written[:5], call.written[5:]):
+                more = {"index": index, "function": {"arguments": half}}
+                deltas.append({"tool_calls": [more]})
+        chunks: list[dict[str, Any]] = [
+            {"index": 0, "delta": delta, "finish_reason": None} for delta in deltas
+        ]
+        chunks.append({"index": 0, "delta": {}, "finish_reason": self.reasons[reason]})
+        base: dict[str, Any] = {"id": "c1", "object": "chat.completion.chunk", "created": 1}
+        base |= {"model": "model-1-dated"}
+        return [*(sse({**base, "choices": [chunk]}) for chunk in chunks), "data: [DONE]\n\n"]
+
+
+class OpenAIResponses(OpenAIChat):
+    name = "openai-responses"
+    format: ClassVar[type[ModelFormat]] = OpenAIResponsesFormat
+    reasons: ClassVar = {
+        "endTurn": "completed",
+        "maxTokens": "max_output_tokens",
+        "toolUse": "completed",
+        "content_filter": "content_filter",
+    }
+    api = "responses"
+
+    def turn(self, *texts: str, calls: Sequence[Call] = (), reason: str = "endTurn") -> list[str]:
+        output: list[dict[str, Any]] = []
+        if texts:
+            part = {"type": "output_text", "text": "".join(texts), "annotations": []}
+            said = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+            output.append({**said, "content": [part]})
+        for call in calls:
+            item = {"type": "function_call", "id": f"fc_{call.id}", "call_id": call.id}
+            item |= {"name": call.name, "arguments": call.written}
+            output.append({**item, "status": "completed"})
+        return self.events(output, texts, reason)
+
+    def events(self, output: list[dict[str, Any]], texts: Sequence[str], reason: str) -> list[str]:
+        word = self.reasons[reason]
+        status = "completed" if word == "completed" else "incomplete"
+        why = None if status == "completed" else {"reason": word}
+        response: dict[str, Any] = {
+            "id": "resp_1",
+            "object": "response",
+            "created_at": 1,
+            "error": None,
+        }
+        response |= {"model": "model-1-dated", "parallel_tool_calls": True, "tool_choice": "auto"}
+        begun = {**response, "output": [], "status": "in_progress", "tools": []}
+        ended = {**response, "output": output, "status": status, "tools": []}
+        ended["incomplete_details"] = why
+        events: list[dict[str, Any]] = [{"type": "response.created", "response": begun}]
+        place = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "logprobs": []}
+        events += [{"type": "response.output_text.delta", "delta": text, **place} for text in texts]
+        events.append({"type": f"response.{status}", "response": ended})
+        return [
+            sse({**event, "sequence_number": number}, event["type"])
+            for number, event in enumerate(events)
+        ]
+
+
+class Gemini(Provider):
+    name = "gemini"
+    format: ClassVar[type[ModelFormat]] = GeminiFormat
+    reasons: ClassVar = {
+        "endTurn": "STOP",
+        "maxTokens": "MAX_TOKENS",
+        "toolUse": "STOP",
+        "safety": "SAFETY",
+    }
+
+    @contextmanager
+    def client(self, url: str) -> Iterator[Any]:
+        from google import genai
+
+        options = genai.types.HttpOptions(base_url=url, client_args={"verify": False})
+        client = genai.Client(api_key="key", http_options=options)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def handler(self, model: Any, client: Any, **settings: Any) -> ModelSampling:
+        return GeminiSampling(model, client, **settings)
+
+    def turn(self, *texts: str, calls: Sequence[Call] = (), reason: str = "endTurn") -> list[str]:
+        parts: list[dict[str, Any]] = [{"text": text} for text in texts]
+        for call in calls:
+            function = {"id": call.id, "name": call.name, "args": call.arguments}
+            parts.append({"functionCall": function})
+        return self.events(parts, reason)
+
+    def events(self, parts: list[dict[str, Any]], reason: str) -> list[str]:
+        chunks: list[dict[str, Any]] = [
+            {"content": {"parts": [part], "role": "model"}, "index": 0} for part in parts
+        ]
+        chunks.append({"finishReason": self.reasons[reason], "index": 0})
+        about = {"modelVersion": "model-1-dated", "responseId": "r1"}
+        return [f"data: {json.dumps({'candidates': [chunk], **about})}\r\n\r\n" for chunk in chunks]
+
+
+ANTHROPIC, CHAT, RESPONSES, GEMINI = Anthropic(), OpenAIChat(), OpenAIResponses(), Gemini()
+PROVIDERS: list[Provider] = [ANTHROPIC, CHAT, RESPONSES, GEMINI]

@@ -1,0 +1,609 @@
+"""What MCP says, in the words of four interfaces, and back again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncmcp import InvalidOutput, UsageError
+from syncmcp.llm import (
+    AnthropicFormat,
+    GeminiFormat,
+    ModelFormat,
+    OpenAIChatFormat,
+    OpenAIResponsesFormat,
+    Unrepresentable,
+)
+from syncmcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    CreateMessageRequestParams,
+    EmbeddedResource,
+    ImageContent,
+    PromptMessage,
+    ResourceLink,
+    SamplingMessage,
+    TextContent,
+    TextResourceContents,
+    Tool,
+    ToolChoice,
+    ToolResultContent,
+    ToolUseContent,
+    UnknownContent,
+)
+
+FORMATS: list[type[ModelFormat]] = [
+    AnthropicFormat,
+    OpenAIChatFormat,
+    OpenAIResponsesFormat,
+    GeminiFormat,
+]
+every_format = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.__name__)
+
+WEATHER = Tool(
+    name="weather",
+    description="What the weather is like",
+    input_schema={
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    },
+)
+TEXT = TextContent(text="How is it?")
+PICTURE = ImageContent(data="AAAA", mime_type="image/png")
+SOUND = AudioContent(data="AAAA", mime_type="audio/wav")
+USE = ToolUseContent(id="1", name="weather", input={"city": "Bergen"})
+PAPER = EmbeddedResource(
+    resource=BlobResourceContents(uri="file:///a.pdf", mime_type="application/pdf", blob="AAAA")
+)
+NOTE = EmbeddedResource(resource=TextResourceContents(uri="note://1", text="Milk & eggs"))
+LINK = ResourceLink(uri="note://2", name="second", description="Bread")
+
+
+def user(*blocks: Any) -> SamplingMessage:
+    return SamplingMessage(role="user", content=blocks[0] if len(blocks) == 1 else list(blocks))
+
+
+def model(*blocks: Any) -> SamplingMessage:
+    content = blocks[0] if len(blocks) == 1 else list(blocks)
+    return SamplingMessage(role="assistant", content=content)
+
+
+# -- tables
+
+
+RENDERED: dict[type[ModelFormat], Any] = {
+    AnthropicFormat: {
+        "name": "weather",
+        "description": "What the weather is like",
+        "input_schema": WEATHER.input_schema,
+    },
+    OpenAIChatFormat: {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "What the weather is like",
+            "parameters": WEATHER.input_schema,
+        },
+    },
+    OpenAIResponsesFormat: {
+        "type": "function",
+        "name": "weather",
+        "description": "What the weather is like",
+        "parameters": WEATHER.input_schema,
+        "strict": False,
+    },
+    GeminiFormat: {
+        "functionDeclarations": [
+            {
+                "name": "weather",
+                "description": "What the weather is like",
+                "parametersJsonSchema": WEATHER.input_schema,
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.requirement("M-29")
+@every_format
+def test_one_tool_is_rendered_for_each_provider(format: type[ModelFormat]) -> None:
+    assert format([WEATHER]).render_tools() == [RENDERED[format]]
+    assert format().render_tools() == []
+
+
+CONTENT: list[tuple[type[ModelFormat], Any, Any]] = [
+    (AnthropicFormat, TEXT, {"type": "text", "text": "How is it?"}),
+    (OpenAIChatFormat, TEXT, {"type": "text", "text": "How is it?"}),
+    (OpenAIResponsesFormat, TEXT, {"type": "input_text", "text": "How is it?"}),
+    (GeminiFormat, TEXT, {"text": "How is it?"}),
+    (
+        AnthropicFormat,
+        PICTURE,
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+        },
+    ),
+    (
+        OpenAIChatFormat,
+        PICTURE,
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+    ),
+    (
+        OpenAIResponsesFormat,
+        PICTURE,
+        {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"},
+    ),
+    (GeminiFormat, PICTURE, {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}),
+    (
+        OpenAIChatFormat,
+        SOUND,
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    ),
+    (GeminiFormat, SOUND, {"inlineData": {"mimeType": "audio/wav", "data": "AAAA"}}),
+    (
+        AnthropicFormat,
+        NOTE,
+        {
+            "type": "document",
+            "source": {"type": "text", "media_type": "text/plain", "data": "Milk & eggs"},
+            "title": "note://1",
+        },
+    ),
+    (
+        AnthropicFormat,
+        PAPER,
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"},
+            "title": "file:///a.pdf",
+        },
+    ),
+    (
+        OpenAIChatFormat,
+        PAPER,
+        {
+            "type": "file",
+            "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"},
+        },
+    ),
+    (
+        OpenAIResponsesFormat,
+        PAPER,
+        {
+            "type": "input_file",
+            "filename": "a.pdf",
+            "file_data": "data:application/pdf;base64,AAAA",
+        },
+    ),
+    (GeminiFormat, PAPER, {"inlineData": {"mimeType": "application/pdf", "data": "AAAA"}}),
+    *(
+        (format, NOTE, {**kind, "text": '<resource uri="note://1">\nMilk & eggs\n</resource>'})
+        for format, kind in (
+            (OpenAIChatFormat, {"type": "text"}),
+            (OpenAIResponsesFormat, {"type": "input_text"}),
+            (GeminiFormat, {}),
+        )
+    ),
+    *(
+        (
+            format,
+            LINK,
+            {
+                **kind,
+                "text": '<resource_link uri="note://2" name="second">Bread</resource_link>',
+            },
+        )
+        for format, kind in (
+            (AnthropicFormat, {"type": "text"}),
+            (OpenAIChatFormat, {"type": "text"}),
+            (OpenAIResponsesFormat, {"type": "input_text"}),
+            (GeminiFormat, {}),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("format", "block", "part"), CONTENT)
+def test_what_a_prompt_gives_is_said_in_the_words_of_the_provider(
+    format: type[ModelFormat], block: Any, part: dict[str, Any]
+) -> None:
+    message = format().render_messages([PromptMessage(role="user", content=block)])[0]
+    assert message["role"] == "user"
+    assert message.get("content", message.get("parts")) == [part]
+
+
+@every_format
+def test_contents_of_a_resource_become_content(format: type[ModelFormat]) -> None:
+    assert isinstance(NOTE.resource, TextResourceContents)
+    assert format().render_contents([NOTE.resource, PAPER.resource]) == [
+        part
+        for block in (NOTE, PAPER)
+        for made_by, of, part in CONTENT
+        if made_by is format and of is block
+    ]
+
+
+@pytest.mark.parametrize(
+    ("format", "message"),
+    [
+        (AnthropicFormat, user(SOUND)),
+        (AnthropicFormat, user(ImageContent(data="AAAA", mime_type="image/tiff"))),
+        (AnthropicFormat, model(PICTURE)),
+        (OpenAIChatFormat, user(AudioContent(data="AAAA", mime_type="audio/ogg"))),
+        (OpenAIChatFormat, model(PICTURE)),
+        (OpenAIResponsesFormat, user(SOUND)),
+        (OpenAIResponsesFormat, model(PICTURE)),
+        (GeminiFormat, user(ImageContent(data="AAAA", mime_type="application/zip"))),
+        (GeminiFormat, user(ToolResultContent(tool_use_id="9", content=[]))),
+        *((format, user(UnknownContent(type="smell"))) for format in FORMATS),
+    ],
+)
+def test_what_a_provider_has_no_words_for_is_refused(
+    format: type[ModelFormat], message: SamplingMessage
+) -> None:
+    with pytest.raises(Unrepresentable):
+        format().render_messages([message])
+
+
+@every_format
+def test_in_a_tool_s_result_words_stand_for_what_a_model_cannot_take(
+    format: type[ModelFormat],
+) -> None:
+    zipped = BlobResourceContents(uri="file:///a", mime_type="application/x-foo", blob="AAAA")
+    # Responses take any file.
+    odd = SOUND if format is OpenAIResponsesFormat else EmbeddedResource(resource=zipped)
+    rendered = format().render_result(USE, CallToolResult(content=[TEXT, odd]))
+    assert "How is it?" in str(rendered)
+    assert "left out" in str(rendered)
+
+
+@every_format
+def test_the_result_of_a_call_follows_the_model_s_wish(format: type[ModelFormat]) -> None:
+    rendered = format([WEATHER]).render_result(USE, CallToolResult(content=[TEXT]))
+    read = format([WEATHER]).parse_messages(
+        [*format([WEATHER]).render_messages([model(USE)]), *rendered]
+    )
+    assert read[1] == user(ToolResultContent(tool_use_id="1", content=[TEXT]))
+    failed = format().render_result(USE, CallToolResult(content=[TEXT], is_error=True))
+    assert "error" in str(failed).lower()
+    only_data = CallToolResult(content=[], structured_content={"celsius": 9})
+    assert "celsius" in json.dumps(format().render_result(USE, only_data))
+
+
+def test_a_picture_in_a_result_is_shown_to_a_chat_behind_all_results() -> None:
+    results = [
+        ToolResultContent(tool_use_id="1", content=[PICTURE]),
+        ToolResultContent(tool_use_id="2", content=[TEXT], is_error=True),
+    ]
+    first, second, shown = OpenAIChatFormat().render_messages([user(*results)])
+    assert first == {"role": "tool", "tool_call_id": "1", "content": "See the next message."}
+    assert second == {"role": "tool", "tool_call_id": "2", "content": "Error: How is it?"}
+    assert [part["type"] for part in shown["content"]] == ["text", "image_url"]
+
+
+def test_a_response_of_gemini_is_matched_by_name_where_there_is_no_id() -> None:
+    call = {"functionCall": {"name": "weather", "args": {"city": "Bergen"}}}
+    told = {"functionResponse": {"name": "weather", "response": {"celsius": 9}}}
+    failed = {"functionResponse": {"name": "weather", "response": {"error": "no"}}}
+    asked, answered = GeminiFormat().parse_messages(
+        [{"role": "model", "parts": [call, call]}, {"role": "user", "parts": [told, failed]}]
+    )
+    assert [block.id for block in asked.blocks] == [  # type: ignore[union-attr]
+        block.tool_use_id  # type: ignore[union-attr]
+        for block in answered.blocks
+    ]
+    results = [block for block in answered.blocks if isinstance(block, ToolResultContent)]
+    assert [bool(result.is_error) for result in results] == [False, True]
+
+
+# -- names
+
+
+AWKWARD = [
+    "weather.today!",
+    "wetter/heute",
+    "天気",
+    "1st",
+    "a" * 65,
+    "a" * 200,
+    "",
+    "ok_name-1",
+    "with space",
+]
+
+
+@every_format
+def test_every_name_of_a_tool_is_accepted_and_comes_back(format: type[ModelFormat]) -> None:
+    tools = [Tool(name=name, input_schema={"type": "object"}) for name in AWKWARD]
+    made = format(tools)
+    rule = format._names
+    spelt = {tool.name: made._tools.out(_use(tool.name))[0] for tool in tools}
+    assert len(set(spelt.values())) == len(AWKWARD)
+    assert all(rule.accepts(name) for name in spelt.values())
+    assert spelt["ok_name-1"] == "ok_name-1"
+    assert [made._tools.back("1", name, {}).name for name in spelt.values()] == AWKWARD
+    assert made.parse_tools(made.render_tools()) == tools
+
+
+@every_format
+def test_no_server_can_take_the_name_that_another_s_tool_is_given(
+    format: type[ModelFormat],
+) -> None:
+    innocent = Tool(name="get.money!", input_schema={"type": "object"})
+    spelt = format._names.fitted(innocent.name)
+    thief = Tool(name=spelt, input_schema={"type": "object"})
+    made = format([innocent, thief])
+    assert made._tools.back("1", spelt, {}).name == thief.name
+    other = made._tools.out(_use(innocent.name))[0]
+    assert other != spelt
+    assert made._tools.back("1", other, {}).name == innocent.name
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(UsageError, match="two tools are called 'weather'"):
+        AnthropicFormat([WEATHER, WEATHER])
+
+
+@every_format
+def test_ids_of_another_provider_are_made_to_fit(format: type[ModelFormat]) -> None:
+    id = "id:" + "x" * 60
+    use = ToolUseContent(id=id, name="weather", input={})
+    result = ToolResultContent(tool_use_id=id, content=[TEXT])
+    said = str(format().render_messages([model(use), user(result)]))
+    assert id not in said
+    read = format().parse_messages(format().render_messages([model(use), user(result)]))
+    assert read[0].blocks[0].id == read[1].blocks[0].tool_use_id  # type: ignore[union-attr]
+
+
+def test_a_description_is_cut_where_openai_counts() -> None:
+    tool = Tool(name="long", description="x" * 3000, input_schema={"type": "object"})
+    said = OpenAIChatFormat([tool]).render_tools()[0]["function"]["description"]
+    assert (len(said), said[-1]) == (1024, "…")
+    assert AnthropicFormat([tool]).render_tools()[0]["description"] == "x" * 3000
+
+
+def _use(name: str, **arguments: Any) -> ToolUseContent:
+    return ToolUseContent(id="1", name=name, input=arguments)
+
+
+# -- requests
+
+
+WHOLE = CreateMessageRequestParams(
+    messages=[
+        user(TEXT),
+        model(TextContent(text="Let me look."), USE),
+        user(ToolResultContent(tool_use_id="1", content=[TextContent(text="rain")])),
+        model(TextContent(text="It rains.")),
+        user(TextContent(text="And here?"), PICTURE),
+    ],
+    system_prompt="Be brief.",
+    max_tokens=77,
+    temperature=0.5,
+    tools=[WEATHER],
+    tool_choice=ToolChoice(mode="required"),
+)
+
+
+@every_format
+def test_a_whole_request_comes_back(format: type[ModelFormat]) -> None:
+    body = format([WEATHER]).render_request(WHOLE, "some-model")
+    assert body["model"] == "some-model"
+    json.dumps(body)
+    assert format([WEATHER]).parse_request(body) == WHOLE
+    # A format that knows nothing of the tools reads them as they are written.
+    assert format().parse_request(body) == WHOLE
+
+
+@every_format
+def test_a_conversation_goes_from_each_provider_to_each_other(
+    format: type[ModelFormat],
+) -> None:
+    first = format([WEATHER]).parse_request(format([WEATHER]).render_request(WHOLE, "m"))
+    for other in FORMATS:
+        assert other([WEATHER]).parse_request(other([WEATHER]).render_request(first, "m")) == WHOLE
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=90)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60)
+@given(
+    format=st.sampled_from(FORMATS),
+    keys=st.lists(names, unique=True, max_size=5),
+    tool_names=st.lists(names, unique=True, min_size=1, max_size=4),
+    data=st.data(),
+)
+def test_tools_and_their_arguments_survive_both_ways(
+    format: type[ModelFormat], keys: list[str], tool_names: list[str], data: st.DataObject
+) -> None:
+    array = {"type": "array"}
+    inner: dict[str, Any] = {"type": "object", "properties": dict.fromkeys(keys, array)}
+    schema: dict[str, Any] = data.draw(
+        st.sampled_from(
+            [
+                inner,
+                {"anyOf": [inner, {"$ref": "#/$defs/more"}], "$defs": {"more": inner}},
+                {"type": "object", "properties": dict.fromkeys(keys, inner)},
+            ]
+        )
+    )
+    tools = [Tool(name=name, input_schema=schema) for name in tool_names]
+    arguments = {key: data.draw(values) for key in keys}
+    made = format(tools)
+    conversation = [
+        model(ToolUseContent(id=str(index), name=name, input=arguments))
+        for index, name in enumerate(tool_names)
+    ]
+    read = made.parse_messages(made.render_messages(conversation))
+    uses = [block for message in read for block in message.blocks]
+    assert [(use.name, use.input) for use in uses] == [  # type: ignore[union-attr]
+        (name, arguments) for name in tool_names
+    ]
+    assert made.parse_tools(made.render_tools()) == tools
+    for definition in _schemas(made):
+        assert definition["type"] == "object"
+        assert not {"anyOf", "oneOf", "allOf", "$ref"} & set(definition)
+
+
+@settings(max_examples=60)
+@given(
+    format=st.sampled_from(FORMATS),
+    turns=st.lists(
+        st.tuples(st.sampled_from(["user", "assistant"]), texts), min_size=1, max_size=5
+    ),
+)
+def test_what_is_said_survives_both_ways(
+    format: type[ModelFormat], turns: list[tuple[Any, str]]
+) -> None:
+    said = [SamplingMessage(role=role, content=TextContent(text=text)) for role, text in turns]
+    read = format().parse_messages(format().render_messages(said))
+    assert [(message.role, text) for message in read for text in _texts(message)] == turns
+
+
+def _texts(message: SamplingMessage) -> list[str]:
+    return [block.text for block in message.blocks if isinstance(block, TextContent)]
+
+
+def _schemas(made: ModelFormat) -> list[dict[str, Any]]:
+    """The schemas of all tools, wherever a provider has them."""
+    found: list[dict[str, Any]] = []
+    for tool in made.render_tools():
+        for one in tool.get("functionDeclarations", [tool.get("function", tool)]):
+            found += [
+                one[name]
+                for name in ("input_schema", "parameters", "parametersJsonSchema")
+                if name in one
+            ]
+    return found
+
+
+# -- what others wrote
+
+
+@pytest.mark.parametrize(
+    ("format", "messages"),
+    [
+        (AnthropicFormat, [{"role": "user", "content": [{"type": "image", "source": {
+            "type": "url", "url": "https://example.org"}}]}]),
+        (OpenAIChatFormat, [{"role": "user", "content": [{"type": "image_url", "image_url": {
+            "url": "https://example.org/a.png"}}]}]),
+        (OpenAIChatFormat, [{"role": "user", "content": [{"type": "file", "file": {}}]}]),
+        (OpenAIResponsesFormat, [{"role": "user", "content": [{"type": "input_image",
+            "file_id": "file-1"}]}]),
+        (OpenAIResponsesFormat, [{"type": "mcp_call"}]),
+        (GeminiFormat, [{"role": "user", "parts": [{"fileData": {"fileUri": "gs://a"}}]}]),
+    ],
+)  # fmt: skip
+def test_addresses_and_what_mcp_does_not_have_are_not_taken_over(
+    format: type[ModelFormat], messages: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(Unrepresentable):
+        format().parse_messages(messages)
+
+
+def test_short_forms_of_the_providers_are_read() -> None:
+    assert AnthropicFormat().parse_request(
+        {
+            "max_tokens": 5,
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "user", "content": [{
+                    "type": "tool_result", "tool_use_id": "1", "content": "no", "is_error": True}]},
+            ],
+            "system": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+            "stop_sequences": ["x"],
+            "tool_choice": {"type": "tool", "name": "it"},
+        }
+    ) == CreateMessageRequestParams(
+        max_tokens=5,
+        messages=[
+            user(TextContent(text="Hi")),
+            user(ToolResultContent(
+                tool_use_id="1", content=[TextContent(text="no")], is_error=True)),
+        ],
+        system_prompt="a\nb",
+        stop_sequences=["x"],
+        tool_choice=ToolChoice(mode="required"),
+    )  # fmt: skip
+    assert OpenAIChatFormat().parse_request(
+        {
+            "messages": [
+                {"role": "developer", "content": "a"},
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": None, "refusal": "No."},
+            ],
+            "max_tokens": 5,
+            "stop": "x",
+        }
+    ) == CreateMessageRequestParams(
+        max_tokens=5,
+        messages=[user(TextContent(text="Hi")), model(TextContent(text="No."))],
+        system_prompt="a",
+        stop_sequences=["x"],
+    )
+    assert OpenAIResponsesFormat().parse_request(
+        {"input": "Hi", "max_output_tokens": 5, "instructions": "a"}
+    ) == CreateMessageRequestParams(
+        max_tokens=5, messages=[user(TextContent(text="Hi"))], system_prompt="a"
+    )
+    old = {"name": "f", "parameters": {"type": "OBJECT", "properties": {"a": {"type": "STRING"}}}}
+    assert GeminiFormat().parse_tools([{"functionDeclarations": [old]}]) == [
+        Tool(
+            name="f",
+            description=None,
+            input_schema={"type": "object", "properties": {"a": {"type": "string"}}},
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("format", "answer"),
+    [
+        (OpenAIChatFormat, {"choices": [], "model": "m"}),
+        (OpenAIResponsesFormat, {"status": "cancelled", "output": [], "model": "m"}),
+        (GeminiFormat, {"candidates": []}),
+        (AnthropicFormat, {"model": "m", "stop_reason": "tool_use", "content": [
+            {"type": "tool_use", "id": "1", "name": "it", "input": [1]}]}),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_none_is_an_error(
+    format: type[ModelFormat], answer: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidOutput):
+        format().parse_answer(answer)
+
+
+@every_format
+def test_calls_of_an_answer_are_what_call_tool_takes(format: type[ModelFormat]) -> None:
+    answers: dict[type[ModelFormat], dict[str, Any]] = {
+        AnthropicFormat: {"model": "m", "stop_reason": "tool_use", "content": [
+            {"type": "text", "text": "Well"},
+            {"type": "tool_use", "id": "1", "name": "weather", "input": {"city": "Bergen"}}]},
+        OpenAIChatFormat: {"model": "m", "choices": [{"finish_reason": "tool_calls", "message": {
+            "role": "assistant", "content": "Well", "tool_calls": [{"id": "1", "function": {
+                "name": "weather", "arguments": '{"city": "Bergen"}'}}]}}]},
+        OpenAIResponsesFormat: {"model": "m", "status": "completed", "output": [
+            {"type": "web_search_call"},
+            {"type": "message", "content": [{"type": "refusal", "refusal": "Well"}]},
+            {"type": "function_call", "call_id": "1", "name": "weather",
+             "arguments": '{"city": "Bergen"}'}]},
+        GeminiFormat: {"candidates": [{"finishReason": "STOP", "content": {"parts": [
+            {"text": "We"}, {"text": "ll"},
+            {"functionCall": {"id": "1", "name": "weather", "args": {"city": "Bergen"}}}]}}]},
+    }  # fmt: skip
+    assert format([WEATHER]).parse_calls(answers[format]) == [USE]
+    assert format([WEATHER]).parse_answer(answers[format]).text == "Well"

@@ -1,0 +1,613 @@
+"""Sampling by the real packages of the providers, against doubles that stream as they do."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import CancelToken, HandlerContext, Refused, RequestCancelled, UsageError
+from syncmcp.errors import InvalidOutput
+from syncmcp.llm import AnthropicSampling, GeminiSampling, Model, OpenAISampling
+from syncmcp.testing import Server, ToolContext
+from syncmcp.types import (
+    AudioContent,
+    CreateMessageRequestParams,
+    ImageContent,
+    SamplingMessage,
+    TextContent,
+    Tool,
+    ToolChoice,
+    ToolResultContent,
+    ToolUseContent,
+)
+from tests.llm.double import Double, Turn, double
+from tests.llm.providers import (
+    ANTHROPIC,
+    CHAT,
+    GEMINI,
+    PROVIDERS,
+    RESPONSES,
+    Call,
+    Provider,
+    sse,
+)
+from tests.stage import PATIENCE
+
+every_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
+
+WEATHER = Tool(
+    name="weather.today!",
+    description="What the weather is like",
+    input_schema={
+        "type": "object",
+        "properties": {"the city": {"type": "string"}},
+        "required": ["the city"],
+    },
+)
+
+
+@pytest.fixture
+def there() -> Iterator[Double]:
+    with double() as provider:
+        yield provider
+
+
+class Watch:
+    """Somebody who looks at an answer while it is written."""
+
+    def __init__(self, cancel: CancelToken | None = None) -> None:
+        self.shown: list[str] = []
+        self.progress: list[tuple[float, str | None]] = []
+        self.seen = threading.Event()
+        with syncmcp.connect(Server("asking")) as client:
+            self.context = HandlerContext(
+                client,
+                client.server,
+                "sampling/createMessage",
+                cancel=cancel,
+                show=self._show,
+                progress=self._report,
+            )
+
+    def _show(self, text: str) -> None:
+        self.shown.append(text)
+        self.seen.set()
+
+    def _report(self, progress: float, total: float | None, message: str | None) -> None:
+        self.progress.append((progress, message))
+
+
+def asking(*messages: SamplingMessage, **more: Any) -> CreateMessageRequestParams:
+    said = messages or (SamplingMessage(role="user", content=TextContent(text="Hello?")),)
+    more.setdefault("max_tokens", 100)
+    return CreateMessageRequestParams(messages=list(said), **more)
+
+
+def spelt(provider: Provider, tool: Tool = WEATHER) -> tuple[str, str]:
+    """What a provider calls the tool, and its argument."""
+    text = str(provider.format([tool]).render_tools())
+    keys = [word for word in text.split("'") if word.startswith(("the city", "the_city"))]
+    names = [word for word in text.split("'") if word.startswith("weather")]
+    return names[0], keys[0]
+
+
+# -- one answer
+
+
+@every_provider
+def test_an_answer_is_shown_while_it_is_written(provider: Provider, there: Double) -> None:
+    there.say(provider.turn("Good ", "day", "!"))
+    watch = Watch()
+    with provider.sampling(there.url) as model:
+        answer = model(asking(), watch.context)
+    assert answer.content == TextContent(text="Good day!")
+    assert (answer.role, answer.model, answer.stop_reason) == (
+        "assistant",
+        "model-1-dated",
+        "endTurn",
+    )
+    assert watch.shown == ["Good ", "Good day", "Good day!"]
+    assert watch.progress[0] == (5, "model-1 has written 5 characters")
+
+
+@pytest.mark.parametrize(
+    ("provider", "reason"),
+    [(provider, reason) for provider in PROVIDERS for reason in provider.reasons],
+    ids=str,
+)
+def test_why_the_model_stopped_is_said_in_the_words_of_the_protocol(
+    provider: Provider, reason: str, there: Double
+) -> None:
+    calls = [Call("1", "unknown", {})] if reason == "toolUse" else []
+    there.say(provider.turn("Well", calls=calls, reason=reason))
+    with provider.sampling(there.url) as model:
+        assert model(asking(), Watch().context).stop_reason == reason
+
+
+@every_provider
+def test_tools_go_under_names_that_are_allowed_and_come_back_under_their_own(
+    provider: Provider, there: Double
+) -> None:
+    name, key = spelt(provider)
+    calls = [Call("call-1", name, {key: "Bergen"}), Call("call-2", name, {key: "Oslo"})]
+    there.say(provider.turn("Let me look.", calls=calls, reason="toolUse"))
+    with provider.sampling(there.url) as model:
+        answer = model(asking(tools=[WEATHER]), Watch().context)
+    assert name != WEATHER.name
+    assert name in str(there.body["tools"])
+    assert answer.stop_reason == "toolUse"
+    assert answer.blocks == [
+        TextContent(text="Let me look."),
+        ToolUseContent(id="call-1", name="weather.today!", input={"the city": "Bergen"}),
+        ToolUseContent(id="call-2", name="weather.today!", input={"the city": "Oslo"}),
+    ]
+
+
+@every_provider
+def test_a_loop_uses_tools_by_the_model(provider: Provider, there: Double) -> None:
+    server = Server("weather")
+    asked: list[str] = []
+
+    @server.tool(name="weather.today!")
+    def weather(city: str) -> str:
+        """What the weather is like"""
+        asked.append(city)
+        return f"rain in {city}"
+
+    name = provider.format([Tool(name="weather.today!", input_schema={})])._tools._names.out(
+        "weather.today!"
+    )
+    there.say(
+        provider.turn(calls=[Call("1", name, {"city": "Bergen"})], reason="toolUse"),
+        provider.turn("It ", "rains."),
+    )
+    with provider.sampling(there.url) as model, syncmcp.connect(server) as client:
+        result = syncmcp.ToolLoop(model, client).run("How is it?", max_tokens=30)
+    assert (result.text, result.iterations, asked) == ("It rains.", 2, ["Bergen"])
+    assert "rain in Bergen" in str(there.body)
+    assert len(there.asked) == 2
+
+
+@every_provider
+def test_a_server_asks_and_the_model_answers(provider: Provider, there: Double) -> None:
+    server = Server("asking")
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        """Ask the model"""
+        params = asking(system_prompt="Be kind.", temperature=0.5).to_wire()
+        return str(context.ask_all({"it": ("sampling/createMessage", params)})["it"]["content"])
+
+    there.say(provider.turn("With pleasure."))
+    with (
+        provider.sampling(there.url) as model,
+        syncmcp.connect(server, sampling=model) as client,
+    ):
+        assert "With pleasure." in client.call_tool("ask").text
+    assert "Be kind." in str(there.body)
+    assert "0.5" in str(there.body)
+
+
+@every_provider
+def test_images_and_results_with_images_reach_the_model(provider: Provider, there: Double) -> None:
+    picture = ImageContent(data="AAAA", mime_type="image/png")
+    there.say(provider.turn("A cat."))
+    conversation = asking(
+        SamplingMessage(role="user", content=[TextContent(text="What is it?"), picture]),
+        SamplingMessage(role="assistant", content=ToolUseContent(id="1", name="zoom", input={})),
+        SamplingMessage(
+            role="user",
+            content=ToolResultContent(
+                tool_use_id="1", content=[ImageContent(data="BBBB", mime_type="image/png")]
+            ),
+        ),
+    )
+    with provider.sampling(there.url) as model:
+        model(conversation, Watch().context)
+    assert "AAAA" in str(there.body)
+    assert "BBBB" in str(there.body)
+
+
+def test_a_sound_for_a_model_that_hears_nothing_is_refused(there: Double) -> None:
+    sound = AudioContent(data="AAAA", mime_type="audio/wav")
+    with ANTHROPIC.sampling(there.url) as model, pytest.raises(Refused, match="audio") as caught:
+        model(asking(SamplingMessage(role="user", content=sound)), Watch().context)
+    assert caught.value.code == -32602
+    assert there.asked == []
+
+
+# -- what is asked for
+
+
+@every_provider
+def test_limits_of_the_host_hold_whatever_the_server_wants(
+    provider: Provider, there: Double
+) -> None:
+    there.say(provider.turn("Yes"))
+    with provider.sampling(there.url, max_tokens=20, max_temperature=0.25) as model:
+        model(asking(max_tokens=5000, temperature=0.75), Watch().context)
+    said = str(there.body)
+    assert "5000" not in said
+    assert "0.75" not in said
+    assert "0.25" in said
+    assert "20" in said
+
+
+@every_provider
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [
+        ({}, "theirs"),
+        ({"system": "ours"}, "theirs"),
+        ({"system": "ours", "system_prompt": "append"}, "ours\\n\\ntheirs"),
+        ({"system": "ours", "system_prompt": "ignore"}, "ours"),
+        ({"system_prompt": "append"}, "theirs"),
+    ],
+)
+def test_the_host_decides_what_becomes_of_a_system_prompt(
+    provider: Provider, settings: dict[str, Any], sent: str, there: Double
+) -> None:
+    there.say(provider.turn("Yes"))
+    with provider.sampling(there.url, **settings) as model:
+        model(asking(system_prompt="theirs"), Watch().context)
+    assert f"'{sent}'" in str(there.body)
+
+
+@every_provider
+def test_hints_and_priorities_choose_the_model(provider: Provider, there: Double) -> None:
+    models = [
+        Model("large-1", intelligence=1.0, cheapness=0.1, speed=0.2),
+        Model("small-1", intelligence=0.3, cheapness=0.9, speed=0.9, aliases=("haiku",)),
+    ]
+    wishes: list[tuple[dict[str, Any] | None, str]] = [
+        (None, "large-1"),
+        ({"hints": [{"name": "nobody's"}, {"name": "Small"}]}, "small-1"),
+        ({"hints": [{"name": "claude-haiku"}, {"name": "haiku"}]}, "small-1"),
+        ({"hints": [{"name": ""}, {}], "costPriority": 1}, "small-1"),
+        ({"costPriority": 0.2, "speedPriority": 0.1, "intelligencePriority": 1}, "large-1"),
+        ({"hints": [{"name": "large"}], "costPriority": 1}, "large-1"),
+    ]
+    with provider.sampling(there.url, models) as model:
+        for preferences, chosen in wishes:
+            there.say(provider.turn("Yes"))
+            request = asking().to_wire() | {"modelPreferences": preferences}
+            model(CreateMessageRequestParams.from_wire(request), Watch().context)
+            asked = there.asked[-1]
+            assert chosen in (asked.body.get("model") or asked.path), preferences
+
+
+@every_provider
+@pytest.mark.parametrize("mode", ["auto", "required", "none"])
+def test_the_choice_of_tools_is_passed_on(provider: Provider, mode: str, there: Double) -> None:
+    there.say(provider.turn("Yes"))
+    request = asking(tools=[WEATHER], tool_choice=ToolChoice(mode=mode))
+    with provider.sampling(there.url) as model:
+        model(request, Watch().context)
+    found = there.body
+    if provider is GEMINI:
+        found = {"contents": [], **found, "generationConfig": {}}
+    assert provider.format([WEATHER]).parse_request(
+        {"max_tokens": 1, **found}
+    ).tool_choice == ToolChoice(mode=mode)
+
+
+@every_provider
+def test_a_conversation_with_tools_that_are_gone_is_still_understood(
+    provider: Provider, there: Double
+) -> None:
+    there.say(provider.turn("Yes"))
+    conversation = asking(
+        SamplingMessage(role="user", content=TextContent(text="How is it?")),
+        SamplingMessage(role="assistant", content=ToolUseContent(id="1", name="gone", input={})),
+        SamplingMessage(role="user", content=ToolResultContent(tool_use_id="1", content=[])),
+    )
+    with provider.sampling(there.url) as model:
+        model(conversation, Watch().context)
+    assert "gone" in str(there.body["tools"])
+    assert "none" in str(there.body.get("tool_choice", there.body.get("toolConfig"))).lower()
+
+
+@every_provider
+def test_fields_of_the_host_s_own_replace_ours(provider: Provider, there: Double) -> None:
+    there.say(provider.turn("Yes"))
+    options = {"temperature": None, "top_p" if provider is not GEMINI else "topP": 0.125}
+    with provider.sampling(there.url, options=options) as model:
+        model(asking(temperature=0.5), Watch().context)
+    assert "0.125" in str(there.body)
+    assert "temperature" not in str(there.body)
+
+
+def test_fields_that_the_package_does_not_know_are_sent(there: Double) -> None:
+    there.say(CHAT.turn("Yes"))
+    options = {"extra_body": {"one": 1}, "of_tomorrow": 2}
+    with CHAT.sampling(there.url, options=options) as model:
+        model(asking(), Watch().context)
+    assert (there.body["one"], there.body["of_tomorrow"]) == (1, 2)
+
+
+@every_provider
+def test_the_answer_ends_before_a_stop_sequence(provider: Provider, there: Double) -> None:
+    # More of them than any provider takes, and one that takes none.
+    stops = ["A", "B", "C", "D", "E", "F", "END"]
+    there.say(provider.turn("one, two", " END three"))
+    with provider.sampling(there.url) as model:
+        answer = model(asking(stop_sequences=stops), Watch().context)
+    assert (answer.text, answer.stop_reason) == ("one, two ", "stopSequence")
+
+
+# -- cancelling
+
+
+@every_provider
+@pytest.mark.parametrize("held_before", [-1, 2], ids=["before the answer", "within it"])
+def test_who_cancels_ends_the_answer_and_the_request(
+    provider: Provider, held_before: int, there: Double
+) -> None:
+    turn = there.say(Turn(provider.turn("Once ", "upon"), held_before=held_before))
+    cancel = CancelToken()
+    watch = Watch(cancel)
+
+    def stop() -> None:
+        turn.held.wait(PATIENCE)
+        cancel.cancel("enough")
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with provider.sampling(there.url) as model:
+        with pytest.raises(RequestCancelled) as caught:
+            model(asking(), watch.context)
+        stopper.join()
+        assert caught.value.reason == "enough"
+        assert turn.gone.wait(PATIENCE), "the provider goes on writing"
+        # The package is not hurt.
+        there.say(provider.turn("Still here"))
+        assert model(asking(), Watch().context).text == "Still here"
+    assert len(there.asked) == 2
+
+
+@every_provider
+def test_a_kept_connection_is_left_where_it_cannot_be_found(
+    provider: Provider, there: Double
+) -> None:
+    there.say(provider.turn("First"))
+    turn = there.say(Turn(provider.turn("Second"), held_before=-1))
+    cancel = CancelToken()
+
+    def stop() -> None:
+        turn.held.wait(PATIENCE)
+        cancel.cancel()
+
+    with provider.sampling(there.url) as model:
+        assert model(asking(), Watch().context).text == "First"
+        stopper = threading.Thread(target=stop)
+        stopper.start()
+        with pytest.raises(RequestCancelled):
+            model(asking(), Watch(cancel).context)
+        stopper.join()
+        there.release()
+
+
+@every_provider
+def test_nothing_is_asked_after_a_cancel(provider: Provider, there: Double) -> None:
+    cancel = CancelToken()
+    cancel.cancel("never mind")
+    with provider.sampling(there.url) as model, pytest.raises(RequestCancelled):
+        model(asking(), Watch(cancel).context)
+    assert there.asked == []
+
+
+@every_provider
+def test_a_review_that_is_stopped_stops_the_model(provider: Provider, there: Double) -> None:
+    events = provider.turn("Once ", "upon")
+    first = next(number for number, event in enumerate(events) if "Once" in event)
+    turn = there.say(Turn(events, held_before=first + 1))
+    cancel = CancelToken()
+    watch = Watch(cancel)
+
+    def stop() -> None:
+        watch.seen.wait(PATIENCE)
+        cancel.cancel()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with provider.sampling(there.url) as model, pytest.raises(RequestCancelled):
+        model(asking(), watch.context)
+    stopper.join()
+    assert watch.shown[0] == "Once "
+    assert turn.gone.wait(PATIENCE)
+
+
+# -- what goes wrong
+
+
+@every_provider
+def test_an_answer_that_breaks_off_is_no_answer(provider: Provider, there: Double) -> None:
+    there.say(provider.turn("Once ", "upon")[:2])
+    with (
+        provider.sampling(there.url) as model,
+        pytest.raises(InvalidOutput, match="before its end"),
+    ):
+        model(asking(), Watch().context)
+
+
+@pytest.mark.parametrize("provider", [ANTHROPIC, CHAT, RESPONSES], ids=str)
+def test_arguments_that_are_no_object_are_an_error_unless_cut_off(
+    provider: Provider, there: Double
+) -> None:
+    call = Call("1", "it", '{"a": [1,')
+    there.say(
+        provider.turn(calls=[call], reason="toolUse"),
+        provider.turn("So", calls=[call], reason="maxTokens"),
+    )
+    with provider.sampling(there.url) as model:
+        with pytest.raises(InvalidOutput, match="no JSON object"):
+            model(asking(), Watch().context)
+        answer = model(asking(), Watch().context)
+    assert (answer.blocks, answer.stop_reason) == ([TextContent(text="So")], "maxTokens")
+
+
+@every_provider
+def test_what_the_package_raises_reaches_the_program(provider: Provider, there: Double) -> None:
+    there.say(Turn(['{"error": {"message": "no such model", "code": 404}}'], status=404))
+    with provider.sampling(there.url) as model, pytest.raises(Exception, match="no such model"):
+        model(asking(), Watch().context)
+
+
+def test_a_response_that_failed_says_why(there: Double) -> None:
+    failed = {"status": "failed", "error": {"code": "x", "message": "too busy"}, "output": []}
+    event = {"type": "response.failed", "sequence_number": 1, "response": failed}
+    there.say([sse(event, "response.failed")])
+    with RESPONSES.sampling(there.url) as model, pytest.raises(InvalidOutput, match="too busy"):
+        model(asking(), Watch().context)
+
+
+def test_a_question_that_gemini_blocks_has_no_answer(there: Double) -> None:
+    there.say([sse({"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "g"})])
+    with GEMINI.sampling(there.url) as model, pytest.raises(InvalidOutput, match="SAFETY"):
+        model(asking(), Watch().context)
+
+
+# -- thoughts
+
+
+def test_thoughts_before_a_tool_use_go_back_to_anthropic(there: Double) -> None:
+    thinking: Any = (
+        {"type": "thinking", "thinking": "", "signature": ""},
+        [
+            {"type": "thinking_delta", "thinking": "Hm."},
+            {"type": "signature_delta", "signature": "abc"},
+        ],
+    )
+    use: Any = ({"type": "tool_use", "id": "1", "name": "it", "input": {}}, [])
+    there.say(ANTHROPIC.events([thinking, use], "toolUse"), ANTHROPIC.turn("Done"))
+    with ANTHROPIC.sampling(there.url) as model:
+        watch = Watch()
+        answer = model(asking(), watch.context)
+        assert watch.shown == []
+        assert [block.type for block in answer.blocks] == ["tool_use"]
+        model(_told(answer.blocks[0]), Watch().context)
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "abc"}
+    assert there.body["messages"][1]["content"][0] == thought
+
+
+def test_the_signature_of_a_function_call_goes_back_to_gemini(there: Double) -> None:
+    call = {"functionCall": {"name": "it", "args": {"a": 1}}, "thoughtSignature": "-_8="}
+    thought = {"text": "Hm.", "thought": True}
+    there.say(GEMINI.events([thought, call], "toolUse"), GEMINI.turn("Done"))
+    with GEMINI.sampling(there.url) as model:
+        watch = Watch()
+        answer = model(asking(), watch.context)
+        assert watch.shown == []
+        model(_told(answer.blocks[0]), Watch().context)
+    sent = there.body["contents"][1]["parts"][0]
+    assert sent["thoughtSignature"].replace("+", "-").replace("/", "_") == "-_8="
+
+
+def test_encrypted_reasoning_goes_back_to_openai(there: Double) -> None:
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "xyz"}
+    call = {"type": "function_call", "call_id": "1", "name": "it", "arguments": "{}"}
+    there.say(RESPONSES.events([reasoning, call], (), "toolUse"), RESPONSES.turn("Done"))
+    with RESPONSES.sampling(there.url) as model:
+        answer = model(asking(), Watch().context)
+        model(_told(answer.blocks[0]), Watch().context)
+    assert there.body["input"][1] == reasoning
+
+
+def _told(use: Any) -> CreateMessageRequestParams:
+    result = ToolResultContent(tool_use_id=use.id, content=[TextContent(text="ok")])
+    return asking(
+        SamplingMessage(role="user", content=TextContent(text="Do it")),
+        SamplingMessage(role="assistant", content=use),
+        SamplingMessage(role="user", content=result),
+    )
+
+
+# -- the handler itself
+
+
+class AsyncSomething:
+    messages = chat = models = None
+
+
+@pytest.mark.parametrize("kind", [AnthropicSampling, OpenAISampling, GeminiSampling])
+def test_what_makes_no_sense_is_refused_at_once(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong: list[tuple[Any, dict[str, Any], str]] = [
+        ([], {}, "at least one model"),
+        ("", {}, "a model has a name"),
+        ("m", {"system_prompt": "maybe"}, "system_prompt is"),
+        ("m", {"max_tokens": 0}, "max_tokens"),
+        ("m", {"max_temperature": -1}, "max_temperature"),
+        ("m", {"client": object()}, "is no client of the package"),
+        ("m", {"client": AsyncSomething()}, "event loop"),
+    ]
+    for model, settings, words in wrong:
+        with pytest.raises(UsageError, match=words):
+            kind(model, **settings)
+    with pytest.raises(UsageError, match="speed is from 0 to 1"):
+        Model("m", speed=2)
+    monkeypatch.setattr("syncmcp.llm._sampling.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=rf"install syncmcp-client\[{kind._extra}\]"):
+        kind("m")
+
+
+def test_openai_has_two_interfaces() -> None:
+    with pytest.raises(UsageError, match="api is"):
+        OpenAISampling("m", api="completions")  # type: ignore[arg-type]
+
+
+@every_provider
+def test_without_a_client_one_is_made_from_the_environment(
+    provider: Provider, there: Double, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ANTHROPIC", "OPENAI", "GEMINI"):
+        monkeypatch.setenv(f"{name}_API_KEY", "key")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", there.url)
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{there.url}/v1")
+    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", there.url)
+    there.say(provider.turn("Yes"), provider.turn("Yes again"))
+    model = provider.handler("m", None)
+    copy = pickle.loads(pickle.dumps(model))
+    try:
+        assert model(asking(), Watch().context).text == "Yes"
+        assert pickle.loads(pickle.dumps(model))._made is None
+        assert copy(asking(), Watch().context).text == "Yes again"
+    finally:
+        for one in (model, copy):
+            one._made.close()
+
+
+def test_many_threads_use_one_handler(there: Double) -> None:
+    there.say(*(ANTHROPIC.turn("Yes") for _ in range(8)))
+    answers: list[str] = []
+    with ANTHROPIC.sampling(there.url) as model:
+        threads = [
+            threading.Thread(target=lambda: answers.append(model(asking(), Watch().context).text))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == ["Yes"] * 8
+
+
+def test_what_a_handler_can_is_declared() -> None:
+    server = Server("asking")
+
+    @server.tool()
+    def declared(context: ToolContext) -> str:
+        """What the client declared"""
+        return str(context.client_capabilities.get("sampling"))
+
+    for tools in (True, False):
+        with ANTHROPIC.client("http://127.0.0.1:9") as client:
+            model = AnthropicSampling("m", client, tools=tools)
+            with syncmcp.connect(server, sampling=model) as connected:
+                said = connected.call_tool("declared").text
+        assert said == ("{'tools': {}}" if tools else "{}")
+        assert repr(model) == "<AnthropicSampling m>"

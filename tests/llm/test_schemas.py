@@ -1,0 +1,173 @@
+"""Schemas that providers refuse are said in another way, which is undone in the arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from syncmcp.llm import AnthropicFormat, GeminiFormat, OpenAIChatFormat
+from syncmcp.llm._schemas import MAX_DEPTH, AdaptedSchema
+
+ANTHROPIC, OPENAI, GEMINI = (
+    AnthropicFormat._schemas,
+    OpenAIChatFormat._schemas,
+    GeminiFormat._schemas,
+)
+
+
+def adapted(schema: dict[str, Any], rules: Any = ANTHROPIC) -> dict[str, Any]:
+    return AdaptedSchema(schema, rules).schema
+
+
+@pytest.mark.parametrize("rules", [ANTHROPIC, OPENAI, GEMINI])
+@pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"$schema": "x", "$id": "y"}])
+def test_a_schema_of_nothing_is_one_of_an_object(rules: Any, schema: dict[str, Any]) -> None:
+    assert adapted(schema, rules) == {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize("rules", [ANTHROPIC, OPENAI, GEMINI])
+def test_what_may_not_stand_at_the_root_stands_one_level_below(rules: Any) -> None:
+    cat = {"type": "object", "properties": {"lives": {"type": "integer"}}}
+    schema = {
+        "type": "object",
+        "anyOf": [{"$ref": "#/$defs/cat"}, {"$ref": "#/anyOf/0"}, {"$ref": "#"}],
+        "$defs": {"cat": cat},
+    }
+    made = AdaptedSchema(schema, rules)
+    assert made.schema == {
+        "type": "object",
+        "properties": {
+            "input": {
+                "type": "object",
+                "anyOf": [
+                    {"$ref": "#/$defs/cat"},
+                    {"$ref": "#/properties/input/anyOf/0"},
+                    {"$ref": "#/properties/input"},
+                ],
+            }
+        },
+        "required": ["input"],
+        "$defs": {"cat": cat},
+    }
+    assert made.out({"lives": 9}) == {"input": {"lives": 9}}
+    assert made.back({"input": {"lives": 9}}) == {"lives": 9}
+    # A model that has not understood the wrapping is understood.
+    assert made.back({"lives": 9}) == {"lives": 9}
+
+
+def test_properties_get_names_that_are_allowed_wherever_they_are() -> None:
+    nested = {"type": "object", "properties": {"größe": {"type": "integer"}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "filter[id]": {"type": "string"},
+            "list": {"type": "array", "items": nested},
+            "same": {"$ref": "#/properties/filter[id]"},
+        },
+        "required": ["filter[id]"],
+        "dependentRequired": {"filter[id]": ["list"]},
+    }
+    made = AdaptedSchema(schema, ANTHROPIC)
+    key = made.schema["required"][0]
+    assert ANTHROPIC.keys is not None
+    assert key != "filter[id]"
+    assert ANTHROPIC.keys.accepts(key)
+    assert list(made.schema["properties"]) == [key, "list", "same"]
+    assert made.schema["dependentRequired"] == {key: ["list"]}
+    assert made.schema["properties"]["same"] == {"$ref": f"#/properties/{key}"}
+    arguments = {"filter[id]": "1", "list": [{"größe": 3}]}
+    assert made.back(made.out(arguments)) == arguments
+    assert "größe" not in str(made.out(arguments))
+    # OpenAI takes any name.
+    assert list(adapted(schema, OPENAI)["properties"]) == ["filter[id]", "list", "same"]
+
+
+def test_keywords_that_gemini_does_not_know_are_told_in_words() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "Who", "pattern": "^[a-z]+$"},
+            "kind": {"const": "cat"},
+            "link": {"$ref": "#/definitions/it", "description": "gone"},
+            "two": {"oneOf": [{"type": "string"}, {"type": "null"}]},
+        },
+        "definitions": {"it": {"type": "array", "uniqueItems": True}},
+        "patternProperties": {"^x": True},
+    }
+    assert adapted(schema, GEMINI) == {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": 'Who {"pattern":"^[a-z]+$"}'},
+            "kind": {"enum": ["cat"]},
+            "link": {"$ref": "#/$defs/it"},
+            "two": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        },
+        "$defs": {"it": {"type": "array", "items": {}, "description": '{"uniqueItems":true}'}},
+    }
+
+
+def test_all_of_becomes_one_where_it_is_not_known() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "it": {
+                "type": "object",
+                "allOf": [
+                    {"properties": {"a": {"type": "string"}}, "required": ["a"]},
+                    {"properties": {"b": {}}, "required": ["b", "a"], "minProperties": 1},
+                ],
+            }
+        },
+    }
+    assert adapted(schema, OPENAI)["properties"]["it"] == {
+        "type": "object",
+        "properties": {"b": {}, "a": {"type": "string"}},
+        "required": ["a", "b"],
+        "minProperties": 1,
+    }
+    assert adapted(schema, ANTHROPIC)["properties"] == schema["properties"]
+
+
+def test_tuples_of_old_drafts_are_said_in_the_new_way() -> None:
+    old = {"type": "array", "items": [{"type": "string"}], "additionalItems": {"type": "null"}}
+    new = adapted({"type": "object", "properties": {"it": old}})["properties"]["it"]
+    assert new == {
+        "type": "array",
+        "prefixItems": [{"type": "string"}],
+        "items": {"type": "null"},
+    }
+
+
+def test_odd_schemas_do_no_harm() -> None:
+    deep: dict[str, Any] = {"type": "object"}
+    for _ in range(3 * MAX_DEPTH):
+        deep = {"type": "object", "properties": {"in side": deep}}
+    for rules in (ANTHROPIC, OPENAI, GEMINI):
+        made = AdaptedSchema(deep, rules)
+        depth, here = 0, made.schema
+        while here.get("properties"):
+            (here,) = here["properties"].values()
+            depth += 1
+        assert depth <= MAX_DEPTH + 1
+        odd = {
+            "type": ["object", "null"],
+            "properties": {"a": True, "b": False, "c": 3},
+            "required": "a",
+            "allOf": 7,
+            "items": None,
+            "$ref": 1,
+            "additionalProperties": False,
+        }
+        assert adapted(odd, rules)["type"] == "object"
+
+
+def test_the_schema_that_was_given_stays_as_it_is() -> None:
+    schema: dict[str, Any] = {
+        "anyOf": [{"properties": {"a b": {"const": 1}}}],
+        "definitions": {"x": {}},
+    }
+    before = repr(schema)
+    for rules in (ANTHROPIC, OPENAI, GEMINI):
+        adapted(schema, rules)
+    assert repr(schema) == before

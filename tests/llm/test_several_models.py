@@ -1,0 +1,100 @@
+"""One tool for every model: a host changes its model, and the client notices nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import syncmcp
+from syncmcp.testing import Server
+from syncmcp.types import SamplingMessage, TextContent, ToolUseContent
+from tests.llm.double import double
+from tests.llm.providers import ANTHROPIC, GEMINI, PROVIDERS, RESPONSES, Call
+from tests.test_examples import environment
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "several_models.py"
+
+
+@pytest.mark.requirement("M-29")
+def test_the_host_changes_the_model_in_the_middle_of_a_conversation() -> None:
+    server = Server("weather")
+
+    @server.tool(name="weather.today!")
+    def weather(city: str) -> str:
+        """What the weather is like"""
+        return f"rain in {city}"
+
+    said: list[SamplingMessage] = []
+    with syncmcp.connect(server) as client:
+        (tool,) = client.list_tools().tools
+        for number, provider in enumerate([*PROVIDERS, ANTHROPIC]):
+            with double() as there, provider.sampling(there.url) as model:
+                name = provider.format([tool])._tools.out(use(tool.name))[0]
+                assert provider.format._names.accepts(name)
+                call = Call(f"{provider}-{number}", name, {"city": f"town {number}"})
+                there.say(
+                    provider.turn(calls=[call], reason="toolUse"),
+                    provider.turn(f"It rains, says {provider}."),
+                )
+                said.append(SamplingMessage(role="user", content=TextContent(text="And now?")))
+                result = syncmcp.ToolLoop(model, client).run(said)
+                assert result.text == f"It rains, says {provider}."
+                told = str(there.body)
+                assert name in told
+                # Everything that the others said and were told is there.
+                for earlier in range(number + 1):
+                    assert f"rain in town {earlier}" in told
+                said = result.messages
+    assert len(said) == 4 * (len(PROVIDERS) + 1)
+
+
+@pytest.mark.requirement("M-29")
+def test_the_example_asks_every_model_that_it_has_a_key_for(tmp_path: Path) -> None:
+    call = Call("1", "weather", {"city": "Bergen"})
+    with double() as claude, double() as gpt, double() as gemini:
+        for there, provider in ((claude, ANTHROPIC), (gpt, RESPONSES), (gemini, GEMINI)):
+            there.say(
+                provider.turn(calls=[call], reason="toolUse"), provider.turn(f"By {provider}.")
+            )
+        keys = {f"{name}_API_KEY": "key" for name in ("ANTHROPIC", "OPENAI", "GEMINI")}
+        ended = subprocess.run(
+            [sys.executable, "-W", "error", str(EXAMPLE), "How is Bergen?"],
+            cwd=tmp_path,
+            env=environment(
+                **keys,
+                ANTHROPIC_BASE_URL=claude.url,
+                OPENAI_BASE_URL=f"{gpt.url}/v1",
+                GOOGLE_GEMINI_BASE_URL=gemini.url,
+            ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "model-1-dated: By anthropic.\n" in ended.stdout
+        assert "model-1-dated: By openai-responses.\n" in ended.stdout
+        assert ended.stdout.endswith("model-1-dated: By gemini.\n12 messages\n")
+        assert "9.5" in str(gemini.body)
+
+
+def use(name: str) -> ToolUseContent:
+    return ToolUseContent(id="1", name=name, input={})
+
+
+def test_neither_formats_nor_handlers_load_a_package_before_it_is_used() -> None:
+    code = """
+import sys
+from syncmcp.llm import AnthropicFormat, AnthropicSampling, GeminiSampling, OpenAISampling
+from syncmcp.types import Tool
+AnthropicFormat([Tool(name="a", input_schema={})]).render_tools()
+for handler in (AnthropicSampling, OpenAISampling, GeminiSampling):
+    handler("m")
+loaded = {"anthropic", "openai", "google.genai", "httpx", "httpx2"} & set(sys.modules)
+assert not loaded, loaded
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
