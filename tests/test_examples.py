@@ -219,6 +219,7 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
                 "'name': 'zoo_feed__",
                 "'parametersJsonSchema'",
                 "'tool_use_id': 'toolu_1', 'content': [{'type': 'text', 'text': 'the bear has",
+                "\nthe owl has eaten\n",
             ],
         ),
         ("prompts", ["text='Good morning'", "['French']", "['German']"]),

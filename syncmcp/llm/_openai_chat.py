@@ -17,6 +17,7 @@ from syncmcp.llm._content import (
     fitted_id,
     from_data_url,
     link_text,
+    new_id,
     resource_text,
     tool_text,
 )
@@ -254,7 +255,8 @@ class OpenAIChatFormat(ModelFormat):
             function = call["function"]
             arguments = arguments_of(function["name"], function["arguments"], cut_off=cut_off)
             if arguments is not None:
-                blocks.append(self._tools.back(call["id"], function["name"], arguments))
+                id = call.get("id") or new_id()
+                blocks.append(self._tools.back(id, function["name"], arguments))
         return blocks
 
 
@@ -265,7 +267,8 @@ class OpenAIChatAssembly:
         self._model = ""
         self._reason: str | None = None
         self._texts: dict[str, list[str]] = {"content": [], "refusal": []}
-        self._calls: dict[int, dict[str, Any]] = {}
+        self._calls: list[dict[str, Any]] = []
+        self._places: dict[int, int] = {}
 
     def add(self, event: dict[str, Any]) -> str:
         """Take one piece; return the text that it brings."""
@@ -282,9 +285,14 @@ class OpenAIChatAssembly:
         return ""
 
     def _grow(self, call: dict[str, Any]) -> None:
-        new = {"id": "", "function": {"name": "", "arguments": ""}}
-        known = self._calls.setdefault(call["index"], new)
-        known["id"] = call.get("id") or known["id"]
+        index, id = call.get("index") or 0, call.get("id") or ""
+        place = self._places.get(index)
+        # Some who speak this format give all calls one index, or none.
+        if place is None or (id and self._calls[place]["id"] not in ("", id)):
+            place = self._places[index] = len(self._calls)
+            self._calls.append({"id": "", "function": {"name": "", "arguments": ""}})
+        known = self._calls[place]
+        known["id"] = known["id"] or id
         function = call.get("function") or {}
         for field in ("name", "arguments"):
             known["function"][field] += function.get(field) or ""
@@ -300,7 +308,7 @@ class OpenAIChatAssembly:
         message: dict[str, Any] = {
             kind: "".join(texts) or None for kind, texts in self._texts.items()
         }
-        message["tool_calls"] = [self._calls[index] for index in sorted(self._calls)]
+        message["tool_calls"] = self._calls
         choice = {"message": message, "finish_reason": self._reason}
         return {"model": self._model, "choices": [choice]}
 

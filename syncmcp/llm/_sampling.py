@@ -181,7 +181,8 @@ class ModelSampling(ABC):
 
     def _event(self, event: Any) -> dict[str, Any]:
         """An event of the stream as the provider sent it."""
-        found: dict[str, Any] = event.to_dict(mode="json")
+        # A package older than what the provider sends would warn of each new value.
+        found: dict[str, Any] = event.to_dict(mode="json", warnings=False)
         return found
 
     def _http(self, client: Any) -> Any:

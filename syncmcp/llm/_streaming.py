@@ -44,7 +44,7 @@ def events(begin: Callable[[], Any], http: Any, cancel: CancelToken) -> Iterator
         RequestCancelled: `cancel` was cancelled.
     """
     call = _Call(begin, Tap(http))
-    unsubscribe = cancel.on_cancel(call.leave)
+    unsubscribe = cancel._subscribe(call.leave)
     try:
         call.start()
         while True:

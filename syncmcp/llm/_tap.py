@@ -65,6 +65,8 @@ class Tap:
         if secure is not None and secure.selected_alpn_protocol() == "h2":
             return
         each = stream.get_extra_info("socket")
+        if each is None:  # it goes nowhere, to an application in this process for example
+            return
         with self._lock:
             self._sockets.append(each)
             if self.closed:

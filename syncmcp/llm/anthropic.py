@@ -49,6 +49,7 @@ _NAMELESS: Final = "document:"
 _PDF: Final = "application/pdf"
 _IMAGES: Final = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
 _THOUGHTS: Final = frozenset(("redacted_thinking", "thinking"))
+_ANSWERS: Final = _THOUGHTS | {"text", "tool_use"}
 _REASONS: Final = {
     "end_turn": "endTurn",
     "max_tokens": "maxTokens",
@@ -160,7 +161,9 @@ class AnthropicFormat(ModelFormat):
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
         """See `ModelFormat.parse_answer`."""
         reason = answer.get("stop_reason")
-        blocks = self._blocks(answer["content"], cut_off=reason == "max_tokens")
+        # What tools of the provider's own have done is in what the model says of it.
+        content = [part for part in answer["content"] if part["type"] in _ANSWERS]
+        blocks = self._blocks(content, cut_off=reason == "max_tokens")
         return types.CreateMessageResult(
             role="assistant",
             content=content_of(blocks or [types.TextContent(text="")]),

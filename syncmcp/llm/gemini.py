@@ -46,6 +46,7 @@ __all__ = ["GeminiFormat", "GeminiSampling"]
 _KEPT: Final = "syncmcp/gemini"
 """Where the `_meta` of a tool use keeps the signature of its thought; the model wants it back."""
 
+_ANSWERS: Final = frozenset(("functionCall", "inlineData", "text"))
 _REASONS: Final = {"STOP": "endTurn", "MAX_TOKENS": "maxTokens"}
 _CHOICES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _MEDIA: Final = ("application/pdf", "audio/", "image/", "text/", "video/")
@@ -207,7 +208,9 @@ class GeminiFormat(ModelFormat):
         candidate = answer["candidates"][0]
         reason = candidate.get("finishReason")
         parts = (candidate.get("content") or {}).get("parts") or ()
-        blocks = merged_text(self._blocks(parts, {}))
+        # What tools of the provider's own have done is in what the model says of it.
+        known = [part for part in parts if not _ANSWERS.isdisjoint(part)]
+        blocks = merged_text(self._blocks(known, {}))
         stop = _REASONS.get(reason, (reason or "").lower()) or None
         if reason == "STOP" and any(isinstance(block, types.ToolUseContent) for block in blocks):
             stop = "toolUse"
@@ -304,7 +307,9 @@ class GeminiSampling(ModelSampling):
         )
 
     def _event(self, event: Any) -> dict[str, Any]:
-        found: dict[str, Any] = event.model_dump(mode="json", by_alias=True, exclude_none=True)
+        found: dict[str, Any] = event.model_dump(
+            mode="json", by_alias=True, exclude_none=True, warnings=False
+        )
         return found
 
     def _http(self, client: Any) -> Any:

@@ -40,6 +40,9 @@ from tests.stage import PATIENCE
 
 every_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 
+# Seconds: a package that is used for the first time loads hundreds of modules before it asks.
+LOADED = 6 * PATIENCE
+
 WEATHER = Tool(
     name="weather.today!",
     description="What the weather is like",
@@ -353,12 +356,12 @@ def test_who_cancels_ends_the_answer_and_the_request(
     watch = Watch(cancel)
 
     def stop() -> None:
-        turn.held.wait(PATIENCE)
+        turn.held.wait(LOADED)
         cancel.cancel("enough")
 
     stopper = threading.Thread(target=stop)
-    stopper.start()
     with provider.sampling(there.url) as model:
+        stopper.start()
         with pytest.raises(RequestCancelled) as caught:
             model(asking(), watch.context)
         stopper.join()
@@ -379,7 +382,7 @@ def test_a_kept_connection_is_left_where_it_cannot_be_found(
     cancel = CancelToken()
 
     def stop() -> None:
-        turn.held.wait(PATIENCE)
+        turn.held.wait(LOADED)
         cancel.cancel()
 
     with provider.sampling(there.url) as model:
@@ -410,7 +413,7 @@ def test_a_review_that_is_stopped_stops_the_model(provider: Provider, there: Dou
     watch = Watch(cancel)
 
     def stop() -> None:
-        watch.seen.wait(PATIENCE)
+        watch.seen.wait(LOADED)
         cancel.cancel()
 
     stopper = threading.Thread(target=stop)
@@ -470,6 +473,42 @@ def test_a_question_that_gemini_blocks_has_no_answer(there: Double) -> None:
     there.say([sse({"promptFeedback": {"blockReason": "SAFETY"}, "modelVersion": "g"})])
     with GEMINI.sampling(there.url) as model, pytest.raises(InvalidOutput, match="SAFETY"):
         model(asking(), Watch().context)
+
+
+def test_calls_are_told_apart_that_share_an_index_or_have_none(there: Double) -> None:
+    def piece(**call: Any) -> str:
+        choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}
+        return sse({"model": "m", "choices": [choice]})
+
+    def function(name: str, arguments: str) -> dict[str, str]:
+        return {"name": name, "arguments": arguments}
+
+    there.say(
+        [
+            piece(index=0, id="1", function=function("a", '{"x"')),
+            piece(index=0, function={"arguments": ": 1}"}),
+            piece(index=0, id="2", function=function("b", "{}")),
+            piece(function=function("c", "{}"), index=1),
+            *CHAT.turn(reason="toolUse")[-2:],
+        ]
+    )
+    with CHAT.sampling(there.url) as model:
+        uses = model(asking(), Watch().context).blocks
+    found = [(use.name, use.input) for use in uses if isinstance(use, ToolUseContent)]
+    assert found == [("a", {"x": 1}), ("b", {}), ("c", {})]
+    assert len({use.id for use in uses if isinstance(use, ToolUseContent) and use.id}) == 3
+
+
+def test_what_the_provider_s_own_tools_did_is_left_out(there: Double) -> None:
+    searched: Any = ({"type": "server_tool_use", "id": "1", "name": "web", "input": {}}, [])
+    said: Any = ({"type": "text", "text": "Found."}, [])
+    there.say(ANTHROPIC.events([searched, said], "endTurn"))
+    with ANTHROPIC.sampling(there.url) as model:
+        assert model(asking(), Watch().context).content == TextContent(text="Found.")
+    ran = {"executableCode": {"code": "1", "language": "PYTHON"}}
+    there.say(GEMINI.events([ran, {"text": "Found."}], "endTurn"))
+    with GEMINI.sampling(there.url) as model:
+        assert model(asking(), Watch().context).content == TextContent(text="Found.")
 
 
 # -- thoughts
