@@ -94,7 +94,12 @@ class Member:
             self.client = self.source
         else:
             stated = self.source.options if isinstance(self.source, ServerEntry) else {}
-            options = {**self._shared, **stated, **self.own, "name": self.name}
+            options: dict[str, Any] = {
+                **self._shared,
+                **stated,
+                **self.own,
+                "name": self.name,
+            }
             self.client = Client(self.source, **options)
         return self.client
 
