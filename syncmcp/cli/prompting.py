@@ -1,0 +1,161 @@
+"""The shell's prompt: a line of input, with a history, and completion by what the server has."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import Completer as LineCompleter
+from prompt_toolkit.completion import Completion, ThreadedCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.output import create_output
+
+from syncmcp.cli.places import home
+from syncmcp.cli.tool_help import choices_of, properties_of, written
+from syncmcp.completion import Completer
+from syncmcp.errors import McpError
+from syncmcp.ui.text import visible
+
+if TYPE_CHECKING:
+    from syncmcp.client import Client
+    from syncmcp.types import Prompt, Tool
+
+T = TypeVar("T")
+
+__all__ = ["COMMANDS", "Suggestions", "lines"]
+
+COMMANDS = (
+    "call",
+    "complete",
+    "help",
+    "info",
+    "list",
+    "listen",
+    "ping",
+    "prompt",
+    "quit",
+    "read",
+    "tools",
+)
+"""What can be typed; but for `help` and `quit`, the commands of the same names."""
+
+
+def lines(client: Client) -> Iterator[str]:
+    """What the person types, line by line."""
+    prompt: PromptSession[str] = PromptSession(
+        "syncmcp> ",
+        history=_history(),
+        completer=ThreadedCompleter(Suggestions(client)),
+        complete_while_typing=False,
+        output=create_output(sys.stderr),
+    )
+    while True:
+        try:
+            yield prompt.prompt()
+        except KeyboardInterrupt:
+            continue  # it ends the line, not the shell
+        except EOFError:
+            return
+
+
+def _history() -> History:
+    path = home() / "history"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()  # a shell that forgets is better than none
+    return FileHistory(str(path))
+
+
+class Suggestions(LineCompleter):
+    """Completes a line by what the server has: names, arguments, and their values.
+
+    Runs on a thread of the prompt's. What a server lists is fetched once.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        # Guards the lists: two keys in a row must not fetch one twice.
+        self._lock = threading.Lock()
+        self._lists: dict[Callable[[], Any], list[Any]] = {}
+
+    def get_completions(self, document: Document, complete_event: object) -> Iterable[Completion]:
+        """What the word before the cursor may become."""
+        before = document.text_before_cursor
+        words = before.split()
+        if not words or before[-1].isspace():
+            words.append("")
+        *earlier, typed = words
+        try:
+            found = list(self._candidates(earlier, typed))
+        except McpError:
+            return  # Tab is no place for an error; the command itself will meet it
+        for candidate in found:
+            # What has hidden characters in it is typed by hand, by those who know it.
+            if candidate.startswith(typed) and visible(candidate) == candidate:
+                yield Completion(candidate, start_position=-len(typed), display=candidate[:80])
+
+    def _candidates(self, earlier: list[str], typed: str) -> Iterable[str]:
+        match earlier:
+            case []:
+                return COMMANDS
+            case ["call"]:
+                return (tool.name for tool in self._tools())
+            case ["call", name, *_]:
+                tool = next((one for one in self._tools() if one.name == name), None)
+                return [] if tool is None else self._arguments_of(tool, typed)
+            case ["prompt"] | ["complete"]:
+                return (prompt.name for prompt in self._prompts())
+            case ["prompt", name, *settled]:
+                prompt = next((one for one in self._prompts() if one.name == name), None)
+                return [] if prompt is None else self._values_for(prompt, settled, typed)
+            case ["read"]:
+                return self._uris()
+            case ["list"]:
+                return ("tools", "resources", "templates", "prompts")
+            case ["help"]:
+                return COMMANDS
+            case _:
+                return ()
+
+    def _arguments_of(self, tool: Tool, typed: str) -> Iterator[str]:
+        for name, details in properties_of(tool.input_schema).items():
+            start = written(name, details).partition("=")[0] + "="
+            if typed.startswith(start):
+                yield from (start + choice for choice in choices_of(details))
+            else:
+                yield start
+
+    def _values_for(self, prompt: Prompt, settled: list[str], typed: str) -> Iterator[str]:
+        name, equals, value = typed.partition("=")
+        names = [argument.name for argument in prompt.arguments or ()]
+        if not equals or name not in names:
+            yield from (f"{each}=" for each in names)
+            return
+        known = dict(word.split("=", 1) for word in settled if "=" in word)
+        completer = Completer(self._client, prompt, pause=0)
+        found = completer.suggest(name, value, {n: v for n, v in known.items() if n in names})
+        if found is not None:
+            yield from (shlex.quote(f"{name}={one}") for one in found.values)
+
+    def _uris(self) -> Iterator[str]:
+        yield from (one.uri for one in self._all(self._client.iter_resources))
+        yield from (one.uri_template for one in self._all(self._client.iter_resource_templates))
+
+    def _tools(self) -> list[Tool]:
+        return self._all(self._client.iter_tools)
+
+    def _prompts(self) -> list[Prompt]:
+        return self._all(self._client.iter_prompts)
+
+    def _all(self, fetch: Callable[[], Iterator[T]]) -> list[T]:
+        with self._lock:
+            if fetch not in self._lists:
+                self._lists[fetch] = list(fetch())
+            return self._lists[fetch]

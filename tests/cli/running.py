@@ -1,0 +1,184 @@
+"""Runs the command: in this process, as a program, and at a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pexpect
+import pyte
+import pytest
+
+from syncmcp.cli import main
+from tests.stage import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+DEMO = ("--", sys.executable, "-m", "syncmcp.testing")
+"""The demo server as a command."""
+
+ENTER, DOWN, CTRL_C, CTRL_D, TAB = "\r", "\x1b[B", "\x03", "\x04", "\t"
+
+
+class Ran(NamedTuple):
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def result(self) -> Any:
+        """The JSON on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error, which is the last line on stderr."""
+        error: dict[str, Any] = json.loads(self.err.splitlines()[-1])["error"]
+        assert error["exit_code"] == self.code
+        return error
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The cells of a table."""
+        return [line.split("\t") for line in self.out.splitlines()]
+
+
+class Command:
+    """The command in this process, without a terminal."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> Ran:
+        self._capsys.readouterr()
+        code = main(words)
+        captured = self._capsys.readouterr()
+        return Ran(code, str(captured.out), str(captured.err))
+
+
+def program(*words: str, **env: str) -> subprocess.Popen[str]:
+    """Start the command as a program."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "syncmcp", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment(env),
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> Ran:
+    """Wait for its end."""
+    with process:
+        out, err = process.communicate(timeout=6 * PATIENCE)
+        return Ran(process.returncode, out, err)
+
+
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
+class AtTerminal:
+    """A program at a terminal, and a person before it.
+
+    Attributes:
+        raw: All that it wrote.
+    """
+
+    def __init__(self, child: pexpect.spawn[bytes], columns: int, rows: int) -> None:
+        self._child = child
+        self._screen = _Screen(child, columns, rows)
+        self._stream = pyte.ByteStream(self._screen)
+        self.raw = b""
+
+    def sees(self, words: str) -> None:
+        """Wait until `words` stand on the screen."""
+        while words not in self.screen:
+            assert self._reads(), f"{words!r} did not come:\n{self.screen}"
+
+    def changes(self, before: str) -> None:
+        """Wait until the screen is another one than `before`."""
+        while self.screen == before:
+            assert self._reads(), f"nothing changed:\n{self.screen}"
+
+    def types(self, *keys: str) -> None:
+        """Press keys."""
+        for key in keys:
+            self._child.send(key.encode())
+
+    def ends(self) -> int:
+        """Wait for its end; return its exit code."""
+        while self._reads():
+            pass
+        self._child.close()
+        code: int = self._child.exitstatus if self._child.exitstatus is not None else -1
+        return code
+
+    @property
+    def screen(self) -> str:
+        """All that is on the screen."""
+        return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+
+    def _reads(self) -> bool:
+        try:
+            data: bytes = self._child.read_nonblocking(65536, 3 * PATIENCE)
+        except (pexpect.EOF, pexpect.TIMEOUT):
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        return True
+
+
+class _Screen(pyte.Screen):
+    """A screen that answers when it is asked where the cursor is."""
+
+    def __init__(self, child: Any, columns: int, rows: int) -> None:
+        super().__init__(columns, rows)
+        self._child = child
+
+    def write_process_input(self, data: str) -> None:
+        self._child.send(data.encode())
+
+    def set_margins(self, *margins: Any, **private: Any) -> None:
+        if not private:  # pyte takes some private sequences for this one
+            super().set_margins(*margins)
+
+
+@contextmanager
+def at_terminal(
+    *words: str, columns: int = 120, rows: int = 120, shell: str | None = None, **env: str
+) -> Iterator[AtTerminal]:
+    """The command at a terminal of its own.
+
+    Args:
+        words: Its command line.
+        columns: The width of the terminal.
+        rows: Its height.
+        shell: A line for ``sh`` instead, in which ``$SYNCMCP`` is the command.
+        env: Variables.
+    """
+    command = [sys.executable, "-m", "syncmcp", *words]
+    if shell is not None:
+        env["SYNCMCP"] = f"{sys.executable} -m syncmcp"
+        command = ["/bin/sh", "-c", shell]
+    child = pexpect.spawn(
+        command[0],
+        command[1:],
+        env=_environment({"TERM": "xterm-256color", **env}),
+        dimensions=(rows, columns),
+        timeout=6 * PATIENCE,
+        echo=False,
+    )
+    try:
+        yield AtTerminal(child, columns, rows)
+    finally:
+        child.close(force=True)

@@ -1,0 +1,165 @@
+"""The command with a person before it, at a real terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from syncmcp.testing import Server, ToolContext, serve_http
+from tests.cli.running import CTRL_C, CTRL_D, DEMO, DOWN, ENTER, TAB, at_terminal
+from tests.stage import PATIENCE
+
+HOSTILE = "before\x1b[2J\x1b[31mafter\u202e\x07"
+
+
+@pytest.fixture
+def hostile() -> Iterator[str]:
+    """A server whose every word attacks the terminal."""
+    server = Server("hostile")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def speak() -> str:
+        """Say it\x1b[2J."""
+        return HOSTILE
+
+    @server.tool()
+    def change(context: ToolContext) -> str:
+        """Change something."""
+        return "changed"
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def slow(context: ToolContext) -> str:
+        context.report_progress(1, 3, "one\x1b[2Jof three")
+        context.cancelled.wait(6 * PATIENCE)
+        return "cancelled"
+
+    with serve_http(server) as http:
+        yield http.url
+
+
+def test_people_get_a_table(elsewhere: Path, demo: str) -> None:
+    with at_terminal("tools", demo) as terminal:
+        assert terminal.ends() == 0
+    assert "Claims to be" in terminal.screen
+    assert "a: integer, b: integer" in terminal.screen
+    assert b"\x1b[1m" in terminal.raw
+    with at_terminal("tools", demo, NO_COLOR="1") as terminal:
+        assert terminal.ends() == 0
+    assert b"\x1b[3" not in terminal.raw
+
+
+def test_a_servers_words_do_nothing_to_the_terminal(elsewhere: Path, hostile: str) -> None:
+    for words in (
+        ["call", hostile, "speak"],
+        ["list", hostile],
+        ["call", hostile, "speak", "--help"],
+    ):
+        with at_terminal(*words) as terminal:
+            assert terminal.ends() == 0
+        assert b"\x1b[2J" not in terminal.raw
+        assert "␛[2J" in terminal.screen
+    with at_terminal("call", hostile, "speak", "--json") as terminal:
+        assert terminal.ends() == 0
+    assert json.loads(terminal.screen)["content"][0]["text"] == HOSTILE
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "said"), [((ENTER,), 0, "changed"), ((DOWN, DOWN, ENTER), 1, "Denied")]
+)
+def test_what_may_change_something_is_called_after_a_yes(
+    elsewhere: Path, hostile: str, keys: tuple[str, ...], code: int, said: str
+) -> None:
+    with at_terminal("call", hostile, "change") as terminal:
+        terminal.sees("Call it?")
+        assert "change" in terminal.screen
+        terminal.types(*keys)
+        assert terminal.ends() == code
+    assert said in terminal.screen.splitlines()[-1]
+
+
+def test_progress_is_a_bar_and_ctrl_c_ends_the_call(elsewhere: Path, hostile: str) -> None:
+    with at_terminal("call", hostile, "slow") as terminal:
+        terminal.sees("one␛[2Jof three")
+        terminal.types(CTRL_C)
+        assert terminal.ends() == 130
+    assert "Interrupted" in terminal.screen
+    assert "Traceback" not in terminal.screen
+
+
+def test_a_form_is_filled_in_while_the_result_goes_into_a_pipe(elsewhere: Path) -> None:
+    line = f"$SYNCMCP call ask_user_preferences -- {sys.executable} -m syncmcp.testing | cat > got"
+    with at_terminal(shell=line) as terminal:
+        terminal.sees("asks you to fill in a form")
+        terminal.types(ENTER)
+        while "All right?" not in terminal.screen:
+            before = terminal.screen
+            terminal.types(ENTER)
+            terminal.changes(before)
+        terminal.types(ENTER)
+        assert terminal.ends() == 0
+    got = Path("got").read_text()
+    assert got.strip()
+    assert "━━" not in got
+    assert "\x1b" not in got
+
+
+def test_a_server_named_in_this_folder_is_used_after_a_yes(elsewhere: Path) -> None:
+    (elsewhere / ".cursor").mkdir()
+    command = {"command": sys.executable, "args": ["-m", "syncmcp.testing"]}
+    path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    servers = {"mcpServers": {"demo": {**command, "env": path}}}
+    (elsewhere / ".cursor/mcp.json").write_text(json.dumps(servers))
+    with at_terminal("call", "demo", "greet") as terminal:
+        terminal.sees("Use it?")
+        assert "-m syncmcp.testing" in terminal.screen
+        terminal.types(ENTER)  # No comes first
+        assert terminal.ends() == 2
+    with at_terminal("call", "demo", "greet") as terminal:
+        terminal.sees("Use it?")
+        terminal.types(DOWN, ENTER)
+        assert terminal.ends() == 0
+    assert "Hello, world!" in terminal.screen
+    with at_terminal("call", "demo", "greet", "name=again") as terminal:
+        assert terminal.ends() == 0
+    assert "Hello, again!" in terminal.screen
+    assert "Use it?" not in terminal.screen
+
+
+def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -> None:
+    with at_terminal("shell", *DEMO) as terminal:
+        terminal.sees("Ctrl-D ends")
+        terminal.types("call ad", TAB)
+        terminal.sees("call add")
+        terminal.types(" a", TAB, "1 b:=2", ENTER)
+        terminal.sees("\n3\n")
+        terminal.types("prompt translate language=Fr", TAB)
+        terminal.sees("language=French")
+        terminal.types(" text=Hi", ENTER)
+        terminal.sees("user: ")
+        terminal.types("call fail --json", ENTER)
+        terminal.sees('"exit_code": 5')
+        terminal.types("nonsense", ENTER)
+        terminal.sees("there is no such command")
+        terminal.types("help ping", ENTER)
+        terminal.sees("Usage: syncmcp ping")
+        terminal.types("call sleep seconds:=60", ENTER)
+        terminal.sees("call sleep seconds:=60")
+        terminal.types("read 'demo://rea", CTRL_C)  # typed while the call runs, and thrown away
+        terminal.sees("Interrupted")
+        terminal.types("ping", ENTER)
+        terminal.sees(" ms\n")
+        terminal.types(CTRL_D)
+        assert terminal.ends() == 0
+
+
+def test_without_a_terminal_there_is_no_shell(command: object, demo: str) -> None:
+    from tests.cli.running import Command
+
+    assert isinstance(command, Command)
+    ran = command("shell", demo)
+    assert (ran.code, ran.error["message"]) == (2, "a shell needs a terminal")

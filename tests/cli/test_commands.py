@@ -1,0 +1,294 @@
+"""Each command on the demo server: what it prints for pipes, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import syncmcp
+from syncmcp.cli import target
+from syncmcp.testing import Server, ToolContext, serve_http
+from syncmcp.types import CallToolResult, ListToolsResult
+from tests.cli.running import Command
+
+
+def test_tools_are_a_line_each(command: Command, demo: str) -> None:
+    ran = command("tools", demo)
+    assert (ran.code, ran.err) == (0, "")
+    rows = {row[0]: row[1:] for row in ran.rows}
+    assert rows["add"] == ["a: integer, b: integer", "read-only, idempotent", "Add two integers."]
+    assert rows["greet"][0] == "name?: string"
+
+
+def test_the_json_of_tools_is_the_protocols(command: Command, demo: str) -> None:
+    result = ListToolsResult.model_validate(command("tools", demo, "--json").result)
+    assert [tool.name for tool in result.tools][:2] == ["add", "echo"]
+
+
+def test_everything_is_listed_with_what_it_is(command: Command, demo: str) -> None:
+    kinds = {(row[0], row[1]) for row in command("list", demo).rows}
+    assert kinds >= {
+        ("tools", "add"),
+        ("resources", "demo://readme"),
+        ("templates", "demo://cities/{city}"),
+        ("prompts", "translate"),
+    }
+    assert command("list", demo, "prompts").rows[1][:2] == ["translate", "text, language?"]
+    whole = command("list", demo, "--json").result
+    assert set(whole) == {"tools", "resources", "resourceTemplates", "prompts"}
+    assert command("list", demo, "prompts", "--json").result["prompts"] == whole["prompts"]
+
+
+def test_only_what_a_server_offers_is_listed_unless_it_is_asked_for(command: Command) -> None:
+    server = Server("small")
+    server.add_tool(lambda: "x", name="x")
+    with serve_http(server) as http:
+        assert set(command("list", http.url, "--json").result) == {"tools"}
+        ran = command("list", http.url, "prompts")
+    assert (ran.code, ran.error["kind"]) == (1, "NotSupported")
+
+
+def test_a_call_prints_the_text_alone(command: Command, demo: str) -> None:
+    assert command("call", demo, "add", "a:=1", "b:=2") == (0, "3\n", "")
+    assert command("call", demo, "echo", "text=a\x1b[31mb").out == "a\x1b[31mb\n"
+    assert command("call", demo, "add", "--input", '{"a": 1, "b": 1}', "b:=2").out == "3\n"
+
+
+def test_the_json_of_a_call_is_the_protocols(command: Command, demo: str) -> None:
+    ran = command("call", demo, "weather", "city=Bergen", "--json")
+    result = CallToolResult.model_validate(ran.result)
+    assert result.data == {"city": "Bergen", "celsius": 9.5, "sky": "rain"}
+    assert ran.result["structuredContent"] == result.data
+
+
+def test_json_holds_nothing_that_a_terminal_obeys(command: Command, demo: str) -> None:
+    odd = "\x1b[2J\u202e\x85\x7fé\U000e0041"
+    ran = command("call", demo, "echo", "--input", json.dumps({"text": odd}), "--json")
+    assert ran.result["content"][0]["text"] == odd
+    assert "é" in ran.out
+    assert not set(odd) - {"é"} - set("[2J") & set(ran.out)
+
+
+def test_a_tool_that_fails_says_why_on_stderr(command: Command, demo: str) -> None:
+    ran = command("call", demo, "fail", "message=no paper")
+    assert (ran.code, ran.out) == (5, "")
+    assert (ran.error["kind"], ran.error["message"]) == ("ToolError", "no paper")
+    assert command("call", demo, "fail", "--json").result["isError"] is True
+
+
+def test_a_name_that_is_nearly_right_is_suggested(command: Command, demo: str) -> None:
+    ran = command("call", demo, "ecko", "text=x")
+    assert (ran.code, ran.error["message"]) == (2, "the server has no 'ecko'")
+    assert ran.error["hint"] == "did you mean echo?"
+    assert command("prompt", demo, "hallo").error["hint"] == "did you mean hello?"
+    assert "syncmcp list" in command("call", demo, "zzz").error["hint"]
+    assert "tools" in command("toools", demo).error["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        (["a=1", "b:=2"], "argument ['a'] is not of type integer", "write a:=INTEGER"),
+        (["a:=1"], "an argument is missing: it lacks 'b'", "write b:=INTEGER"),
+    ],
+)
+def test_arguments_are_checked_before_they_are_sent(
+    command: Command, words: list[str], said: str, hint: str
+) -> None:
+    server = Server("counting")
+    calls = []
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def add(a: int, b: int) -> int:
+        calls.append(a)
+        return a + b
+
+    with serve_http(server) as http:
+        ran = command("call", http.url, "add", *words)
+    assert (ran.code, ran.error["message"], ran.error["hint"]) == (2, said, hint)
+    assert calls == []
+
+
+def test_the_schema_of_a_tool_is_its_help(command: Command) -> None:
+    server = Server("paint")
+    schema = {
+        "type": "object",
+        "properties": {
+            "color": {"type": "string", "enum": ["red", "blue"], "description": "Which one."},
+            "coats": {"type": "integer", "minimum": 1, "default": 2},
+        },
+        "required": ["color"],
+    }
+    server.add_tool(
+        lambda color, coats=2: color,
+        name="paint",
+        description="Paint the wall.",
+        input_schema=schema,
+        annotations={"destructiveHint": True},
+    )
+    with serve_http(server) as http:
+        shown = command("call", http.url, "paint", "--help").out
+        wire = command("call", http.url, "paint", "--help", "--json").result
+    assert shown.startswith("Usage: syncmcp call TARGET paint color=red|blue [coats:=INTEGER]\n")
+    assert "color=red|blue  (required)\n      Which one." in shown
+    assert "coats:=INTEGER  (default 2, minimum 1)" in shown
+    assert shown.endswith("The server claims that it is: destructive\n")
+    assert wire["inputSchema"] == schema
+
+
+def test_the_help_of_call_needs_no_server(command: Command, demo: str) -> None:
+    assert command("call", "--help").out == command("call", demo, "--help").out
+    assert command("call").code == 2
+    assert "which tool?" in command("call", demo).error["message"]
+
+
+def test_what_may_change_something_is_not_called_unasked(command: Command) -> None:
+    server = Server("bank")
+    calls = []
+
+    @server.tool()
+    def pay(amount: int) -> str:
+        calls.append(amount)
+        return "paid"
+
+    with serve_http(server) as http:
+        ran = command("call", http.url, "pay", "amount:=5")
+        assert (ran.code, ran.error["hint"]) == (2, "--yes calls it without asking")
+        assert calls == []
+        assert command("call", http.url, "pay", "amount:=5", "--yes").out == "paid\n"
+    assert calls == [5]
+
+
+def test_resources_are_read_into_pipes_and_files(command: Command, demo: str) -> None:
+    text = command("read", demo, "demo://readme").out
+    assert text.strip()
+    wire = command("read", demo, "demo://readme", "--json").result
+    assert wire["contents"][0]["text"] + "\n" == text
+    assert "rain" in command("read", demo, "demo://cities/{city}", "city=Bergen").out
+    saved = command("read", demo, "demo://pixel.png", "-o", "pixel.png")
+    assert saved.code == 0
+    assert Path("pixel.png").read_bytes().startswith(b"\x89PNG")
+    again = command("read", demo, "demo://pixel.png", "-o", "pixel.png")
+    assert (again.code, again.error["message"]) == (2, "'pixel.png' is there already")
+    nowhere = command("read", demo, "demo://pixel.png", "-o", "no/such/place")
+    assert (nowhere.code, "cannot be written" in nowhere.error["message"]) == (2, True)
+
+
+def test_a_blob_goes_into_a_pipe_as_it_is(
+    elsewhere: Path, demo: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    from syncmcp.cli import main
+
+    assert main(["read", demo, "demo://pixel.png"]) == 0
+    assert capfdbinary.readouterr().out.startswith(b"\x89PNG")
+
+
+def test_prompts_are_filled_in(command: Command, demo: str) -> None:
+    ran = command("prompt", demo, "translate", "text=Good day", "language=French")
+    assert (ran.code, ran.out[:6]) == (0, "user: ")
+    assert "Good day" in ran.out
+    wire = command("prompt", demo, "translate", "text=x", "--json").result
+    assert wire["messages"][0]["role"] == "user"
+    assert command("prompt", demo, "translate").code == 2
+
+
+def test_arguments_of_prompts_and_templates_are_completed(command: Command, demo: str) -> None:
+    assert command("complete", demo, "translate", "language", "Fr").out == "French\n"
+    assert command("complete", demo, "demo://cities/{city}", "city", "B").out == "Bergen\n"
+    wire = command("complete", demo, "translate", "language", "--json").result
+    assert "German" in wire["completion"]["values"]
+
+
+@pytest.mark.parametrize("revision", ["auto", "legacy"])
+def test_a_server_answers_a_ping_in_every_revision(
+    command: Command, demo: str, revision: str
+) -> None:
+    ran = command("ping", demo, "--revision", revision)
+    assert ran.code == 0
+    assert ran.out.endswith(" ms\n")
+    assert command("ping", demo, "--json", "--revision", revision).result == {}
+    several = command("ping", demo, "-n", "3")
+    assert len(several.out.splitlines()) == 3
+    assert several.err.startswith("median ")
+
+
+def test_a_server_says_what_it_is(command: Command, demo: str) -> None:
+    rows = dict(row for row in command("info", demo).rows if len(row) == 2)
+    assert rows["name"] == "Demo 1.0"
+    assert "tools" in rows["capabilities"]
+    stated = command("info", demo, "--json").result
+    assert stated["serverInfo"]["name"] == "syncmcp-demo"
+    assert stated["protocolVersion"] == rows["revision"]
+
+
+def test_waiting_for_changes_has_an_end(command: Command) -> None:
+    server = Server("shop")
+    server.add_tool(lambda: "x", name="sell")
+    with serve_http(server) as http:
+        silent = command("listen", http.url, "--wait", "0.01")
+        assert (silent.code, silent.error["kind"]) == (6, "TimeoutError")
+        assert command("listen", http.url, "--prompts").code == 1
+
+
+def test_nothing_to_listen_to_is_said(command: Command) -> None:
+    with serve_http(Server("still")) as http:
+        ran = command("listen", http.url)
+    assert (ran.code, ran.error["hint"]) == (2, "name a resource to watch")
+
+
+def test_roots_are_remembered_and_shown_to_servers_that_may_see_them(
+    command: Command, elsewhere: Path
+) -> None:
+    server = Server("surveyor")
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def look(context: ToolContext) -> str:
+        return " ".join(root["uri"] for root in context.list_roots())
+
+    (elsewhere / "project").mkdir()
+    uri = (elsewhere / "project").as_uri()
+    with serve_http(server) as http:
+        assert command("call", http.url, "look").code != 0  # nothing to show: not even offered
+        assert command("roots", "add", "project").out == f"{uri}\n"
+        assert command("roots", "list").rows == [[str(elsewhere / "project"), "ok"]]
+        assert command("roots", "list", "--json").result == {"roots": [{"uri": uri}]}
+        # Nobody agreed to show them.
+        assert command("call", http.url, "look").out.strip() == ""
+        assert command("call", http.url, "look", "--yes").out == f"{uri}\n"
+        (elsewhere / "project").rmdir()
+        assert command("roots", "list").rows == [[str(elsewhere / "project"), "missing"]]
+        assert command("call", http.url, "look", "--yes").out.strip() == ""
+    assert command("roots", "remove", "project").out == f"{uri}\n"
+    assert command("roots", "remove", "project").code == 2
+    assert command("roots", "add", "project").code == 2
+    assert command("roots", "list").out == ""
+
+
+def test_roots_that_cannot_be_read_are_no_roots(command: Command, elsewhere: Path) -> None:
+    kept = Path.home() / ".local/state/syncmcp/roots.json"
+    kept.parent.mkdir(parents=True)
+    for broken in ("{", '{"a": 1}'):
+        kept.write_text(broken)
+        assert command("roots", "list").code == 2
+
+
+def test_headers_and_variables_are_checked(command: Command, elsewhere: Path) -> None:
+    (elsewhere / "token").write_text("from-a-file\n")
+    made = target.http("http://127.0.0.1", ["X-Key:@token", "X-Other: a:b"])
+    assert made.headers == {"X-Key": "from-a-file", "X-Other": "a:b"}
+    assert command("ping", "http://127.0.0.1:9", "-H", "nonsense").code == 2
+    assert command("ping", "-e", "nonsense", "--", "true").code == 2
+    assert (
+        command("ping", "-H", "X-Key:a", "--", "true").error["message"]
+        == "--header goes with a URL"
+    )
+    assert command("ping", "http://127.0.0.1:9", "-e", "A=b").code == 2
+
+
+def test_versions_and_help_need_nothing(command: Command) -> None:
+    assert command("--version").out == f"syncmcp {syncmcp.__version__}\n"
+    assert command().code == command("auth").code == command("roots").code == 2
+    assert "Usage: syncmcp" in command("--help").out
+    assert command("roots", "--help").code == 0

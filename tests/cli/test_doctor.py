@@ -1,0 +1,93 @@
+"""Why a server does not work, step by step."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Any
+
+import pytest
+
+from syncmcp.testing import AuthorizationServer, Server, serve_http
+from tests.cli.running import DEMO, Command, Ran
+
+
+def verdicts(ran: Ran) -> dict[str, str]:
+    return {step["step"]: step["verdict"] for step in ran.result["steps"]}
+
+
+def last(ran: Ran) -> dict[str, Any]:
+    step: dict[str, Any] = ran.result["steps"][-1]
+    return step
+
+
+def test_a_healthy_server_gets_a_word_for_every_step(command: Command, demo: str) -> None:
+    found = command("doctor", demo, "--json")
+    steps = ["target", "name", "connection", "sign-in", "opening", "capabilities"]
+    steps += ["tools", "resources", "prompts", "latency"]
+    assert (found.code, verdicts(found)) == (0, dict.fromkeys(steps, "ok"))
+    rows = command("doctor", demo).rows
+    assert [row[1] for row in rows] == steps
+    started = verdicts(command("doctor", "--json", *DEMO))
+    assert list(started)[:4] == ["target", "command", "start", "opening"]
+
+
+@pytest.mark.parametrize(
+    ("target", "step", "code", "said"),
+    [
+        (["nowhere"], "target", 2, "there is no server 'nowhere'"),
+        (["--", "no-such-command"], "command", 4, "command not found"),
+        (
+            ["--", sys.executable, "-c", "import sys; sys.stdin.readline(); sys.exit('no key')"],
+            "start",
+            4,
+            "no key",
+        ),
+        (["http://no-such-host.invalid/mcp"], "name", 4, "has no address"),
+    ],
+)
+def test_the_first_step_that_fails_is_the_last(
+    command: Command, target: list[str], step: str, code: int, said: str
+) -> None:
+    ran = command("doctor", "--json", *target)
+    found = last(ran)
+    assert (ran.code, found["step"], found["verdict"]) == (code, step, "failed")
+    assert said in found["said"]
+    assert found["hint"]
+
+
+def test_a_closed_port_and_a_silent_program_are_told_apart(command: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    assert last(command("doctor", f"http://127.0.0.1:{port}", "--json"))["step"] == "connection"
+    silent = "import sys; sys.stdin.read()"
+    ran = command("doctor", "--json", "--open-timeout", "0.5", "--", sys.executable, "-c", silent)
+    assert (ran.code, last(ran)["step"]) == (6, "opening")
+    assert verdicts(ran)["start"] == "ok"
+
+
+def test_who_has_to_sign_in_first_is_told_so(command: Command) -> None:
+    with (
+        AuthorizationServer() as issuer,
+        serve_http(Server("closed"), authorization_server=issuer) as http,
+    ):
+        ran = command("doctor", http.url, "--json")
+    assert (ran.code, last(ran)["step"]) == (3, "sign-in")
+    assert "auth login" in last(ran)["hint"]
+
+
+def test_what_is_no_mcp_server_is_told_so(command: Command, demo: str) -> None:
+    ran = command("doctor", demo.replace("/mcp", "/other"), "--json")
+    assert (ran.code, last(ran)["step"]) == (1, "opening")
+    assert "path" in last(ran)["hint"]
+
+
+def test_a_schema_that_cannot_be_used_is_a_warning(command: Command) -> None:
+    server = Server("odd")
+    schema = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/a"}}}
+    server.add_tool(lambda a: a, name="odd", input_schema=schema)
+    with serve_http(server) as http:
+        ran = command("doctor", http.url, "--json")
+    assert (ran.code, verdicts(ran)["tools"]) == (0, "warning")
+    (step,) = [step for step in ran.result["steps"] if step["step"] == "tools"]
+    assert "odd: " in step["said"]

@@ -1,0 +1,123 @@
+"""Every command at a real terminal: on the reference server, and on one that wants a sign-in."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from syncmcp.testing import AuthorizationServer, demo_server, serve_http
+from tests.cli.running import ENTER, TAB, at_terminal
+from tests.peers.launch import http_server
+from tests.peers.peers import EVERYTHING, HTTP
+
+_EVERYTHING = [
+    (["list"], "demo://resource/dynamic/text/{resourceId}"),
+    (["tools"], "get-sum"),
+    (["call", "get-sum", "a:=2", "b:=3"], "The sum of 2 and 3 is 5"),
+    (["call", "get-sum", "--help"], "a:=NUMBER"),
+    (["call", "trigger-long-running-operation", "duration:=0.2", "steps:=2"], "completed"),
+    (["read", "demo://resource/dynamic/text/{resourceId}", "resourceId=7"], "Resource 7"),
+    (["prompt", "args-prompt", "city=Oslo"], "Oslo"),
+    (["complete", "completable-prompt", "department", "E"], "Engineering"),
+    (["ping"], " ms"),
+    (["info"], "Everything Reference Server"),
+    (["doctor"], "✓ latency"),
+]
+
+_PRIVATE = [
+    (["list"], "demo://cities/{city}"),
+    (["tools"], "countdown"),
+    (["call", "add", "a:=1", "b:=2"], "3"),
+    (["call", "countdown", "steps:=2", "delay:=0"], "lift-off"),
+    (["read", "demo://readme"], ""),
+    (["prompt", "hello"], "user:"),
+    (["complete", "translate", "language", "Fr"], "French"),
+    (["ping"], " ms"),
+    (["info"], "Demo 1.0"),
+    (["doctor"], "✓ sign-in: with the token of an earlier sign-in"),
+    (["auth", "status"], "renewed by itself"),
+]
+
+
+@pytest.fixture(scope="module")
+def everything() -> Iterator[str]:
+    with http_server(EVERYTHING.programs[HTTP]) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def private() -> Iterator[str]:
+    with (
+        AuthorizationServer() as issuer,
+        serve_http(demo_server(), authorization_server=issuer) as http,
+    ):
+        yield http.url
+
+
+def run_all(url: str, commands: list[tuple[list[str], str]]) -> None:
+    for words, shown in commands:
+        place = 2 if words[0] == "auth" else 1
+        with at_terminal(*words[:place], url, *words[place:]) as terminal:
+            assert terminal.ends() == 0, terminal.screen
+        assert shown in terminal.screen, (words, terminal.screen)
+        assert '{"error"' not in terminal.screen
+
+
+@pytest.mark.peer
+@pytest.mark.timeout(300)
+def test_every_command_works_on_the_reference_server(elsewhere: Path, everything: str) -> None:
+    run_all(everything, _EVERYTHING)
+    with at_terminal("listen", everything, "--tools", "--wait", "0.2") as terminal:
+        terminal.sees("listening to the tools")
+        assert terminal.ends() == 6
+    with at_terminal("shell", everything) as terminal:
+        terminal.sees("Ctrl-D ends")
+        terminal.types("call get-su", TAB)
+        terminal.sees("call get-sum")
+        terminal.types(" a:=2 b:=2", ENTER)
+        terminal.sees("The sum of 2 and 2 is 4")
+        terminal.types("quit", ENTER)
+        assert terminal.ends() == 0
+
+
+@pytest.mark.timeout(300)
+def test_every_command_works_where_somebody_signed_in(elsewhere: Path, private: str) -> None:
+    with at_terminal("tools", private) as terminal:
+        assert terminal.ends() == 3
+    with at_terminal("auth", "login", private, "--no-browser", columns=1000) as terminal:
+        terminal.sees("code_challenge=")
+        terminal.sees("resource=")
+        (address,) = re.findall(r"http://\S+code_challenge=\S+", terminal.screen)
+        with urllib.request.urlopen(address, timeout=30) as page:
+            page.read()
+        assert terminal.ends() == 0
+    run_all(private, _PRIVATE)
+    with at_terminal("shell", private) as terminal:
+        terminal.sees("Ctrl-D ends")
+        terminal.types("call add a:=1 b:=1", ENTER)
+        terminal.sees("\n2\n")
+        terminal.types("quit", ENTER)
+        assert terminal.ends() == 0
+    with at_terminal("auth", "logout", private) as terminal:
+        assert terminal.ends() == 0
+    with at_terminal("tools", private) as terminal:
+        assert terminal.ends() == 3
+
+
+def test_the_commands_that_need_no_server(elsewhere: Path) -> None:
+    with at_terminal("roots", "add", ".") as terminal:
+        assert terminal.ends() == 0
+    with at_terminal("roots", "list") as terminal:
+        assert terminal.ends() == 0
+    assert str(elsewhere) in terminal.screen
+    with at_terminal("servers") as terminal:
+        assert terminal.ends() == 0
+    assert "no file of an editor is here" in terminal.screen
+    with at_terminal("demo") as terminal:
+        assert terminal.ends() == 0
+    assert "lift-off" in terminal.screen
+    assert '{"error"' not in terminal.screen

@@ -1,0 +1,114 @@
+"""The command as a program: its exit code, and one line of JSON on stderr for what went wrong."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from syncmcp.cli import failures
+from syncmcp.errors import (
+    AuthError,
+    ConnectFailed,
+    Denied,
+    MethodNotFound,
+    NotSupported,
+    OutcomeUnknown,
+    ProtocolError,
+    RequestTimeout,
+    TokenRefused,
+    UsageError,
+)
+from syncmcp.testing import Server, serve_http
+from tests.cli.running import DEMO, ended, program
+from tests.stage import PATIENCE
+
+
+def test_a_program_ends_with_the_code_of_what_happened(elsewhere: Path) -> None:
+    cases = {
+        ("call", "add", "a:=1", "b:=2", *DEMO): (0, ""),
+        ("read", "demo://nothing", *DEMO): (1, None),
+        ("call", "add", "a=x", "b:=2", *DEMO): (2, "UsageError"),
+        ("tools", "--", "no-such-command"): (4, "ConnectFailed"),
+        ("call", "fail", *DEMO): (5, "ToolError"),
+        ("call", "sleep", "seconds:=60", "--timeout", "0.2", *DEMO): (6, "RequestTimeout"),
+    }
+    running = {words: program(*words) for words in cases}
+    for words, (code, kind) in cases.items():
+        ran = ended(running[words])
+        assert ran.code == code, (words, ran)
+        if code == 0:
+            assert (ran.out, ran.err) == ("3\n", "")
+        else:
+            assert ran.out == ""
+            assert kind is None or ran.error["kind"] == kind
+
+
+def test_ctrl_c_ends_a_program_with_130(elsewhere: Path, demo: str) -> None:
+    process = program("listen", demo, "--tools")
+    assert process.stderr is not None
+    assert process.stderr.readline() == "listening to the tools\n"
+    process.send_signal(signal.SIGINT)
+    ran = ended(process)
+    assert (ran.code, ran.error["kind"]) == (130, "Interrupted")
+
+
+def test_changes_are_printed_as_they_come(elsewhere: Path) -> None:
+    server = Server("shop")
+    server.add_tool(lambda: "x", name="sell")
+    with serve_http(server) as http:
+        plain = program("listen", http.url, "--count", "1")
+        wire = program("listen", http.url, "--count", "1", "--tools", "--json")
+        for process in (plain, wire):
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("listening to the tools")
+        server.add_tool(lambda: "x", name="buy")
+        assert ended(plain) == (0, "the list of tools changed\n", "")
+        assert ended(wire).result == {"kind": "tools", "uri": None, "missed": False}
+
+
+def test_a_reader_that_goes_away_is_no_error(elsewhere: Path, demo: str) -> None:
+    process = program("call", demo, "big", "size:=4000000")
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    with process:
+        code = process.wait(6 * PATIENCE)
+        assert process.stderr is not None
+        assert (code, process.stderr.read()) == (141, "")
+
+
+def test_without_its_packages_the_command_says_what_to_install(elsewhere: Path) -> None:
+    script = (
+        "import sys; sys.modules['typer'] = None\n"
+        "from syncmcp.cli import main\n"
+        "sys.exit(main(['ping', 'http://127.0.0.1:9']))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "install syncmcp-client[cli]" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotSupported("x"), 1),
+        (MethodNotFound("x"), 1),
+        (ProtocolError("x"), 1),
+        (Denied("x"), 1),
+        (UsageError("x"), 2),
+        (AuthError("x"), 3),
+        (TokenRefused("x"), 3),
+        (ConnectFailed("x"), 4),
+        (OutcomeUnknown("x"), 4),
+        (RequestTimeout("x"), 6),
+    ],
+)
+def test_each_kind_of_error_has_its_code(error: Exception, code: int) -> None:
+    assert failures.exit_code(error) == code
+    assert failures.describe(error)["exit_code"] == code

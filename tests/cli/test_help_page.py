@@ -1,0 +1,21 @@
+"""docs/command-line.md shows the help that the commands have, and the exit codes they end with."""
+
+from __future__ import annotations
+
+import re
+
+from syncmcp.cli.failures import Exit
+from tests.cli import help_page
+
+PAGE = help_page.PAGE.read_text("utf-8")
+
+
+def test_the_page_shows_the_help_of_every_command() -> None:
+    # When a change is meant: python -m tests.cli.help_page
+    assert help_page.with_help(PAGE) == PAGE
+    assert help_page.documented(PAGE) == {words for words, _ in help_page.commands()}
+
+
+def test_the_page_tells_every_exit_code() -> None:
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)}
+    assert told == {int(code) for code in Exit}

@@ -1,0 +1,86 @@
+"""Arguments on the command line."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncmcp.cli import items
+from syncmcp.cli.failures import CommandError
+
+
+@pytest.mark.parametrize(
+    ("word", "name", "value"),
+    [
+        ("a=1", "a", "1"),
+        ("a:=1", "a", 1),
+        ("a:=[1, null]", "a", [1, None]),
+        ("a=", "a", ""),
+        ("a=b=c", "a", "b=c"),
+        ("a=b:=c", "a", "b:=c"),
+        ("a:b=c", "a:b", "c"),
+        (r"a\=b=c", "a=b", "c"),
+        (r"a\:=b", "a:", "b"),
+        (r"a\b=c", "a\\b", "c"),
+        (r"a\@b=c", "a@b", "c"),
+        (r"a=\@b", "a", "@b"),
+        ("a=line\nbreak", "a", "line\nbreak"),
+        ('a:="x"', "a", "x"),
+    ],
+)
+def test_an_item_is_a_name_and_a_value(word: str, name: str, value: Any) -> None:
+    assert items.parse([word]) == {name: value}
+
+
+def test_values_come_from_files_and_from_stdin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, json = tmp_path / "text", tmp_path / "json"
+    text.write_text("é\n", "utf-8")
+    json.write_text('{"deep": true}')
+    monkeypatch.setattr("sys.stdin", io.StringIO("piped"))
+    found = items.parse([f"a=@{text}", f"b:=@{json}", "c=@-"])
+    assert found == {"a": "é\n", "b": {"deep": True}, "c": "piped"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a"], "'a' is no argument"),
+        (["=a"], "'=a' is no argument"),
+        (["a=1", "a:=2"], "'a' is given twice"),
+        (["a:=x"], "the value of 'a' is no JSON"),
+        (["a:=NaN"], "NaN is no JSON value"),
+        (["a=@missing"], "the file 'missing' cannot be read: No such file or directory"),
+    ],
+)
+def test_what_is_no_item_is_named(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CommandError) as caught:
+        items.parse(words)
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "picture").write_bytes(b"\xff\xd8")
+    with pytest.raises(CommandError, match="it is no UTF-8"):
+        items.parse([f"a=@{tmp_path / 'picture'}"])
+
+
+def test_where_only_strings_are_taken_json_is_refused() -> None:
+    assert items.texts(["a=1"]) == {"a": "1"}
+    with pytest.raises(CommandError) as caught:
+        items.texts(["a:=1"])
+    assert caught.value.hint == "write a=..."
+
+
+def test_all_arguments_can_be_one_object(tmp_path: Path) -> None:
+    (tmp_path / "all").write_text('{"a": 1}')
+    assert items.object_of(f"@{tmp_path / 'all'}") == items.object_of('{"a": 1}') == {"a": 1}
+    with pytest.raises(CommandError, match="no JSON object"):
+        items.object_of("[1]")

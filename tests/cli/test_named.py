@@ -1,0 +1,81 @@
+"""Servers by the names that files give them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Command
+
+
+@pytest.fixture
+def config(elsewhere: Path, demo: str) -> Path:
+    """A file that belongs to the user, not to the folder."""
+    path = elsewhere.parent / "servers.json"
+    servers = {
+        "web": {"url": demo},
+        "program": {"command": sys.executable, "args": ["-m", "syncmcp.testing"]},
+        "off": {"command": "true", "disabled": True},
+        "broken": {"args": []},
+        "secret": {"command": "serve", "args": ["--token=abcdefghijklmnop"]},
+    }
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return path
+
+
+def test_a_file_gives_servers_names(command: Command, config: Path) -> None:
+    assert command("call", "web", "greet", "-c", str(config)).out == "Hello, world!\n"
+    assert command("call", "program", "greet", "-c", str(config)).out == "Hello, world!\n"
+    ran = command("call", "wed", "greet", "-c", str(config))
+    assert (ran.code, ran.error["hint"]) == (2, "did you mean web?")
+    assert command("ping", "off", "-c", str(config)).code == 2
+    assert command("ping", "broken", "-c", str(config)).code == 2
+    assert command("ping", "web", "-c", "no-such-file").code == 2
+
+
+def test_servers_are_listed_without_being_touched(command: Command, config: Path) -> None:
+    rows = {row[0]: row[1:] for row in command("servers", "-c", str(config)).rows}
+    assert {name: row[0] for name, row in rows.items()} == {
+        "web": "ready",
+        "program": "ready",
+        "off": "disabled",
+        "broken": rows["broken"][0],
+        "secret": "ready",
+    }
+    assert rows["program"][1].endswith("-m syncmcp.testing")
+    assert "abcdefghijklmnop" not in str(rows)
+    listed = command("servers", "-c", str(config), "--json").result["servers"]
+    assert listed[0]["name"] == "web"
+    assert command("servers", "-c", "no-such-file").code == 2
+
+
+def test_the_files_of_editors_are_found(command: Command, config: Path) -> None:
+    assert command("servers").out == ""
+    claude = Path.home() / ".config/Claude/claude_desktop_config.json"
+    claude.parent.mkdir(parents=True)
+    claude.write_text(config.read_text())
+    cursor = Path.home() / ".cursor/mcp.json"
+    cursor.parent.mkdir()
+    cursor.write_text("{")
+    assert command("call", "web", "greet").out == "Hello, world!\n"
+    rows = command("servers").rows
+    assert {row[3] for row in rows} == {str(claude), str(cursor)}
+    (broken,) = [row for row in rows if row[3] == str(cursor)]
+    assert "is no JSON" in broken[1]
+
+
+def test_a_file_of_this_folder_needs_a_word_first(
+    command: Command, config: Path, elsewhere: Path
+) -> None:
+    own = elsewhere / "servers.json"
+    own.write_text(config.read_text())
+    ran = command("ping", "web", "-c", str(own))
+    assert (ran.code, ran.error["kind"]) == (2, "NotApproved")
+    assert "--trust" in ran.error["hint"]
+    states = {row[0]: row[1] for row in command("servers", "-c", str(own)).rows}
+    assert states["web"] == "to be approved"
+    assert command("ping", "web", "-c", str(own), "--trust").code == 0
+    assert command("ping", "web", "-c", str(own)).code == 2

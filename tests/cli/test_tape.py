@@ -1,0 +1,36 @@
+"""Commands whose session is written to a file, and commands on such a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.running import DEMO, Command
+
+
+def test_a_command_is_recorded_and_answered_again_without_a_server(command: Command) -> None:
+    ran = command("record", "tape.jsonl", "call", "add", "a:=1", "b:=2", *DEMO)
+    assert (ran.code, ran.out) == (0, "3\n")
+    lines = Path("tape.jsonl").read_text("utf-8").splitlines()
+    assert "tools/call" in "".join(lines)
+    assert all(isinstance(json.loads(line), dict) for line in lines)
+    again = command("replay", "tape.jsonl", "call", "add", "a:=1", "b:=2")
+    assert (again.code, again.out) == (0, "3\n")
+    other = command("replay", "tape.jsonl", "call", "add", "a:=2", "b:=2")
+    assert (other.code, other.error["kind"]) == (2, "NotRecorded")
+
+
+def test_the_exit_code_is_that_of_the_command(command: Command, demo: str) -> None:
+    assert command("record", "tape.jsonl", "call", demo, "fail").code == 5
+    assert command("replay", "tape.jsonl", "call", "fail").code == 5
+
+
+def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str) -> None:
+    assert "which command" in command("record", "tape.jsonl").error["message"]
+    assert command("record").code == command("replay").code == 2
+    assert command("replay", "missing.jsonl", "tools").code == 2
+    Path("broken.jsonl").write_text("{")
+    assert command("replay", "broken.jsonl", "tools").code == 2
+    assert command("record", "tape.jsonl", "ping", demo).code == 0
+    assert command("replay", "tape.jsonl", "doctor", "--json").code == 2
+    assert command("record", "--help").code == 0
