@@ -57,7 +57,7 @@ def abandoned(connection: Connection, pools: Pools | None, label: str) -> None:
     warnings.warn(f"a client of {label} was never closed", ResourceWarning, stacklevel=2)
 
 
-def _close_all() -> None:
+def close_all() -> None:
     """At exit: no server outlives the program that started it, not one that ignores us either."""
     deadline = Deadline(_EXIT_SECONDS)
     with _registry:
@@ -69,7 +69,7 @@ def _close_all() -> None:
             _log.exception("a connection could not be closed at exit")
 
 
-atexit.register(_close_all)
+atexit.register(close_all)
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from syncmcp import _exit
 from syncmcp._redaction import redact
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
@@ -36,25 +37,20 @@ class Shared:
             client = self._clients.get(key)
             if client is None or not client._wanted:
                 if not self._clients:
-                    self._end_with_process()
+                    _end_with_process()
                 client = self._clients[key] = make()
             return client
 
-    def close(self) -> None:
-        """Close them all."""
-        with self._lock:
-            clients = list(self._clients.values())
-            self._clients.clear()
-        for client in clients:
-            client.close()
 
-    def _end_with_process(self) -> None:
-        # The workers of `multiprocessing` end, on some platforms and versions, without `atexit`,
-        # by which connections are closed elsewhere; this is what they do run.
-        if "multiprocessing.util" in sys.modules:
-            from multiprocessing.util import Finalize
+def _end_with_process() -> None:
+    """Have connections closed at the end of a worker of `multiprocessing`, too.
 
-            Finalize(None, self.close, exitpriority=0)
+    On some platforms and versions it ends without `atexit`; this is what it does run.
+    """
+    if "multiprocessing.util" in sys.modules:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, _exit.close_all, exitpriority=0)
 
 
 _shared = Shared()

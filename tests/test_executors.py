@@ -55,7 +55,8 @@ def dask() -> dict[str, Any]:
 def close_shared() -> Iterator[None]:
     """Close what was unpickled in this process."""
     yield
-    _pickling._shared.close()
+    for client in list(_pickling._shared._clients.values()):
+        client.close()
 
 
 def errors(outcomes: list[dict[str, Any]]) -> list[str | None]:

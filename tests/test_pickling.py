@@ -27,7 +27,8 @@ HERE = "http://127.0.0.1:9/"
 def close_shared() -> Iterator[None]:
     """Close what a test has unpickled."""
     yield
-    _pickling._shared.close()
+    for client in list(_pickling._shared._clients.values()):
+        client.close()
 
 
 def heard(*_news: object) -> None:

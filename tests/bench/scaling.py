@@ -77,11 +77,14 @@ def measure(
             executor = dask.get_executor()
             opened: set[str] = set()
             while len(opened) < count:
-                opened |= {one.worker for one in fan_out(config, waiting[: 4 * count], executor)}
+                opened |= {
+                    one.worker
+                    for one in fan_out(config, waiting[: 4 * count], executor, idempotent=True)
+                }
             samples = []
             for _ in range(rounds):
                 began = time.perf_counter()
-                outcomes = list(fan_out(config, waiting, executor))
+                outcomes = list(fan_out(config, waiting, executor, idempotent=True))
                 samples.append(time.perf_counter() - began)
                 wrong = [one for one in outcomes if one.error is not None]
                 assert not wrong, wrong[0]
