@@ -18,7 +18,7 @@ from typing import Any
 from syncmcp import Call, Client, Outcome, Stdio, fan_out
 
 SERVER = Path(__file__).with_name("executor_server.py")
-PATIENCE = 60.0
+PATIENCE = 150.0
 
 
 def heard(_log: object) -> None:
