@@ -36,7 +36,7 @@ from syncmcp.errors import (
     RequestTimeout,
     SessionLost,
 )
-from syncmcp.transports.base import Listening, Resumable
+from syncmcp.transports.base import Listening, OfChild, Resumable
 
 if TYPE_CHECKING:
     from syncmcp._connection import Connection
@@ -137,6 +137,8 @@ def open_connection(
     except BaseException as error:
         connection.close(deadline.sooner(_DISCARD_SECONDS))
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
+            if isinstance(connection.transport, OfChild):  # it has said all that it will say
+                error.stderr_tail = connection.transport.stderr_tail()
             raise ConnectFailed(
                 f"lost before it was ready: {error.message}", **error.__dict__
             ) from error

@@ -18,6 +18,7 @@ from syncmcp import _threads
 from syncmcp._connection import Connection
 from syncmcp._redaction import redact
 from syncmcp._threads import monotonic
+from syncmcp.transports.base import OfChild
 
 if TYPE_CHECKING:
     from syncmcp._call import Call
@@ -223,8 +224,8 @@ def _server(connection: Connection | None) -> dict[str, Any]:
     if connection is None:
         return {"stderr": "", "said": ""}
     transport = connection.transport
-    tail = getattr(transport, "stderr_tail", None)
-    return {"stderr": "" if tail is None else tail(), "said": transport.describe()}
+    tail = transport.stderr_tail() if isinstance(transport, OfChild) else ""
+    return {"stderr": tail, "said": transport.describe()}
 
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:

@@ -331,6 +331,29 @@ def test_a_server_that_exits_at_every_start_is_a_failed_connect_with_code_and_la
     assert isinstance(error.__cause__, syncmcp.ConnectionLost)
 
 
+LEAVING = """
+import json, os, signal, sys
+
+def leave(signum, frame):
+    print("no key", file=sys.stderr, flush=True)
+    os._exit(3)
+
+signal.signal(signal.SIGTERM, leave)
+asked = json.loads(os.read(0, 65536))
+os.close(0)
+refused = {"code": -32601, "message": "what?"}
+print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": refused}), flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_the_last_words_of_a_server_that_no_longer_reads_are_waited_for() -> None:
+    with pytest.raises(ConnectFailed, match="no longer reads") as caught:
+        syncmcp.connect(Stdio(sys.executable, "-c", LEAVING))
+    assert caught.value.stderr_tail == "no key"
+
+
 @pytest.mark.pitfall("8", "26")
 def test_a_command_that_does_not_exist_is_a_failed_connect_that_says_where_it_was_sought() -> None:
     with pytest.raises(ConnectFailed, match="no-such-command") as caught:

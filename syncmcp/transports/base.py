@@ -195,6 +195,15 @@ class Resumable(Protocol):
 
 
 @runtime_checkable
+class OfChild(Protocol):
+    """A transport to a child process."""
+
+    def stderr_tail(self) -> str:
+        """The last lines that the server wrote to its stderr, secrets removed."""
+        ...
+
+
+@runtime_checkable
 class Listening(Protocol):
     """A transport with a stream for what the server sends outside of requests."""
 
