@@ -37,6 +37,12 @@ def say(*words):
 """
 
 
+def environment(**more: str) -> dict[str, str]:
+    """Everything as it is; a Python without the library finds it here."""
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
 class Program:
     """A running program: what it says, line by line, and how it ends."""
 
@@ -63,7 +69,7 @@ def running(code: str, *, python: str = sys.executable, first: str = "") -> Iter
     """Run `code` after the prelude, and that after what has to come `first`."""
     with subprocess.Popen(
         [python, "-W", "error::ResourceWarning", "-c", first + PRELUDE + code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

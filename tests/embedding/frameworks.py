@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.peers.setup_peers import venv_python
+from tests.programs import ROOT, environment
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "embedding"
 
 # Of an environment that has the frameworks that are too much for the one the tests run in.
@@ -23,8 +22,8 @@ def finished(*command: str | Path, python: str = sys.executable, **env: str) -> 
     """Run a Python program to its end, which must be a good one; return what it printed."""
     ended = subprocess.run(
         [python, "-W", "error::ResourceWarning", *map(str, command)],
-        cwd=ROOT,  # where this Python, and the server that the example starts, find the library
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        cwd=ROOT,  # where the server that the example starts finds the library
+        env=environment(**env),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

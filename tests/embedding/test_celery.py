@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.embedding.frameworks import CEILING, EXAMPLES, FRAMEWORKS, ROOT, children, finished
+from tests.embedding.frameworks import CEILING, EXAMPLES, FRAMEWORKS, children, finished
+from tests.programs import ROOT, environment
 from tests.transports._stdio import wait_gone
 
 pytestmark = pytest.mark.peer
@@ -24,7 +25,7 @@ def worker(program: Path, files: Path) -> Iterator[int]:
         process = subprocess.Popen(
             [FRAMEWORKS, program, "worker", "--pool", "prefork", "--concurrency", "2"],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "CELERY_FILES": str(files)},
+            env=environment(CELERY_FILES=str(files)),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

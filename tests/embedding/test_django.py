@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import requests
 
-from tests.embedding.frameworks import EXAMPLES, FRAMEWORKS, ROOT, children
+from tests.embedding.frameworks import EXAMPLES, FRAMEWORKS, children
 from tests.peers.launch import http_server
 from tests.peers.peers import Program
+from tests.programs import environment
 from tests.stage import PATIENCE, in_threads
 from tests.transports._stdio import wait_gone
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.peer
 @pytest.mark.pitfall("1", "3", "7")
 def test_views_block_and_await_side_by_side_and_leave_no_server() -> None:
     site = (FRAMEWORKS, str(EXAMPLES / "django_site.py"), "runserver", "--noreload", "{port}")
-    program = Program(site, {"PYTHONPATH": str(ROOT)}, path="")
+    program = Program(site, {"PYTHONPATH": environment()["PYTHONPATH"]}, path="")
     with http_server(program) as django:
 
         def get(where: str) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.embedding.frameworks import EXAMPLES, ROOT
+from tests.embedding.frameworks import EXAMPLES
+from tests.programs import ROOT
 
 PROGRAMS = {path.name for path in EXAMPLES.glob("*.py")}
 

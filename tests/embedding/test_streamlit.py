@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.embedding.frameworks import EXAMPLES, FRAMEWORKS, ROOT, finished
+from tests.embedding.frameworks import EXAMPLES, FRAMEWORKS, finished
+from tests.programs import ROOT
 
 
 @pytest.mark.peer
