@@ -50,7 +50,8 @@ def measure_rows(rows: Sequence[Row], revision: str, port: int, pairs: int, repo
     for (wire, spoken), group in groups.items():
         with ExitStack() as stack:
             workers: dict[SideName, Worker] = {}
-            for side in dict.fromkeys(side for row in group for side in row.sides):
+            sides: dict[SideName, None] = dict.fromkeys(side for row in group for side in row.sides)
+            for side in sides:
                 workers[side] = Worker(side, Target(wire, spoken, port))
                 stack.callback(workers[side].close)
             for row in group:
