@@ -14,7 +14,7 @@ from syncmcp._frame import leave_frame
 from syncmcp._input import InputAnswers
 from syncmcp._kept import keeping
 from syncmcp._options import Options
-from syncmcp._protocol.steps import Ask, Meet, Pause, Post, Reply, Send, Steps, Work
+from syncmcp._protocol.steps import Ask, Hear, Meet, Pause, Post, Reply, Send, Steps, Work
 from syncmcp._repeating import Repetition, is_over
 from syncmcp._runner import Host, Parked, leave, run
 from syncmcp._threads import Deadline, timer
@@ -76,7 +76,7 @@ class Begun(Generic[R]):
         connection = host._live()
         self.send: Send | Meet | Pause | None = None
         try:
-            self.send = _first(self._steps, connection)
+            self.send = _first(self._steps, host, connection)
         except StopIteration as stop:
             self.future._settle(stop.value, None)
             return
@@ -124,9 +124,11 @@ class Begun(Generic[R]):
         self.future._settle(None, error)
 
 
-def _first(steps: Steps[Any], connection: Connection | None) -> Send | Meet | Pause:
+def _first(steps: Steps[Any], host: Host, connection: Connection | None) -> Send | Meet | Pause:
     """Take the first step here and now: a mistake of the caller is raised to the caller."""
     send = next(steps)
+    if isinstance(send, Hear):
+        send = steps.send(host._hear(send.task))
     while connection is not None and isinstance(send, (Send, Meet)):
         try:
             if isinstance(send, Meet):
@@ -395,6 +397,8 @@ class _Run(Generic[R]):
             self._advance(None, None)
         elif isinstance(effect, Meet):
             self._advance(self._connection.agreed, None)
+        elif isinstance(effect, Hear):
+            self._advance(self._host._hear(effect.task), None)
         else:
             assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
             self._pause(effect)

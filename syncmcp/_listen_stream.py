@@ -42,6 +42,9 @@ class Streamed(Listening):
 
     stateful = False
 
+    short = logging.WARNING
+    """How loudly the log says that the server agrees to less than was asked for."""
+
     def __init__(self, client: Client, wanted: Wanted, inbox: Inbox) -> None:
         super().__init__(client, wanted, inbox)
         self._pauses = Backoff()
@@ -68,7 +71,7 @@ class Streamed(Listening):
                 f"the server does not agree to tell of {refused}", server=self._label, method=LISTEN
             )
         if refused != Wanted():
-            _log.warning("[%s] does not agree to tell of %s", self._label, refused)
+            _log.log(self.short, "[%s] does not agree to tell of %s", self._label, refused)
 
     def _attempt(
         self, params: dict[str, Any] | None, deadline: Deadline, connection: Connection
@@ -126,6 +129,10 @@ class Streamed(Listening):
                     call.acknowledged = True
                     call.answered.release()
             return
+        self.changed(method, params)
+
+    def changed(self, method: str, params: dict[str, Any]) -> None:
+        """The server tells of a change. On the thread that reads."""
         event = read_event(method, params)
         if event is not None and (event.uri is not None or self.wanted.covers(event)):
             self.put(event)
@@ -171,6 +178,10 @@ class Streamed(Listening):
             else:
                 self.lose("connection", failure)
             return
+        self.missed(client)
+
+    def missed(self, client: Client) -> None:
+        """What changed while nobody listened is never told. On a pool thread."""
         for event in self.granted.everything():
             if client._kept is not None:
                 client._kept.changed(event)

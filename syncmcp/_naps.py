@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from syncmcp._threads import TimerEntry, timer
@@ -63,7 +65,23 @@ class Naps:
         # Guards the waits; held for changes only.
         self._lock = threading.RLock()
         self._naps: dict[Nap, None] = {}
+        # How many follow a task, and how many of them have news to come that found them awake.
+        self._followers: Counter[str] = Counter()
+        self._unheard: Counter[str] = Counter()
         self._closed = False
+
+    def follow(self, task: str) -> Callable[[], object]:
+        """From now on no news of this task is missed; return what ends that."""
+        with self._lock:
+            self._followers[task] += 1
+        return partial(self._unfollow, task)
+
+    def _unfollow(self, task: str) -> None:
+        with self._lock:
+            self._followers[task] -= 1
+            if not self._followers[task]:
+                del self._followers[task]
+                self._unheard.pop(task, None)
 
     def begin(
         self,
@@ -83,9 +101,12 @@ class Naps:
         nap = Nap(self, pause.task, done)
         with self._lock:
             self._naps[nap] = None
-            closed = self._closed
+            over = self._closed
+            if pause.task is not None and self._unheard.get(pause.task, 0) > 0:
+                self._unheard[pause.task] -= 1
+                over = True
         nap.begin(pause, deadline, cancel)
-        if closed:
+        if over:
             nap.end()
         return nap
 
@@ -95,9 +116,11 @@ class Naps:
             self._naps.pop(nap, None)
 
     def news(self, task: str) -> None:
-        """A task has changed: whoever waits to look at it looks now."""
+        """A task has changed: whoever waits to look at it, or is about to, looks now."""
         with self._lock:
             concerned = [nap for nap in self._naps if nap.task == task]
+            if task in self._followers:
+                self._unheard[task] = self._followers[task] - len(concerned)
         for nap in concerned:
             nap.end()
 

@@ -12,7 +12,18 @@ from syncmcp._input import InputAnswers
 from syncmcp._kept import Kept, keeping
 from syncmcp._options import Options
 from syncmcp._pools import Pools
-from syncmcp._protocol.steps import Ask, Effect, Meet, Pause, Post, Reply, Send, Steps, Work
+from syncmcp._protocol.steps import (
+    Ask,
+    Effect,
+    Hear,
+    Meet,
+    Pause,
+    Post,
+    Reply,
+    Send,
+    Steps,
+    Work,
+)
 from syncmcp._repeating import Repeatable, Repetition, is_over
 from syncmcp._threads import Deadline, acquire
 from syncmcp._workers import lending
@@ -46,6 +57,10 @@ class Host(Protocol):
 
     def _post(self, method: str, params: dict[str, Any] | None) -> None:
         """Make a request whose end nobody waits for; never blocks."""
+        ...
+
+    def _hear(self, task: str) -> Callable[[], object]:
+        """Have the server tell of a task, where it can; return what ends that. Neither blocks."""
         ...
 
     @property
@@ -149,6 +164,8 @@ def _drive(
                     host._post(*effect)
                 elif isinstance(effect, Meet):
                     value = _meet(effect, host, options, deadline)
+                elif isinstance(effect, Hear):
+                    value = host._hear(effect.task)
                 else:
                     assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
                     if effect.task is None:

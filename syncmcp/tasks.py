@@ -6,9 +6,9 @@ import concurrent.futures
 import logging
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from typing_extensions import Unpack
 
@@ -30,11 +30,13 @@ from syncmcp._protocol.steps import Reply, Send, Steps
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, Course, TaskState
 from syncmcp._results import validate
 from syncmcp._runner import run
+from syncmcp._task_hearing import TaskHearing
 from syncmcp._threads import Deadline, reaper
 from syncmcp._workers import lending_handler
 from syncmcp.errors import InvalidParams, McpError, NotSupported, fresh
 
 if TYPE_CHECKING:
+    from syncmcp.client import Client
     from syncmcp.futures import RequestFuture
     from syncmcp.types import CallToolResult, ListTasksResult, Task
 
@@ -456,6 +458,16 @@ class Tasks(OperationHost, Protocol):
     ) -> Iterator[Task]:
         """Iterate over the tasks that the server has for us, page by page; see `iter_tools`."""
         return iterate("tasks/list", self.list_tasks, "tasks", self, max_pages, options)
+
+    _hearing: TaskHearing | None = None
+    """Made by the first who waits for a task, under the lock."""
+
+    def _hear(self, task: str) -> Callable[[], object]:
+        client = cast("Client", self)
+        with client._lock:
+            if self._hearing is None:
+                self._hearing = TaskHearing(client)
+        return self._hearing.claim(task, self._pools)
 
     def _post(self, method: str, params: dict[str, Any] | None) -> None:
         options = self._resolve({"timeout": POST_SECONDS, "idle_timeout": None})

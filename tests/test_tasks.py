@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import gc
+import math
 import pickle
 import threading
 import weakref
@@ -539,8 +540,9 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
     way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studio = Studio()
-    # Nobody looks at it before it is given up: so there is no request under way.
+    # Nobody looks at it, or listens, before it is given up: so there is no request under way.
     studio.tasks.poll_interval_ms = 3_600_000
+    monkeypatch.setattr("syncmcp._protocol.tasks.WORTH_HEARING", math.inf)
     with wire.connect(studio, **ON) as client:
         token, event, parked = CancelToken(), threading.Event(), Parked(client)
         if way == "future":

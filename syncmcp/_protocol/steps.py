@@ -85,6 +85,15 @@ class Pause(NamedTuple):
     needs no thread meanwhile."""
 
 
+class Hear(NamedTuple):
+    """Have the server tell of this task's changes, where it can; come back with what ends that.
+
+    That, and this, never block. Nothing may depend on what the server tells.
+    """
+
+    task: str
+
+
 class Recall(NamedTuple):
     """Come back with the result of this request that is kept; `None` if there is none."""
 
@@ -98,6 +107,6 @@ class Work(NamedTuple):
     do: Callable[[], Any]
 
 
-Effect = Send | Ask | Pause | Recall | Work | Post | Meet
+Effect = Send | Ask | Pause | Hear | Recall | Work | Post | Meet
 
 Steps = Generator[Effect, Any, R]

@@ -17,6 +17,9 @@ LISTEN = "subscriptions/listen"
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
+TASK = "notifications/tasks"
+"""What a server tells of a task to those who listen for it (the extension of 2026-07-28)."""
+
 _UPDATED = "notifications/resources/updated"
 
 _SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
@@ -31,7 +34,7 @@ _LISTS: Mapping[str, Kind] = {
 
 _KINDS = tuple(_LISTS.values())
 
-NEWS = frozenset((*_LISTS, _UPDATED, ACKNOWLEDGED))
+NEWS = frozenset((*_LISTS, _UPDATED, TASK, ACKNOWLEDGED))
 """The notifications that are about subscriptions."""
 
 
@@ -57,6 +60,7 @@ class Wanted(NamedTuple):
     prompts: bool = False
     resources: bool = False
     uris: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -78,6 +82,8 @@ class Wanted(NamedTuple):
         wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in self.kinds}
         if self.uris:
             wanted["resourceSubscriptions"] = list(self.uris)
+        if self.tasks:
+            wanted["taskIds"] = list(self.tasks)
         return {"notifications": wanted}
 
     def granted(self, params: Mapping[str, Any]) -> Wanted:
@@ -85,15 +91,21 @@ class Wanted(NamedTuple):
         said = params.get("notifications")
         if not isinstance(said, dict):
             return Wanted()
-        uris = said.get("resourceSubscriptions")
-        agreed = [uri for uri in uris if isinstance(uri, str)] if isinstance(uris, list) else []
         lists = {kind: said.get(f"{kind}ListChanged") is True for kind in self.kinds}
-        return Wanted(**lists, uris=tuple(uri for uri in self.uris if uri in agreed))
+        return Wanted(
+            **lists,
+            uris=_named(said.get("resourceSubscriptions"), self.uris),
+            tasks=_named(said.get("taskIds"), self.tasks),
+        )
 
     def without(self, other: Wanted) -> Wanted:
         """What `other` has not."""
         lists = {kind: kind not in other.kinds for kind in self.kinds}
-        return Wanted(**lists, uris=tuple(uri for uri in self.uris if uri not in other.uris))
+        return Wanted(
+            **lists,
+            uris=tuple(uri for uri in self.uris if uri not in other.uris),
+            tasks=tuple(task for task in self.tasks if task not in other.tasks),
+        )
 
     def covers(self, event: ChangeEvent) -> bool:
         """Whether `event` is about something that is wanted."""
@@ -109,7 +121,15 @@ class Wanted(NamedTuple):
             yield ChangeEvent("resource", uri, missed=True)
 
     def __str__(self) -> str:
-        return ", ".join((*self.kinds, *self.uris)) or "nothing"
+        # Whoever knows the id of a task may get its result: it is in no log.
+        tasks = [f"{len(self.tasks)} tasks"] if self.tasks else []
+        return ", ".join((*self.kinds, *self.uris, *tasks)) or "nothing"
+
+
+def _named(said: Any, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Which of `wanted` a server names."""
+    named = {each for each in said if isinstance(each, str)} if isinstance(said, list) else set()
+    return tuple(each for each in wanted if each in named)
 
 
 def is_within(uri: str, subscribed: str) -> bool:

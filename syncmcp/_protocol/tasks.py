@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp._protocol.rounds import RoundCount, read_questions
-from syncmcp._protocol.steps import Ask, Pause, Post, Reply, Send, Steps
+from syncmcp._protocol.steps import Ask, Hear, Pause, Post, Reply, Send, Steps
 from syncmcp._redaction import redact
 from syncmcp.errors import (
     ClosedError,
@@ -56,6 +56,10 @@ FINAL = frozenset(("cancelled", "completed", "failed"))
 DEFAULT_INTERVAL = 1.0
 SHORTEST_INTERVAL = 0.01
 LONGEST_INTERVAL = 3600.0
+
+
+WORTH_HEARING = 0.5
+"""Where at least so many seconds lie between two looks, the server is asked to tell of changes."""
 
 
 class TaskState(NamedTuple):
@@ -162,16 +166,23 @@ class Course:
         """
         # What wants something of us, or has come to its end, is looked at without delay.
         waits = self.state is not None and self.state.status not in _URGENT
-        while True:
-            if waits:
-                assert self.state is not None
-                yield Pause(self.state.interval, self.id)
-            dialect = yield from self.look(within)
-            assert dialect.tasks is not None  # or it could not have been asked
-            result = yield from dialect.tasks.advance(self, dialect, within)
-            if result is not None:
-                return result
-            waits = True
+        hear_no_more: Callable[[], object] | None = None
+        try:
+            while True:
+                if waits:
+                    assert self.state is not None
+                    if hear_no_more is None and self.state.interval >= WORTH_HEARING:
+                        hear_no_more = yield Hear(self.id)
+                    yield Pause(self.state.interval, self.id)
+                dialect = yield from self.look(within)
+                assert dialect.tasks is not None  # or it could not have been asked
+                result = yield from dialect.tasks.advance(self, dialect, within)
+                if result is not None:
+                    return result
+                waits = True
+        finally:
+            if hear_no_more is not None:
+                hear_no_more()
 
     def look(self, within: float | None = None) -> Steps[Dialect]:
         """Look at the task, once; return what the server speaks."""

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from syncmcp.testing import wire
 from syncmcp.testing.call import Call
-from syncmcp.testing.stats import Stats
 from syncmcp.testing.wire import INVALID_PARAMS, Message, RpcError
+
+if TYPE_CHECKING:
+    from syncmcp.testing.server import Server
 
 _KINDS = ("toolsListChanged", "promptsListChanged", "resourcesListChanged")
 _URIS = "resourceSubscriptions"
+_TASKS = "taskIds"
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
 class Listeners:
     """Every open listen request of one server, over all its transports."""
 
-    def __init__(self, stats: Stats) -> None:
-        self._stats = stats
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._stats = server.stats
         self._lock = threading.Lock()  # Guards what follows.
         self._open: dict[Call, Message] = {}
         # Events of those that are not acknowledged yet.
@@ -34,6 +39,12 @@ class Listeners:
         honoured: Message = {kind: True for kind in _KINDS if wanted.get(kind) is True}
         if isinstance(wanted.get(_URIS), list):
             honoured[_URIS] = wanted[_URIS]
+        if isinstance(wanted.get(_TASKS), list):
+            try:
+                honoured[_TASKS] = self._server.tasks.told_of(wanted[_TASKS], call)
+            except RpcError as error:
+                call.answer(wire.failure(call.request_id, error))
+                return
         with self._lock:
             self._open[call] = honoured
             self._early[call] = []
@@ -64,6 +75,12 @@ class Listeners:
             if uri in honoured.get(_URIS, ()):
                 params = {"uri": uri, **_tag(call)}
                 self._tell(call, "notifications/resources/updated", params)
+
+    def task_changed(self, task: Message) -> None:
+        """Tell everyone who listens for a task where it stands."""
+        for call, honoured in self._snapshot():
+            if task["taskId"] in honoured.get(_TASKS, ()):
+                self._tell(call, "notifications/tasks", {**task, **_tag(call)})
 
     def end(self) -> None:
         """End every subscription in good order: each gets its result."""

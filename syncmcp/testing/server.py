@@ -78,7 +78,7 @@ class Server:
         self.batches = batches
         self.stats = Stats()
         self.features: Features = Features(page_size)
-        self.listeners = Listeners(self.stats)
+        self.listeners = Listeners(self)
         self.rounds = Rounds(self.stats)
         self.tasks: Tasks = Tasks(self)
         self.workers = Workers("syncmcp-testing-tool")

@@ -305,7 +305,8 @@ class Tasks:
     Attributes:
         poll_interval_ms: Milliseconds that clients are asked to wait between two looks.
         ttl_ms: Milliseconds that tasks say they are kept, unless the client wants otherwise.
-        notify: Whether `notifications/tasks/status` are sent (2025-11-25).
+        notify: Whether clients are told of changes: by `notifications/tasks/status` (2025-11-25),
+            or by `notifications/tasks`, to those who listen (2026-07-28).
     """
 
     def __init__(self, server: Server) -> None:
@@ -346,9 +347,24 @@ class Tasks:
 
     def changed(self, task: Task) -> None:
         """A task has changed; whoever may be told is told."""
+        if not self.notify:
+            return
         session = task.call.session
-        if self.notify and session is not None and task.call.revision == CORE:
+        if task.call.revision in STATELESS:
+            self.server.listeners.task_changed(task.describe_in_full())
+        elif session is not None:
             session.notify("notifications/tasks/status", task.describe())
+
+    def told_of(self, ids: list[Any], call: Call) -> list[str]:
+        """Return which of these tasks whoever listens is told of (2026-07-28).
+
+        Raises:
+            RpcError: The client did not declare the extension.
+        """
+        if not _declares(call):
+            raise _undeclared()
+        known = {task.id for task in self.all} if self.notify else set()
+        return [id for id in ids if id in known]
 
     def call_tool(self, params: Message, context: ToolContext) -> Message:
         """Answer `tools/call`: with the tool's result, or a task."""
@@ -454,8 +470,8 @@ def _check_era(context: ToolContext) -> None:
         raise RpcError(METHOD_NOT_FOUND, f"{context.revision} has no tasks")
 
 
-def _declares(context: ToolContext) -> bool:
-    extensions = context.client_capabilities.get("extensions")
+def _declares(asking: ToolContext | Call) -> bool:
+    extensions = asking.client_capabilities.get("extensions")
     return isinstance(extensions, dict) and EXTENSION in extensions
 
 

@@ -122,6 +122,17 @@ def _undeclared(original: Function) -> Function:
     return params
 
 
+def _undeclared_listening(original: Function) -> Function:
+    def params(self: Any, method: str, given: Any, *rest: Any) -> Any:
+        made = original(self, method, given, *rest)
+        if method == "subscriptions/listen" and "taskIds" in made["notifications"]:
+            key = "io.modelcontextprotocol/clientCapabilities"
+            made["_meta"] = {**made["_meta"], key: {}}
+        return made
+
+    return params
+
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-not-offered",
@@ -233,6 +244,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "requests about tasks do not declare the extension",
         f"{STATELESS}.params",
         _undeclared,
+        ("TSX-07",),
+    ),
+    Mutant(
+        "task-listening-undeclared",
+        "listening to tasks does not declare the extension",
+        f"{STATELESS}.params",
+        _undeclared_listening,
         ("TSX-07",),
     ),
     Mutant(

@@ -11,13 +11,15 @@ from syncmcp._protocol.dialect import REVISIONS, dialect_for
 from syncmcp._protocol.exchange import exchange, exchange_or_task, single_exchange
 from syncmcp._protocol.gates import gates
 from syncmcp._protocol.offer import NOTHING
-from syncmcp._protocol.steps import Ask, Effect, InputQuestion, Pause, Post, Reply, Send
+from syncmcp._protocol.steps import Ask, Effect, Hear, InputQuestion, Pause, Post, Reply, Send
+from syncmcp._protocol.subscription import Wanted
 from syncmcp._protocol.tasks import (
     DEFAULT_INTERVAL,
     EXTENSION,
     LONGEST_INTERVAL,
     RELATED,
     SHORTEST_INTERVAL,
+    WORTH_HEARING,
     Course,
     TaskState,
     created,
@@ -75,6 +77,7 @@ class Played:
         answer: Callable[[Ask], Any] | None = None,
     ) -> None:
         self.effects: list[Effect] = []
+        self.hearing = 0
         self._steps = steps
         self._outcomes = list(outcomes)
         self._answer = answer or _agree
@@ -89,6 +92,9 @@ class Played:
                 value = None
                 if isinstance(effect, Ask):
                     value = self._answer(effect)
+                elif isinstance(effect, Hear):
+                    self.hearing += 1
+                    value = self._hear_no_more
                 elif isinstance(effect, Send):
                     value = self._outcomes.pop(0)
                     if not isinstance(value, McpError):
@@ -100,6 +106,9 @@ class Played:
         except StopIteration as stop:
             assert not self._outcomes, "not everything was asked for"
             return stop.value
+
+    def _hear_no_more(self) -> None:
+        self.hearing -= 1
 
     def fail(self, kind: type[McpError]) -> Any:
         with pytest.raises(kind) as caught:
@@ -444,6 +453,52 @@ def test_a_look_has_a_limit_of_its_own() -> None:
     played = Played(course.follow(5.0), asks, {}, told("completed", result=RESULT))
     played.run()
     assert [one.within for one in played.effects if isinstance(one, Send)] == [5.0, 5.0, 5.0]
+
+
+def seldom(seconds: float) -> dict[str, Any]:
+    return told("working", pollIntervalMs=seconds * 1000)
+
+
+@pytest.mark.parametrize("end", [told("completed", result=RESULT), ClosedError("closed")])
+def test_who_waits_for_long_hears_of_the_task_once_and_to_the_end(end: Any) -> None:
+    course = Course("t1", PARAMS, None, 10)
+    played = Played(course.follow(), seldom(WORTH_HEARING), seldom(9.0), end)
+    if isinstance(end, McpError):
+        played.fail(ClosedError)
+    else:
+        played.run()
+    heard = [one for one in played.effects if not isinstance(one, Send)]
+    assert heard == [Hear("t1"), Pause(WORTH_HEARING, "t1"), Pause(9.0, "t1")]
+    assert played.hearing == 0
+
+
+def test_who_looks_often_need_not_hear_of_the_task() -> None:
+    course = Course("t1", PARAMS, None, 10)
+    played = Played(course.follow(), seldom(0.49), told("completed", result=RESULT))
+    played.run()
+    assert Pause(0.49, "t1") in played.effects
+    assert Hear("t1") not in played.effects
+
+
+def test_steps_that_nobody_goes_on_with_hear_no_more() -> None:
+    course, ended = Course("t1", PARAMS, None, 10), []
+    steps = course.follow()
+    reply = Reply(seldom(9.0), dialect_for(NEWEST, None, {EXTENSION: {}}))
+    assert next(steps) == Send("tasks/get", ID)
+    assert steps.send(reply) == Hear("t1")
+    assert steps.send(lambda: ended.append(1)) == Pause(9.0, "t1")
+    steps.close()
+    assert ended == [1]
+
+
+@pytest.mark.requirement("TSX-07")
+def test_listening_to_tasks_declares_the_extension() -> None:
+    dialect = dialect_for(NEWEST, None, {EXTENSION: {}})
+    params = dialect.params("subscriptions/listen", Wanted(tasks=("t1",)).params(), 1, None, None)
+    assert params is not None
+    assert params["notifications"] == {"taskIds": ["t1"]}
+    declared = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"]
+    assert declared == {EXTENSION: {}}
 
 
 def test_nothing_comes_after_the_end_of_a_task() -> None:

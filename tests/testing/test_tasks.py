@@ -109,3 +109,16 @@ def test_requests_about_tasks_need_the_extension_each_time() -> None:
             with pytest.raises(ServerError, match="did not declare") as caught:
                 other.request("tasks/get", {"taskId": task.id})
     assert caught.value.code == -32021
+
+
+def test_listening_to_tasks_needs_the_extension_too() -> None:
+    made = server()
+    made.tasks.notify = True
+    wanted = {"notifications": {"taskIds": ["any"]}}
+    with (
+        syncmcp.connect(made, mode=STATELESS) as client,
+        pytest.raises(ServerError, match="did not declare") as caught,
+    ):
+        client.request("subscriptions/listen", wanted, timeout=PATIENCE)
+    assert caught.value.code == -32021
+    assert made.stats.listeners == 0
