@@ -14,7 +14,7 @@ from syncmcp._pagination import all_pages
 from syncmcp._protocol.steps import Meet, Steps, Work
 from syncmcp._protocol.tasks import AUGMENTED
 from syncmcp._schemas import Checks
-from syncmcp.errors import HeaderMismatch, McpError
+from syncmcp.errors import HeaderMismatch, McpError, RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
     from syncmcp._agreed import Agreed
@@ -75,6 +75,8 @@ def with_fresh_marks(call: Callable[[], Steps[R]], host: OperationHost) -> Steps
     except HeaderMismatch as mismatch:
         try:
             yield from all_pages("tools/list", types.ListToolsResult, "tools", host)
+        except (RequestCancelled, RequestTimeout):
+            raise  # nobody has waited long enough
         except McpError as error:
             raise mismatch from error
     return (yield from call())

@@ -10,9 +10,16 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import HeaderMismatch, HttpError, UsageError
+from syncmcp import (
+    CancelToken,
+    HeaderMismatch,
+    HttpError,
+    RequestCancelled,
+    RequestTimeout,
+    UsageError,
+)
 from syncmcp.testing import Server
-from tests.stage import STATEFUL, STATELESS, Wire, in_threads
+from tests.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads
 from tests.transports.http_peer import Request, serving
 
 NEW = Wire("http", STATELESS)
@@ -196,6 +203,38 @@ def test_a_call_that_stays_refused_is_tried_twice_and_no_more(listing: str) -> N
     ]
     cause = caught.value.__cause__
     assert isinstance(cause, syncmcp.InternalError) if listing == "fails" else cause is None
+
+
+@pytest.mark.parametrize("way", ["token", "future", "timeout"])
+def test_a_call_that_is_given_up_while_its_tool_is_listed_says_so(way: str) -> None:
+    listing, over, token = threading.Event(), threading.Event(), CancelToken()
+
+    def script(one: Request) -> None:
+        if one.message["method"] == "tools/call":
+            one.connection.json(error(one, -32020), status=400)
+        elif one.message["method"] == "tools/list":
+            listing.set()
+            if way == "token":
+                token.cancel("enough")
+            assert over.wait(PATIENCE)
+        else:
+            one.connection.json(result(one, {**DISCOVERED, "tools": []}))
+
+    with serving(script) as raw, syncmcp.connect(raw.url, mode=STATELESS) as client:
+        try:
+            if way == "timeout":
+                with pytest.raises(RequestTimeout):
+                    client.call_tool("t", {"a": "x"}, timeout=0.5)
+            elif way == "token":
+                with pytest.raises(RequestCancelled):
+                    client.call_tool("t", {"a": "x"}, cancel=token)
+            else:
+                future = client.call_tool.future("t", {"a": "x"}, cancel=token)
+                assert listing.wait(PATIENCE)
+                token.cancel()
+                assert isinstance(future.exception(PATIENCE), RequestCancelled)
+        finally:
+            over.set()
 
 
 @pytest.mark.requirement("XHD-15")
