@@ -188,6 +188,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         if mode not in MODES:
             raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
         self._target, name, stated_timeout = settled(target, name)
+        # By identity: whoever says 300 wants 300.
         if timeout is _TIMEOUT and stated_timeout is not None:
             timeout = stated_timeout
         self._mode = mode
