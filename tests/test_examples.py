@@ -33,16 +33,34 @@ SAYS = {
         "pear: 3 (asked alone)",
         "in turn: ['apple: 2 (asked alone)', 'pear",
     ],
+    "cancellation": [
+        "timeout: ",
+        "future: cancelled True",
+        "token: the user closed the window",
+        "event: cancelled",
+    ],
     "cluster": ["20 calls, at least one by each of: ", "the sum is 380"],
     "completions": ["city: K -> Kobe, Kyoto", "not sent: prompt 'journey' needs 'city'"],
+    "custom_method": ["counted by 42\n", "12 of lamp\n"],
+    "demo": [
+        "a call that reports progress:\n  1 of 3: 2 left\n",
+        "  7 + 7 -> 14\n",
+        "closed, and the server has ended\n",
+    ],
     "diagnosis": [
         "hangs: tools/call 'lookup', sent",
         "main, waits for the answer to",
         "tools/call: 3 requests, 1 of them RequestTimeout",
     ],
-    "file_analysis": ["project: 3", "private: outside the roots", "private: 2"],
+    "five_lines": ["3\n"],
+    "futures": ["the nap of 0.1 s: ", "the nap of 0.3 s: ", "the error: "],
+    "handle_logging": ['"level": "warning", "logger": "bank.audit", "data": {"amount": 100'],
     "interceptors": ["5 x tools/call done", "4 x tools/list ConnectFailed", "<- tools/list"],
-    "math_tutor": ["not explained: ", "nobody can be asked"],
+    "multiple_models": [
+        'AnthropicFormat: [{"name": "weather"',
+        'OpenAIChatFormat: [{"type": "function", "function": {"name": "weather"',
+        'GeminiFormat: [{"functionDeclarations": [{"name": "weather"',
+    ],
     "multiple_servers": [
         "attic is failed: [attic]: command not found",
         "tools: market_search, buy_fish, library_search, buy_books",
@@ -51,7 +69,13 @@ SAYS = {
         "harbour has eel trap\nlibrary has all about eels\nmarket has eel\n",
         "refused: 'one' and 'other' are the same server",
     ],
+    "own_http_server": [
+        "the page says: Open from 9 to 5.\n",
+        "a pear costs 45\na plum: is_error=True\nthe server saw 2 calls\n",
+    ],
     "per_call_ui": ["Boris saw ['A table for Boris'] and has a table for 5", "no table"],
+    "progress_messages": ["to a function, before the call returns:\n   33 %", "100 %", "lift-off"],
+    "providing_roots": ["project: 3", "private: outside the roots", "private: 2"],
     "record_replay": [
         "recorded:\n  tools: 15\n  1 of 2: 1 left\n  2 of 2: 0 left\n  lift-off\n",
         "<- notifications/progress\n  <- notifications/progress\n  <- an answer\nplayed:",
@@ -63,22 +87,13 @@ SAYS = {
         "costs 45, asked for 2 times",
         "ordered 1 time: unknown",
     ],
-    "several_models": [
-        'AnthropicFormat: [{"name": "weather"',
-        'OpenAIChatFormat: [{"type": "function", "function": {"name": "weather"',
-        'GeminiFormat: [{"functionDeclarations": [{"name": "weather"',
-    ],
+    "returning_elicitations": ["not signed up: cancel"],
+    "sampling_callback": ["not explained: ", "nobody can be asked"],
     "sign_in": [
         "lets us in and has the tools: read",
         "tokens were issued for: authorization_code, refresh_token",
         "logged out: somebody has to sign in again",
     ],
-    "subscriptions": [
-        "stock://fruit has changed: apple, plum",
-        "told on another thread: True, and stopped: True",
-        "the tools are now: sell, come_again",
-    ],
-    "sign_up": ["not signed up: cancel"],
     "skills": [
         "skill://bank/refunds/SKILL.md: Give money back, can be loaded",
         "Dear customer",
@@ -92,6 +107,11 @@ SAYS = {
         "all the same: 2 books",
         "not sent: argument ['author'] is not of type string",
     ],
+    "subscriptions": [
+        "stock://fruit has changed: apple, plum",
+        "told on another thread: True, and stopped: True",
+        "the tools are now: sell, come_again",
+    ],
     "tasks": [
         "started: working, and there within a tenth of a second: False",
         "asked: Which frame?",
@@ -99,6 +119,7 @@ SAYS = {
         "fetched: a harbour, in oak",
     ],
     "templates": ["letters://..%2Fsecrets", "refused: the value of 'path' has segments"],
+    "threads": ["9900\n", " closed>\n"],
     "tracing": ["nobody's\n00-00000000000000000000000000005afe-000000000000cafe-01\n00-"],
 }
 
@@ -164,15 +185,15 @@ def at_the_terminal(*command: str) -> Iterator[Person]:
             process.wait()
 
 
-def test_there_are_examples() -> None:
-    assert "demo.py" in {example.name for example in EXAMPLES}
+def test_each_example_has_words_that_it_must_say() -> None:
+    assert sorted(SAYS) == [example.stem for example in EXAMPLES]
+    assert all(SAYS.values())
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_the_example_runs(example: Path, tmp_path: Path) -> None:
     printed = run([str(example)], tmp_path)
-    assert printed.strip()
-    assert [words for words in SAYS.get(example.stem, []) if words not in printed] == []
+    assert [words for words in SAYS[example.stem] if words not in printed] == []
 
 
 def test_the_script_of_the_readme_runs(tmp_path: Path) -> None:
@@ -382,16 +403,16 @@ class TestTheAgent:
 class TestTheTutor:
     @pytest.mark.parametrize(("problem", "answer"), [("6 * 7", "42"), ("40 + 4", "44")])
     def test_alone_it_explains(self, problem: str, answer: str, tmp_path: Path) -> None:
-        printed = run([example("math_tutor.py"), problem, "--unattended"], tmp_path)
+        printed = run([example("sampling_callback.py"), problem, "--unattended"], tmp_path)
         assert printed.endswith(f"\n{answer}\n")
 
     def test_what_the_model_does_not_know_is_refused(self, tmp_path: Path) -> None:
-        printed = run([example("math_tutor.py"), "x", "--unattended"], tmp_path)
+        printed = run([example("sampling_callback.py"), "x", "--unattended"], tmp_path)
         assert "sums and products only" in printed
 
     @pytest.mark.requirement("M-26")
     def test_a_person_reviews_the_request_and_the_answer(self) -> None:
-        with at_the_terminal(example("math_tutor.py"), "6 * 7") as person:
+        with at_the_terminal(example("sampling_callback.py"), "6 * 7") as person:
             person.sees("━━ school wants a model to answer it ━━")
             person.sees("Let the model answer?")
             assert "42" not in person.screen
@@ -402,7 +423,7 @@ class TestTheTutor:
             person.sees("\nWrite 6 down 7 times.\nAdd it all up.\n42")
 
     def test_a_person_denies_the_request(self) -> None:
-        with at_the_terminal(example("math_tutor.py"), "6 * 7") as person:
+        with at_the_terminal(example("sampling_callback.py"), "6 * 7") as person:
             person.sees("Let the model answer?")
             person.types(CTRL_C)
             person.sees("not explained: ")
@@ -410,15 +431,17 @@ class TestTheTutor:
 
 
 class TestSigningUp:
-    def test_scripted_answers_reach_the_server(self, tmp_path: Path) -> None:
-        answers = {"name": "Grace", "email": "grace@example.com", "favouriteNumber": 13}
-        printed = run([example("sign_up.py"), "--answers", json.dumps(answers)], tmp_path)
-        assert printed.startswith("signed up: ")
-        assert json.loads(printed.removeprefix("signed up: ")) == answers
+    def test_functions_accept_decline_and_cancel(self, tmp_path: Path) -> None:
+        printed = run([example("returning_elicitations.py"), "--unattended"], tmp_path)
+        assert printed == (
+            'signed up: {"name": "Ada", "email": "ada@example.com"}\n'
+            "not signed up: decline\n"
+            "not signed up: cancel\n"
+        )
 
     @pytest.mark.requirement("M-28")
     def test_a_person_fills_in_field_by_field(self) -> None:
-        with at_the_terminal(example("sign_up.py")) as person:
+        with at_the_terminal(example("returning_elicitations.py")) as person:
             person.sees("━━ maths club asks you to fill in a form ━━")
             person.sees("What will you do?")
             person.types(ENTER)
@@ -436,10 +459,19 @@ class TestSigningUp:
         ("keys", "action"), [((DOWN, ENTER), "decline"), ((CTRL_C,), "cancel")]
     )
     def test_a_person_may_not_want_to(self, keys: tuple[str, ...], action: str) -> None:
-        with at_the_terminal(example("sign_up.py")) as person:
+        with at_the_terminal(example("returning_elicitations.py")) as person:
             person.sees("What will you do?")
             person.types(*keys)
             person.sees(f"not signed up: {action}")
+
+
+@pytest.mark.requirement("M-25")
+def test_the_audit_trail_has_its_levels_and_its_logger_only(tmp_path: Path) -> None:
+    lines = run([example("handle_logging.py")], tmp_path).splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert {entry["logger"] for entry in entries} == {"bank.audit"}
+    levels = ["warning", "error", "critical", "alert", "emergency"]
+    assert [entry["level"] for entry in entries] == levels
 
 
 @pytest.mark.requirement("M-27")
@@ -448,7 +480,7 @@ def test_files_are_counted_inside_the_roots_only(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for number in range(files):
             (tmp_path / name / f"{number}").touch()
-    printed = run([example("file_analysis.py"), "here", "there"], tmp_path)
+    printed = run([example("providing_roots.py"), "here", "there"], tmp_path)
     assert printed == ("here: 4\nthere: outside the roots\nadded there\nthere: 1\n")
 
 

@@ -1,8 +1,8 @@
 """A server asks for a model, and a person reviews both the request and the answer.
 
-``python examples/math_tutor.py "12 * 7"``                  reviewed at the terminal
-``python examples/math_tutor.py "12 * 7" --ui browser``     reviewed in the browser
-``python examples/math_tutor.py "12 * 7" --unattended``     nobody looks, and you say so
+``python examples/sampling_callback.py "12 * 7"``                  reviewed at the terminal
+``python examples/sampling_callback.py "12 * 7" --ui browser``     reviewed in the browser
+``python examples/sampling_callback.py "12 * 7" --unattended``     nobody looks, and you say so
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tests.llm.double import double
 from tests.llm.providers import ANTHROPIC, GEMINI, PROVIDERS, RESPONSES, Call
 from tests.test_examples import environment
 
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "several_models.py"
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "multiple_models.py"
 
 
 @pytest.mark.requirement("M-29")
