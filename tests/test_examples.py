@@ -28,6 +28,12 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
     "agent": ['"outputFormat":"plain"', "-> Rain, mountains, and a fish market.", "agent: Bergen:"],
     "answer_by_hand": ["the server asks: Sign up for a maths fact a day.", '"name":"Ada"'],
+    "approval_ui": [
+        "guide asks a model, for 500 tokens: What is Bergen known for?\n  yes, no, half? half\n",
+        "guide would get: Rain, in at most 250 tokens.\n  yes, no? yes\n",
+        "answered: Rain, in at most 250 tokens.\n",
+        "What does my user earn?\n  yes, no, half? no\ndenied: the person said no\n",
+    ],
     "batches": [
         "apple: 2 (asked as 1 of 5)",
         "pear: 3 (asked alone)",
@@ -82,6 +88,11 @@ SAYS = {
         "arguments.steps: recorded 2, asked 3",
         "has the secret: False",
     ],
+    "resuming": [
+        "the first process is told of stock://fruit\n",
+        "the second process missed stock://herbs\nthe same session: True\n",
+        "sessions: 1\n",
+    ],
     "retries": [
         "2 tools, asked for 2 times",
         "costs 45, asked for 2 times",
@@ -120,7 +131,16 @@ SAYS = {
     ],
     "templates": ["letters://..%2Fsecrets", "refused: the value of 'path' has segments"],
     "threads": ["9900\n", " closed>\n"],
+    "tool_loop": [
+        "  order {'fruit': 'apples', 'pieces': 5}\n  order -> sold in sixes\nturn 3: toolUse\n",
+        "  order -> 6 apples are on their way\nturn 4: Apples cost less",
+    ],
     "tracing": ["nobody's\n00-00000000000000000000000000005afe-000000000000cafe-01\n00-"],
+    "url_elicitation": [
+        "bank sends you to http://127.0.0.1:",
+        "\n  It leads to a program on this computer.\n  done\n10 euros: paid\n",
+        "\n1000 euros: not paid: decline\n",
+    ],
 }
 
 # Files that a page names, without anything in them.
@@ -143,13 +163,13 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PATH": path, **more}
 
 
-def run(command: list[str], cwd: Path) -> str:
-    """Run a program as a reader would; return its output."""
+def run(command: list[str], cwd: Path, said: str = "") -> str:
+    """Run a program as a reader would, who says this; return its output."""
     ended = subprocess.run(
         [sys.executable, "-W", "error", *command],
         cwd=cwd,
         env=environment(),
-        stdin=subprocess.DEVNULL,
+        input=said,
         capture_output=True,
         text=True,
         timeout=90,
@@ -463,6 +483,28 @@ class TestSigningUp:
             person.sees("What will you do?")
             person.types(*keys)
             person.sees(f"not signed up: {action}")
+
+
+class TestApproving:
+    def test_a_person_decides_line_by_line(self, tmp_path: Path) -> None:
+        said = "no\nhalf\nyes\n"
+        printed = run([example("approval_ui.py"), "--ask"], tmp_path, said)
+        first, second = printed.split("denied: the person said no\n")
+        assert "Rain" not in first
+        assert "guide would get: Rain, in at most 250 tokens." in second
+        assert second.endswith("answered: Rain, in at most 250 tokens.\n")
+
+    def test_an_answer_that_a_person_denies_is_not_sent(self, tmp_path: Path) -> None:
+        printed = run([example("approval_ui.py"), "--ask"], tmp_path, "yes\nno\nno\n")
+        assert "guide would get: Rain, in at most 500 tokens." in printed
+        assert printed.count("denied: the person said no\n") == 2
+
+
+def test_nobody_goes_where_the_person_would_not(tmp_path: Path) -> None:
+    printed = run([example("url_elicitation.py"), "--ask"], tmp_path, "n\nn\n")
+    assert "Confirm 10 euros. Go there (y/n)?" in printed
+    assert "10 euros: not paid: decline\n" in printed
+    assert "done" not in printed
 
 
 @pytest.mark.requirement("M-25")
