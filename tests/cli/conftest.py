@@ -30,7 +30,7 @@ def command(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     return Command(capsys)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def demo() -> Iterator[str]:
     """The URL of the demo server."""
     with serve_http(demo_server()) as http:
