@@ -432,7 +432,7 @@ class _Run:
         for future in [future for future in running if future in done]:
             use = running.pop(future)
             try:
-                result = _result(use, future.result())
+                result = _result(use, future.result(), trusted=self._client._trusted)
             except McpError as error:
                 result = self._failure(use, error)
             results[use.id] = self._finish(use, result)
@@ -477,8 +477,10 @@ class _Run:
         )
 
 
-def _result(use: ToolUseContent, result: CallToolResult) -> ToolResultContent:
-    block = types.ToolResultContent(tool_use_id=use.id, content=result.content)
+def _result(use: ToolUseContent, result: CallToolResult, *, trusted: bool) -> ToolResultContent:
+    # A trusted server may say what is of no use to a model; nothing at all is of less.
+    content = (trusted and result.content_for("assistant")) or result.content
+    block = types.ToolResultContent(tool_use_id=use.id, content=content)
     if result.has_data:
         block.structured_content = result.data
     if result.is_error:

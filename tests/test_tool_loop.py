@@ -145,6 +145,28 @@ def test_the_model_asks_for_a_tool_and_is_asked_again_with_its_result(wire: Wire
     assert not result.is_error
 
 
+@pytest.mark.requirement("M-05", "M-14")
+@pytest.mark.parametrize("trusted", [True, False])
+def test_what_a_trusted_server_means_for_the_user_alone_is_not_for_the_model(trusted: bool) -> None:
+    server = Server()
+    hints = {"for the user": {"audience": ["user"]}, "for both": {}, "first": {"priority": 1}}
+
+    @server.tool()
+    def report() -> Any:
+        return {"content": [{**text(words), "annotations": hints[words]} for words in hints]}
+
+    @server.tool()
+    def picture() -> Any:
+        return {"content": [{**text("seen"), "annotations": hints["for the user"]}]}
+
+    model = Model(wants(use("a", "report"), use("b", "picture")), DONE)
+    with syncmcp.connect(server, trusted=trusted) as client:
+        ToolLoop(model, client).run("go")
+    told, alone = model.told(1)
+    assert texts([told]) == ["".join(["first", "for both"] if trusted else hints)]
+    assert texts([alone]) == ["seen"]
+
+
 @pytest.mark.requirement("M-05")
 def test_a_model_without_a_wish_is_asked_once() -> None:
     model = Model(DONE)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from syncmcp.types.base import (
+    Annotations,
     BaseMetadata,
     CacheableResult,
     Flag,
@@ -14,9 +16,10 @@ from syncmcp.types.base import (
     MetaModel,
     PaginatedResult,
     Result,
+    Role,
     WireModel,
 )
-from syncmcp.types.content import ContentBlock, ResourceLink, TextContent
+from syncmcp.types.content import ContentBlock, ResourceLink, TextContent, UnknownContent
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -86,6 +89,21 @@ class ListToolsResult(PaginatedResult, CacheableResult):
     tools: list[Tool]
 
 
+def _hints(block: ContentBlock) -> Annotations:
+    given = None if isinstance(block, UnknownContent) else block.annotations
+    return given or Annotations()
+
+
+def _is_for(audience: Role, block: ContentBlock) -> bool:
+    meant = _hints(block).audience
+    return meant is None or audience in meant
+
+
+def _unimportance(block: ContentBlock) -> float:
+    priority = _hints(block).priority
+    return math.inf if priority is None else -priority
+
+
 class CallToolResult(Result):
     """Answer to ``tools/call`` (server/tools#calling-tools).
 
@@ -117,6 +135,15 @@ class CallToolResult(Result):
     def links(self) -> list[ResourceLink]:
         """The links to resources; ``Client.read_resource`` takes them, if they are wanted."""
         return [block for block in self.content if isinstance(block, ResourceLink)]
+
+    def content_for(self, audience: Role) -> list[ContentBlock]:
+        """The blocks that are meant for the user or the assistant, the most important ones first.
+
+        A hint of the server (server/resources#annotations). What names no audience is for both;
+        what has no priority comes after what has one, in the server's order.
+        """
+        meant = [block for block in self.content if _is_for(audience, block)]
+        return sorted(meant, key=_unimportance)
 
     @property
     def data(self) -> Any:

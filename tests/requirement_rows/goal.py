@@ -3,7 +3,7 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, FEATURES, Row
+from .row import ALL, Row
 
 
 def _goal(row_id: str, duty: str, arrives: str = "", *, partly: bool = False) -> Row:
@@ -35,7 +35,7 @@ ROWS = (
           "nothing behind."),
     _goal("M-13", "Arguments of prompts and templates are completed, with context."),
     _goal("M-14", "Annotations of tools and content are shown and used, and believed only from "
-          "servers that the caller trusts.", FEATURES, partly=True),
+          "servers that the caller trusts."),
     _goal("M-15", "Structured output is checked against its compiled schema and read by type."),
     _goal("M-16", "What a running call sends can be iterated in order, blocking, until its result: "
           "the progress of a future, or a stream of everything."),

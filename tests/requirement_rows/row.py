@@ -41,7 +41,6 @@ EXT_SKILLS: Final = "ext-skills/specification/stable/skills"
 PRACTICES: Final = "tutorials/security/security_best_practices"
 
 # What brings the rows that are not shown yet.
-FEATURES: Final = "server features"
 GROUPS: Final = "command line and groups"
 MODELS: Final = "model providers and example programs"
 QUESTIONS: Final = "handlers for sampling, elicitation and roots"
