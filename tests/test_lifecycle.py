@@ -30,7 +30,7 @@ from syncmcp.testing.leaks import Footprint
 from tests import programs
 from tests.programs import CEILING
 from tests.scripts import Scripted, opening
-from tests.stage import interrupted
+from tests.stage import PATIENCE, interrupted
 
 TARGETS = pytest.mark.parametrize("wire", ["memory", "stdio"])
 
@@ -425,9 +425,11 @@ def test_cycles_of_connect_and_kill_leave_nothing_behind_and_burn_nothing(
             client.ping()
     assert before.left_behind() == []
     with syncmcp.connect(programs.server()) as client:
+        waiting = client.call_tool.future("wait")
+        # Answered in order: whatever was sent before has reached the server.
         os.kill(int(client.call_tool("pid").text), signal.SIGKILL)
         with pytest.raises(ConnectionLost):
-            client.call_tool("wait")
+            waiting.result(PATIENCE)
         start = time.process_time()
         threading.Event().wait(0.5)  # the time that is measured
         assert time.process_time() - start < 0.25
