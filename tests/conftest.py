@@ -28,8 +28,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-# Things that are ending may take this long, in seconds; far more than any of them needs.
-PATIENCE = 10.0
+# Things that are ending may take this long, in seconds: far more than any of them needs. An idle
+# thread of a pool that nobody closed, its client having been collected, stays for ten.
+PATIENCE = 30.0
 
 
 @pytest.fixture(autouse=True)

@@ -67,7 +67,7 @@ class Footprint:
             *(f"descriptor {number}, {target}" for number, target in channels),
         ]
 
-    def left_behind(self, patience: float = 10.0) -> list[str]:
+    def left_behind(self, patience: float = 30.0) -> list[str]:
         """What has come since then and does not go away, in words.
 
         Args:
