@@ -527,6 +527,34 @@ def test_a_person_who_does_not_decide_in_time_has_denied_the_call(
     assert "human_timeout" in told
 
 
+@pytest.mark.requirement("M-05", "M-14")
+def test_a_question_runs_out_of_time_no_sooner_than_its_clock(
+    short_stay: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = CancelToken.after
+
+    def after_and_struck(seconds: float, reason: str | None = None) -> CancelToken:
+        # Whatever else is done about the time is done too late for it.
+        token = after(seconds, reason)
+        assert token.wait(PATIENCE)
+        return token
+
+    class Absent:
+        def review(self, question: Question, /) -> Verdict:
+            assert question.context is not None
+            assert question.context.cancel.wait(PATIENCE)
+            return Verdict.allow()
+
+    monkeypatch.setattr(CancelToken, "after", after_and_struck)
+    model = Model(wants(use("u", "fail")), DONE)
+    with syncmcp.connect(
+        adder(), approval=Approval(reviewer=Absent()), human_timeout=0.05
+    ) as client:
+        ToolLoop(model, client, timeout=None).run("go")
+    [told] = texts(model.told(1))
+    assert "human_timeout" in told
+
+
 # -- limits
 
 
