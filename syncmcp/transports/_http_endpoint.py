@@ -155,7 +155,7 @@ class Endpoint:
             response = self._http.send(exchange, method, url, headers, body)
             try:
                 target = reply.redirect(response, method, url)
-            except HttpError:
+            except BaseException:
                 finish(exchange, response)
                 raise
             if target is None:

@@ -108,28 +108,29 @@ class Outbox:
 
     def _write_now(self, process: Process, out: Outgoing) -> bool:
         """Write on this thread; returns whether something is left to the writer thread."""
-        data = out.body + b"\n"
+        data = memoryview(out.body + b"\n")
+        size = len(data)
+        taken: list[int] = []
         self._writing = True
         try:
             if self._closing:  # a signal handler closed just before
                 raise self._not_open()
-            written = process.write(data)
+            process.write(data, taken)
         except OSError as error:
             self._broken = error
             raise self._owner.broken_pipe("not_sent", 0) from error
         finally:
+            # Ctrl-C may have come right behind the write; it does not come before the next call.
+            if taken:
+                out.state = _BEGUN
+                if taken[0] < size:
+                    self._begun, self._rest = out, data[taken[0] :]
             self._writing = False
             if self._closing:
                 self._close_pipe(process)
-        if written == len(data):
-            out.state = _BEGUN
-            return bool(self._backlog)  # a signal handler sent something meanwhile
-        if written:
-            out.state = _BEGUN
-            self._begun, self._rest = out, memoryview(data)[written:]
-        else:
+        if not taken:
             self._enqueue(out)
-        return True
+        return bool(self._rest or self._backlog)  # a signal handler may have sent something
 
     def _enqueue(self, out: Outgoing) -> None:
         size = len(out.body) + 1
@@ -141,17 +142,17 @@ class Outbox:
                 server=self._owner.label,
                 delivery="not_sent",
             )
+        self._backlog_size += size
         out.state = _WAITING
         self._backlog.append(out)
-        self._backlog_size += size
 
     def withdraw(self, out: Outgoing) -> Delivery:
         """See `Transport`. A frame that was begun is completed: what follows must stay readable."""
         with self._lock:
             if out.state is _WAITING:
-                self._backlog.remove(out)
                 self._backlog_size -= len(out.body) + 1
                 out.state = _WITHDRAWN
+                self._backlog.remove(out)
             elif out.state is None:
                 out.state = _WITHDRAWN
             return "not_sent" if out.state is _WITHDRAWN else "unknown"
@@ -195,16 +196,16 @@ class Outbox:
 
     def _write_next(self, process: Process) -> None:
         """Write what the pipe takes. Outside of the lock: with the pipe claimed, others queue."""
-        written = 0
+        taken: list[int] = []
         failure: OSError | None = None
         try:
             if process.wait_writable():
-                written = process.write(self._next_piece())
+                process.write(self._next_piece(), taken)
         except OSError as error:
             failure = error
         with self._lock:
             self._writing = False
-            self._rest = self._rest[written:]
+            self._rest = self._rest[sum(taken) :]
             if self._closing:
                 self._close_pipe(process)
                 return

@@ -206,12 +206,11 @@ class PosixProcess:
 
     # -- stdin
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: bytes | memoryview, taken: list[int]) -> None:
         """See `Process`."""
-        try:
-            return os.write(self._stdin, data)
-        except BlockingIOError:
-            return 0
+        with contextlib.suppress(BlockingIOError):
+            # No interpreter looks for signals between the write and the record: it is all in C.
+            taken.extend(map(os.write, (self._stdin,), (data,)))
 
     def wait_writable(self) -> bool:
         """See `Process`."""

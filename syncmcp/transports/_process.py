@@ -59,8 +59,10 @@ class Process(Protocol):
         """
         ...
 
-    def write(self, data: bytes | memoryview) -> int:
-        """Write to its stdin; returns how many bytes it took, zero when the pipe is full.
+    def write(self, data: bytes | memoryview, taken: list[int]) -> None:
+        """Write to its stdin; adds to `taken` how many bytes it took, nothing if the pipe is full.
+
+        What is written is on record whatever a signal handler raises at that moment.
 
         Raises:
             OSError: The server no longer reads.

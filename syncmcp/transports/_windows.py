@@ -84,9 +84,10 @@ class WindowsProcess:
         """See `Process`. Never `None`: the pipe alone is watched."""
         return b"" if self._errors_ended else os.read(self._stderr, _CHUNK)
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: bytes | memoryview, taken: list[int]) -> None:
         """See `Process`."""
-        return os.write(self._stdin, data)
+        # No interpreter looks for signals between the write and the record: it is all in C.
+        taken.extend(map(os.write, (self._stdin,), (data,)))
 
     def wait_writable(self) -> bool:
         """See `Process`. Does not wait: `write` does."""

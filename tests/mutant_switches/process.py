@@ -27,7 +27,7 @@ STDIO = "syncmcp.transports.stdio:StdioTransport"
 def _greet(original: Function) -> Function:
     def open(self: Any, process: Any) -> None:
         original(self, process)
-        process.write(b"\n")
+        process.write(b"\n", [])
 
     return open
 

@@ -256,7 +256,7 @@ class FakeProcess:
         self.closed = 0
         self.ended = False
 
-    def write(self, data: bytes | memoryview) -> int:
+    def write(self, data: bytes | memoryview, taken: list[int]) -> None:
         self.writers.append(threading.current_thread().name)
         action, self.on_write = self.on_write, lambda: None
         action()
@@ -265,7 +265,8 @@ class FakeProcess:
         with self.changed:
             self.taken += bytes(data[:size])
             self.changed.notify_all()
-        return size
+        if size:
+            taken.append(size)
 
     def wait_writable(self) -> bool:
         assert self.writable.wait(PATIENCE)
