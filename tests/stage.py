@@ -240,13 +240,18 @@ class Clock:
     """A clock that a test moves, in the place of `time.monotonic` in the library.
 
     Real waits of the library (for a lock, for a condition) stay real, so a test moves the clock
-    before somebody looks at it.
+    before somebody looks at it. Between its moves it goes on, or stands still if it is `stopped`.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *modules: str, stopped: bool = False
+    ) -> None:
         from syncmcp import _threads
 
-        self._real = _threads.monotonic
+        self._real: Callable[[], float] = _threads.monotonic
+        if stopped:
+            at = self._real()
+            self._real = lambda: at
         self._ahead = 0.0
         for module in modules:
             monkeypatch.setattr(f"{module}.monotonic", self.now)

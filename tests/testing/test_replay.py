@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
 import logging
 import pickle
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -228,17 +228,21 @@ class TestOrder:
 
     def test_the_order_of_the_recording_can_be_insisted_on(self, path: Path) -> None:
         write(path, asks(2, "a"), asks(3, "b"), says(3, "B"), says(2, "A"))
-        order: list[str | None] = []
+        second: Future[syncmcp.types.CallToolResult] = Future()
+        both, earlier = threading.Event(), threading.Event()
+
+        def look(_: object) -> None:
+            if both.wait(PATIENCE) and second.done():
+                earlier.set()
+
         recording = Replay(path, order="recorded")
         with syncmcp.connect(recording, mode="legacy", validate_output="off") as client:
             first = client.call_tool.future("say", {"text": "a"})
-            with pytest.raises(concurrent.futures.TimeoutError):
-                first.result(0.0)
+            first.add_done_callback(look)
             second = client.call_tool.future("say", {"text": "b"})
-            for call in (first, second):
-                call.add_done_callback(lambda done: order.append(done.result().text))
+            both.set()
             assert (first.result(PATIENCE).text, second.result(PATIENCE).text) == ("A", "B")
-        assert order == ["B", "A"]
+            assert earlier.wait(PATIENCE)
 
     def test_what_is_told_in_between_comes_in_between(self, path: Path) -> None:
         write(

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from syncmcp.ui.terminal import Terminal
+from tests.stage import Clock
 from tests.ui.person import CTRL_C, Person
 
 
@@ -28,3 +29,9 @@ def pool(person: Person) -> Iterator[ThreadPoolExecutor]:
         yield threads
         # After a failure questions may still be open, and their threads are waited for.
         person.types(CTRL_C * 9)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of deadlines: it stands still until the test moves it."""
+    return Clock(monkeypatch, "syncmcp._threads", stopped=True)

@@ -20,7 +20,7 @@ from syncmcp.types import (
     ElicitResult,
 )
 from syncmcp.ui.terminal import Terminal
-from tests.stage import PATIENCE
+from tests.stage import PATIENCE, Clock
 from tests.ui.person import (
     CLEAR_LINE,
     CTRL_C,
@@ -231,7 +231,7 @@ def test_the_call_behind_a_question_is_named(
 
 @pytest.mark.requirement("M-20")
 def test_a_withdrawn_question_goes_away_and_says_so(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, clock: Clock
 ) -> None:
     context = asked(timeout=100)
     answer = pool.submit(terminal.form, form(), context)
@@ -247,10 +247,13 @@ def test_a_withdrawn_question_goes_away_and_says_so(
 
 @pytest.mark.requirement("M-20")
 def test_a_question_ends_when_its_time_is_over(
-    person: Person, terminal: Terminal, pool: ThreadPoolExecutor
+    person: Person, terminal: Terminal, pool: ThreadPoolExecutor, clock: Clock
 ) -> None:
     answer = pool.submit(terminal.form, form(), asked(timeout=2.0))
+    person.sees("0:02 left to answer")
+    clock.advance(1.5)
     person.sees("0:01 left to answer")
+    clock.advance(0.5)
     assert answer.result(PATIENCE) == ElicitResult.cancel()
     person.sees("The time to answer is over.")
 
