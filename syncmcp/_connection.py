@@ -48,14 +48,12 @@ from syncmcp.errors import (
 from syncmcp.transports.base import Outgoing, Transport
 
 if TYPE_CHECKING:
+    from syncmcp._wire import Wire
     from syncmcp.cancellation import CancelToken
     from syncmcp.errors import Delivery
     from syncmcp.interceptors import Interceptor
 
 _log = logging.getLogger("syncmcp.connection")
-
-# The server is not told of their end: these are never cancelled (spec: "Cancellation").
-_NEVER_CANCELLED = frozenset(("initialize", "server/discover"))
 
 
 class Connection:
@@ -65,6 +63,7 @@ class Connection:
         self,
         transport: Transport,
         desk: Desk,
+        wire: Wire,
         *,
         first_id: int,
         max_in_flight: int,
@@ -73,6 +72,7 @@ class Connection:
     ) -> None:
         self.transport = transport
         self.desk = desk
+        self._wire = wire
         self.label = desk.label
         # Guards the peer's tables, the outcomes of calls and the reason of death. Held for table
         # updates only: no I/O, no user code and no settling of a future happens under it.
@@ -84,13 +84,13 @@ class Connection:
         self._emptied: Callable[[], object] | None = None
         self.agreed = Agreed(self.label)
         self._generation = _threads.generation
-        self.interception: Interception | None = None
-        if interceptors:
-            self.interception = Interception(interceptors, self.label, desk.callbacks)
+        self.interception = (
+            Interception(interceptors, self.label, desk.callbacks) if interceptors else None
+        )
         self._notices = Notices(self.label, desk.table, desk.callbacks, self.interception)
         self._tasks = TaskCalls(desk, self._peer, self.agreed, self._lock)
         self.news = News(desk, self._peer, self._lock, self._tasks)
-        self._notifier = Notifier(transport, self.label, self.agreed, self.interception)
+        self._notifier = Notifier(transport, wire, self.label, self.agreed, self.interception)
         self._frames = Frames(self._lock, self._peer)
         self._clock = Clock(self._lock, self._peer.open_calls, self.give_up, self._release)
         self._questions = Questions(
@@ -322,6 +322,7 @@ class Connection:
         # A loop, for the line behind a frame that cannot be sent may be long, and none of it can.
         while line:
             out = line.popleft()
+            self._wire.sent(out)
             try:
                 self.transport.send(out)
             except McpError as error:
@@ -376,10 +377,8 @@ class Connection:
         error.delivery = "not_sent"
         if call.out is not None:
             error.delivery = self._withdraw(call.out)
-            if error.delivery != "not_sent":
-                reason = getattr(error, "reason", None) or error.message
-                if self._tasks.given_up(call) and call.method not in _NEVER_CANCELLED:
-                    self._notifier.cancelled(call.id, reason)
+            if error.delivery != "not_sent" and self._tasks.given_up(call):
+                self._notifier.cancelled(call.id, call.method, error)
         with self._lock:
             caused = list(call.asked.items())
         self._settle(call, error)
@@ -411,6 +410,7 @@ class Connection:
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
         """See `Receiver`."""
+        self._wire.record("received", frame)
         messages = jsonrpc.decode(frame)
         if len(messages) > 1:  # what is about nobody is about those whom nothing else was about
             messages.sort(key=jsonrpc.names_nobody)

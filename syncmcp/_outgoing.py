@@ -17,11 +17,16 @@ from syncmcp.transports.base import Outgoing, Transport
 if TYPE_CHECKING:
     from syncmcp._agreed import Agreed
     from syncmcp._interception import Interception
+    from syncmcp._wire import Wire
+    from syncmcp.errors import RequestCancelled, RequestTimeout
 
 _log = logging.getLogger("syncmcp.connection")
 
 # A notice or an answer that cannot be sent within this many seconds is given up.
 POST_SECONDS = 30.0
+
+# The server is not told of their end: these are never cancelled (spec: "Cancellation").
+_NEVER_CANCELLED = frozenset(("initialize", "server/discover"))
 
 
 class Notifier:
@@ -29,6 +34,7 @@ class Notifier:
 
     Args:
         transport: What carries them.
+        wire: Takes note of each.
         label: What errors and logs call the server.
         agreed: Says which revision is spoken, once that is known.
         interception: Shows interceptors what the library says by itself.
@@ -37,11 +43,13 @@ class Notifier:
     def __init__(
         self,
         transport: Transport,
+        wire: Wire,
         label: str,
         agreed: Agreed,
         interception: Interception | None = None,
     ) -> None:
         self._transport = transport
+        self._wire = wire
         self._label = label
         self._agreed = agreed
         self._interception = interception
@@ -62,11 +70,15 @@ class Notifier:
                 method=method,
             )
         body = jsonrpc.encode_notification(method, params)
-        self._transport.send(Outgoing(body, method, None, {}, deadline))
+        out = Outgoing(body, method, None, {}, deadline)
+        self._wire.sent(out)
+        self._transport.send(out)
 
-    def cancelled(self, id: int, reason: str) -> None:
-        """Say that we no longer wait for an answer, where that is said. Never blocks."""
-        dialect = self._agreed.spoken
+    def cancelled(self, id: int, method: str, error: RequestTimeout | RequestCancelled) -> None:
+        """Say that we no longer wait for an answer, and why, where that is said. Never blocks."""
+        if method in _NEVER_CANCELLED:
+            return
+        dialect, reason = self._agreed.spoken, getattr(error, "reason", None) or error.message
         if dialect is not None and dialect.announces_cancel(own_stream=self._transport.blocking):
             self._post_notification("notifications/cancelled", {"requestId": id, "reason": reason})
 
@@ -100,7 +112,9 @@ class Notifier:
         return post
 
     def _attempt(self, send: Callable[[Outgoing], object], body: bytes, method: str | None) -> None:
+        out = Outgoing(body, method, None, {}, Deadline(POST_SECONDS))
+        self._wire.sent(out)
         try:
-            send(Outgoing(body, method, None, {}, Deadline(POST_SECONDS)))
+            send(out)
         except McpError as error:  # when the connection is gone nobody misses it
             _log.debug("[%s] could not send %s: %s", self._label, method or "an answer", error)

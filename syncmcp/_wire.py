@@ -17,10 +17,8 @@ from syncmcp.config import Http, Stdio
 from syncmcp.metrics import Measured
 
 if TYPE_CHECKING:
-    from syncmcp._threads import Deadline
-    from syncmcp.errors import McpError
     from syncmcp.interceptors import Interceptor
-    from syncmcp.transports.base import Outgoing, Receiver, Transport
+    from syncmcp.transports.base import Outgoing
 
 _log = logging.getLogger("syncmcp.wire")
 
@@ -50,7 +48,7 @@ class Frame(NamedTuple):
 
 
 class Wire:
-    """Listens in on the transports of one client, one after another.
+    """What the connections of one client, one after another, tell of their frames.
 
     Args:
         label: What logs call the server.
@@ -75,31 +73,10 @@ class Wire:
         """The newest ones, oldest first."""
         return [Frame(*kept) for kept in self._frames.copy()]
 
-    def tap(self, transport: Transport, label: str) -> None:
-        """Hear what a transport that is not open yet sends and receives; name its server."""
-        transport.label = label
-        send, post, open_it = transport.send, transport.post, transport.open
-
-        def open_tapped(receiver: Receiver, deadline: Deadline) -> None:
-            open_it(_Tap(receiver, self), deadline)
-
-        def send_tapped(out: Outgoing) -> None:
-            self._sent(out)
-            send(out)
-
-        def post_tapped(out: Outgoing) -> None:
-            self._sent(out)
-            post(out)
-
-        # On the object, not around it: what else a transport can do, its class says.
-        transport.open = open_tapped  # type: ignore[method-assign]
-        transport.send = send_tapped  # type: ignore[method-assign]
-        transport.post = post_tapped  # type: ignore[method-assign]
-
-    def _sent(self, out: Outgoing) -> None:
-        if not out.recorded:
-            out.recorded = True
-            self.record("sent", out.body)
+    def sent(self, out: Outgoing) -> None:
+        """Take note of a frame that is handed to the transport. Never raises."""
+        out.handed_over = True
+        self.record("sent", out.body)
 
     def record(self, direction: Direction, frame: bytes) -> None:
         """Take note of a frame. Never raises."""
@@ -116,33 +93,6 @@ class Wire:
     def _repeated(self, method: str) -> None:
         for measured in self._measured:
             measured.repeated(self._label, method)
-
-
-class _Tap:
-    """A receiver that lets the wire know what comes; see `Receiver`."""
-
-    def __init__(self, receiver: Receiver, wire: Wire) -> None:
-        self._receiver = receiver
-        self._wire = wire
-
-    def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
-        self._wire.record("received", frame)
-        return self._receiver.receive(frame, out)
-
-    def alive(self, out: Outgoing | None) -> None:
-        self._receiver.alive(out)
-
-    def settled(self, out: Outgoing) -> bool:
-        return self._receiver.settled(out)
-
-    def silent(self) -> None:
-        self._receiver.silent()
-
-    def failed(self, out: Outgoing, error: McpError) -> None:
-        self._receiver.failed(out, error)
-
-    def lost(self, error: McpError) -> None:
-        self._receiver.lost(error)
 
 
 def _shown(beginning: bytes, size: int, secrets: Iterable[str]) -> str:

@@ -504,7 +504,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             rejoin=self._known is None,
             max_in_flight=self._max_in_flight,
         )
-        self._wire.tap(transport, self._label)
+        transport.label = self._label
         pools = self._pools
         desk = Desk(
             self._label,
@@ -517,6 +517,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         connection = Connection(
             transport,
             desk,
+            self._wire,
             first_id=self._next_id,
             max_in_flight=self._max_in_flight,
             max_questions=self._max_questions,

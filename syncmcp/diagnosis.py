@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from syncmcp._pools import Pools
     from syncmcp._protocol.negotiate import Negotiated
     from syncmcp._wire import Wire
+    from syncmcp.transports.base import Outgoing
 
 __all__ = ["Dump"]
 
@@ -136,12 +137,17 @@ def _call(call: Call, now: float) -> dict[str, Any]:
         "method": call.method,
         "name": name if isinstance(name, str) else None,
         "age": None if out is None else round(now - out.since, 3),
-        "state": "sent" if out is not None and out.recorded else "waits for its turn",
+        "state": "sent" if _handed_over(out) else "waits for its turn",
         "silent": None if seen is None else round(now - seen, 3),
         "left": None if left is None else round(left, 3),
         "clock": "stands still" if call.deadline.held else "runs",
         "cancelled": call.options.cancel is not None and call.options.cancel.cancelled,
     }
+
+
+def _handed_over(out: Outgoing | None) -> bool:
+    # In a batch it is the frame of all of them that is.
+    return out is not None and (out.carrier or out).handed_over
 
 
 def _questions(connection: Connection) -> list[dict[str, Any]]:

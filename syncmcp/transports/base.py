@@ -42,11 +42,11 @@ class Outgoing:
         state: The transport's own note about this frame; nobody else touches it.
         carrier: The frame in which it leaves together with others, if it does.
         since: When it was made.
-        recorded: Whether `_wire` knows it: a transport may pass it on to itself.
+        handed_over: Whether it was handed to the transport.
     """
 
     __slots__ = (
-        "body", "carrier", "deadline", "headers", "id", "identity", "ids", "method", "recorded",
+        "body", "carrier", "deadline", "handed_over", "headers", "id", "identity", "ids", "method",
         "since", "state", "status",
     )  # fmt: skip
 
@@ -70,7 +70,7 @@ class Outgoing:
         self.state: Any = None
         self.carrier: Outgoing | None = None
         self.since = monotonic()
-        self.recorded = False
+        self.handed_over = False
 
 
 class Receiver(Protocol):

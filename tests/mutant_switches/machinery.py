@@ -275,7 +275,7 @@ CONNECTIONS = (
     Mutant(
         "handshake-cancelled",
         "giving up on `initialize` sends a cancel",
-        "syncmcp._connection:_NEVER_CANCELLED",
+        "syncmcp._outgoing:_NEVER_CANCELLED",
         lambda original: original - {"initialize"},
         ("CAN-02",),
     ),
