@@ -66,6 +66,16 @@ def test_a_file_is_one_idea_long_and_its_annotations_cost_nothing(path: Path) ->
         assert "from __future__ import annotations" in text
 
 
+def needed_by(distribution: str) -> set[str]:
+    """What is installed with it, extras left out."""
+    try:
+        required = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:  # for another Python, or another system
+        return set()
+    names = [re.match(r"[\w.-]+", line) for line in required if "extra ==" not in line]
+    return {re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name}
+
+
 def test_the_distribution_and_the_package_tell_one_version() -> None:
     assert metadata.version("syncmcp-client") == syncmcp.__version__
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -86,6 +96,17 @@ def test_each_base_dependency_is_tested_at_its_floor() -> None:
         assert lowest == floor or re.fullmatch(rf"{re.escape(floor)}(\.0)+", lowest), (
             f"{name}: pyproject.toml says {floor}, floors.txt tests {lowest}"
         )
+
+
+def test_the_library_alone_needs_six_packages_and_what_they_need() -> None:
+    six = {"jsonschema", "pydantic", "requests", "sseclient-py", "uritemplate", "urllib3"}
+    allowed, unseen = set(six), list(six)
+    while unseen:
+        needs = needed_by(unseen.pop()) - allowed
+        allowed |= needs
+        unseen += needs
+    needed = needed_by("syncmcp-client")
+    assert six <= needed <= allowed
 
 
 def test_each_supported_python_has_pins() -> None:

@@ -1,8 +1,8 @@
 """A lock that processes share: the system releases it when its holder ends, however it ends.
 
 What locks is an open file and not the file's existence, so none that was left behind is in the
-way; therefore lock files are never removed. `filelock` knows how each system does it. The waits
-are ours: they have a deadline, can be cut, and hold one descriptor at most per process.
+way; therefore lock files are never removed. Waits have a deadline, can be cut, and hold one
+descriptor at most per process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import weakref
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from syncmcp import _descriptor_lock
 from syncmcp.auth._turns import Turns, Wait, too_late
 from syncmcp.auth._turns import wait as wait_or_cut
 
@@ -80,10 +81,8 @@ class _Locked:
             raise
 
     def _lock(self, descriptor: int) -> None:
-        from filelock import lock_descriptor
-
         pause = _FIRST_PAUSE
-        while not lock_descriptor(descriptor, blocking=False):
+        while not _descriptor_lock.take(descriptor):
             if self._deadline.expired:
                 raise too_late(self._deadline)
             left = self._deadline.remaining()

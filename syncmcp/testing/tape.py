@@ -31,6 +31,7 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from syncmcp import _descriptor_lock
 from syncmcp.errors import UsageError
 
 _log = logging.getLogger("syncmcp.testing")
@@ -144,12 +145,10 @@ class Tape:
                 os.close(file)
 
     def _start(self) -> int:
-        from filelock import lock_descriptor
-
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self.path, _FLAGS, 0o600)
         try:
-            if not lock_descriptor(file, blocking=False):
+            if not _descriptor_lock.take(file):
                 raise UsageError(f"{self.path} is being recorded by another client")
             if not self._connections:
                 os.ftruncate(file, 0)
