@@ -1,10 +1,14 @@
-"""Use an installed syncmcp as a stranger would: import it, ask its version, call a tool."""
+"""Use an installed syncmcp as a stranger would: import it, run what its README shows."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.resources
 import importlib.util
+import os
+import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -22,9 +26,29 @@ if not importlib.resources.files("syncmcp").joinpath("py.typed").is_file():
 if importlib.util.find_spec(plugin.value) is None:
     sys.exit("the plugin for pytest is missing")
 
-with syncmcp.connect(syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")) as client:
-    tools = [tool.name for tool in client.list_tools().tools]
-    answer = client.call_tool("add", {"a": 1, "b": 2}).raise_for_error()
-if answer.text != "3":
-    sys.exit(f"1 + 2 gave {answer.text!r}")
-print(f"syncmcp {version}: {len(tools)} tools, 1 + 2 = {answer.text}")
+# The README is in the archive, too: as the description of the distribution.
+readme = str(importlib.metadata.metadata("syncmcp-client").get_payload())
+scripts = re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+commands = re.findall(r"^\$ (python -[cm] .*)", readme, re.MULTILINE)
+if len(scripts) < 3 or len(commands) < 2:
+    sys.exit(f"the README shows {len(scripts)} scripts and {len(commands)} commands only")
+runs = [["-W", "error", "-c", script] for script in scripts]
+runs += [shlex.split(command, comments=True)[1:] for command in commands]
+
+environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+printed = []
+for arguments in runs:
+    ended = subprocess.run(
+        [sys.executable, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if ended.returncode or "Traceback" in ended.stderr or not ended.stdout:
+        sys.exit(f"{arguments[-1]}\n{ended.stdout}{ended.stderr}exit code {ended.returncode}")
+    printed.append(ended.stdout)
+if printed[0] != "3\n":
+    sys.exit(f"1 + 2 gave {printed[0]!r}")
+print(f"syncmcp {version}: {len(scripts)} scripts and {len(commands)} commands of the README run")

@@ -216,9 +216,10 @@ def test_the_example_runs(example: Path, tmp_path: Path) -> None:
     assert [words for words in SAYS[example.stem] if words not in printed] == []
 
 
-def test_the_script_of_the_readme_runs(tmp_path: Path) -> None:
-    script, answering = blocks("README.md")
-    assert run(["-c", script], tmp_path) == "3\n"
+def test_the_scripts_of_the_readme_run(tmp_path: Path) -> None:
+    calling, not_waiting, answering = blocks("README.md")
+    assert run(["-c", calling], tmp_path) == "3\n"
+    assert sorted(map(int, run(["-c", not_waiting], tmp_path).split())) == [*range(0, 16, 2)]
     assert "markdown" in run(["-c", answering], tmp_path)
 
 
@@ -442,6 +443,7 @@ class TestTheTutor:
             person.types(ENTER)
             person.sees("\nWrite 6 down 7 times.\nAdd it all up.\n42")
 
+    @pytest.mark.requirement("M-26")
     def test_a_person_denies_the_request(self) -> None:
         with at_the_terminal(example("sampling_callback.py"), "6 * 7") as person:
             person.sees("Let the model answer?")
@@ -451,6 +453,7 @@ class TestTheTutor:
 
 
 class TestSigningUp:
+    @pytest.mark.requirement("M-28")
     def test_functions_accept_decline_and_cancel(self, tmp_path: Path) -> None:
         printed = run([example("returning_elicitations.py"), "--unattended"], tmp_path)
         assert printed == (
@@ -475,6 +478,7 @@ class TestSigningUp:
             person.types(ENTER)
             person.sees('signed up: {"name": "Ada", "email": "ada@example.com"}')
 
+    @pytest.mark.requirement("M-28")
     @pytest.mark.parametrize(
         ("keys", "action"), [((DOWN, ENTER), "decline"), ((CTRL_C,), "cancel")]
     )
