@@ -159,7 +159,7 @@ def _print(row: str, outcome: Outcome) -> None:
 
 
 def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> str:
-    """The page of the documentation: each row that is shown now, and how.
+    """The page of the documentation: each row that is shown, and how.
 
     Args:
         caught: The test that noticed, by the name of the mutant and the id of the row.
@@ -172,8 +172,8 @@ def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> 
         "",
         "What the tests show, row by row. `make mutants` wrote this page: it switches one",
         "behaviour of the library off at a time, and names the first test that then goes red. A",
-        "row without a switch names the tests that carry its id. All rows, those to come included,",
-        "are printed by `python -m tests.requirements`.",
+        "row without a switch names the tests that carry its id. All rows, those included that are",
+        "about what this client does not do, are printed by `python -m tests.requirements`.",
     ]
     for row in (row for row in ROWS if row.shown):
         lines += ["", f"**{row.id}** ({row.level}, {row.revisions_in_words}): {row.duty}", ""]

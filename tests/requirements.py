@@ -72,7 +72,7 @@ def faults(kind: str, ids: Iterable[object]) -> list[str]:
         if row is None:
             found.append(f"{kind}({row_id!r}) names no row")
         elif not row.shown:
-            found.append(f"{kind}({row_id!r}) arrives later, with {row.arrives}")
+            found.append(f"{kind}({row_id!r}) is about nothing: {row.moot}")
     if len(distinct) > MOST_IDS:
         found.append(f"{len(distinct)} ids in {kind} marks, at most {MOST_IDS} are allowed")
     return found
@@ -89,16 +89,14 @@ def carriers_by_row(carriers: Iterable[Carrier]) -> dict[str, list[str]]:
 
 
 def missing(carriers: Iterable[Carrier]) -> list[Row]:
-    """The rows that have to be shown now and that no test carries."""
+    """The rows that have to be shown and that no test carries."""
     places = carriers_by_row(carriers)
     return [row for row in ROWS if row.shown and not places[row.id]]
 
 
 def _state(row: Row, places: Sequence[str]) -> str:
     tests = ", ".join(places) if places else "no test"
-    if not row.arrives:
-        return tests
-    return f"{tests}; the rest arrives with {row.arrives}" if row.partly else f"({row.arrives})"
+    return tests if row.shown else f"({row.moot})"
 
 
 def _markdown(row: Row, places: Sequence[str]) -> str:
@@ -124,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{row.id:8} {row.level:10} {_state(row, places[row.id])}\n{'':20}{row.duty}")
     shown = sum(row.shown for row in ROWS)
     print(
-        f"{len(ROWS)} rows, {shown} to be shown now, {len(lacking)} of them without a test",
+        f"{len(ROWS)} rows, {shown} to be shown, {len(lacking)} of them without a test",
         *problems,
         sep="\n",
         file=sys.stderr,

@@ -140,6 +140,7 @@ def test_a_larger_batch_is_split_into_several_frames(wire: Wire) -> None:
     assert stage.places == {"a": (0, 2), "b": (1, 2), "c": (0, 2), "d": (1, 2), "e": None}
 
 
+@pytest.mark.requirement("M-24")
 def test_a_larger_batch_is_refused_at_the_call_that_is_too_much_if_asked_for() -> None:
     stage = Placed()
     with MEMORY.connect(stage.server) as client:
@@ -541,6 +542,7 @@ def test_each_call_of_a_frame_has_a_deadline_of_its_own(wire: Wire) -> None:
         assert patient.result(PATIENCE).text == "patient"
 
 
+@pytest.mark.requirement("M-24")
 @pytest.mark.parametrize("wire", [*FRAMING, Wire("http", STATEFUL)], ids=str)
 def test_the_time_of_a_batch_ends_all_of_its_calls(wire: Wire) -> None:
     stage = Placed()
@@ -690,6 +692,7 @@ def test_a_call_that_an_interceptor_refuses_is_missing_from_the_frame(wire: Wire
 # -- the test server -------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("M-24")
 @with_frames
 def test_a_server_may_take_the_calls_of_a_batch_in_turn(wire: Wire) -> None:
     stage = Placed(parallel=False)
@@ -704,6 +707,7 @@ def test_a_server_may_take_the_calls_of_a_batch_in_turn(wire: Wire) -> None:
         assert held.done()
 
 
+@pytest.mark.requirement("M-24")
 @with_frames
 def test_a_server_may_end_a_batch_that_takes_too_long(wire: Wire) -> None:
     stage = Placed(timeout=0.05)

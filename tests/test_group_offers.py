@@ -82,6 +82,7 @@ class TestNames:
         with pytest.raises(UsageError, match="'find' of 'a'"):
             ClientGroup({"a": shop("a", "find")}, name_hook=hook).open()
 
+    @pytest.mark.requirement("M-30")
     def test_the_same_server_twice_is_refused(self) -> None:
         server, client = shop("a"), Client(shop("b"))
         same: list[tuple[Any, Any]] = [
@@ -201,6 +202,7 @@ class TestHandlers:
                 assert "decline" in str(group.call_tool(tool).text)
         assert asked == [("all", "one"), ("two", "two"), ("three", "three")]
 
+    @pytest.mark.requirement("M-30")
     def test_what_is_only_told_is_told_with_the_servers_name(self) -> None:
         heard: list[Any] = []
 

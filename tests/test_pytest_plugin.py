@@ -73,6 +73,7 @@ def test_a_run_that_uses_no_fixture_of_it_never_imports_the_library(
     run(pytester).assert_outcomes(passed=1)
 
 
+@pytest.mark.pitfall("33")
 def test_a_test_gets_a_server_of_its_own_and_a_client_of_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -93,6 +94,7 @@ def test_a_test_gets_a_server_of_its_own_and_a_client_of_it(pytester: pytest.Pyt
     run(pytester).assert_outcomes(passed=2)
 
 
+@pytest.mark.pitfall("33")
 def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -119,6 +119,7 @@ def test_a_root_keeps_its_name_and_metadata(place: Path) -> None:
     assert to_root(place).to_wire() == {"uri": place.as_uri()}
 
 
+@pytest.mark.requirement("M-03")
 @pytest.mark.parametrize(
     "uri",
     [
@@ -265,6 +266,7 @@ def uris(roots: Roots) -> list[str]:
     return [root.uri for root in roots.current(CONTEXT)]
 
 
+@pytest.mark.requirement("M-03")
 def test_roots_are_kept_in_their_order_with_path_and_status(place: Path) -> None:
     roots = Roots([place / "two", Root(uri=(place / "one").as_uri(), name="One")])
     added = roots.add(place / "file.txt", name="File")
@@ -284,6 +286,7 @@ def test_the_same_path_replaces_the_root_in_its_place(place: Path) -> None:
     assert [status.root.name for status in roots.list()] == ["First", None]
 
 
+@pytest.mark.requirement("M-03")
 def test_a_root_is_removed_by_whatever_names_its_path(place: Path) -> None:
     ways: list[Callable[[Root], Any]] = [
         lambda root: root,
@@ -504,6 +507,7 @@ def test_many_threads_may_change_the_roots_at_once(place: Path) -> None:
 # -- what lies inside ------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("M-03")
 def test_what_is_inside_a_root_and_what_is_not(place: Path) -> None:
     roots = [to_root(place / "one"), to_root(place / "file.txt")]
     inside: list[str | Path] = [
@@ -532,6 +536,7 @@ def test_what_is_inside_a_root_and_what_is_not(place: Path) -> None:
     assert [path for path in outside if contains(roots, path)] == []
 
 
+@pytest.mark.requirement("M-03")
 def test_links_are_followed_on_both_sides(place: Path) -> None:
     (place / "one" / "way-out").symlink_to(place / "two")
     (place / "link-to-one").symlink_to(place / "one")

@@ -430,7 +430,7 @@ class Reviewer:
         return Verdict.allow() if allowed else Verdict.deny("not on my machine")
 
 
-@pytest.mark.requirement("M-05", "M-14", "TOOL-01", "TOOL-04")
+@pytest.mark.requirement("M-05", "M-14", "TOOL-01", "TOOL-04", "M-33")
 @pytest.mark.parametrize("trusted", [True, False])
 def test_a_person_is_asked_before_each_call_unless_a_trusted_server_says_it_only_reads(
     trusted: bool,

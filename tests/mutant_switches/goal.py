@@ -97,6 +97,20 @@ def _count_sessions(original: Function) -> Function:
     return init
 
 
+def _one_turn_more(original: Function) -> Function:
+    def init(self: Any, *args: Any, max_iterations: int = 10, **options: Any) -> None:
+        original(self, *args, max_iterations=max_iterations + 1, **options)
+
+    return init
+
+
+def _ask_for_more(original: Function) -> Function:
+    def sample(self: Any, messages: Any, *, max_tokens: int, **options: Any) -> Any:
+        return original(self, messages, max_tokens=2 * max_tokens, **options)
+
+    return sample
+
+
 CLIENTS = (
     Mutant(
         "cancel-of-a-future-untold",
@@ -162,6 +176,34 @@ CLIENTS = (
         ("RPC-23",),
     ),
     Mutant(
+        "everything-inside",
+        "every path is held to be inside of the roots",
+        "syncmcp.roots:contains",
+        always(True),
+        ("M-03", "M-27"),
+    ),
+    Mutant(
+        "one-turn-more",
+        "the model of a tool loop is asked once more than it may be",
+        "syncmcp.tools:ToolLoop.__init__",
+        _one_turn_more,
+        ("M-05",),
+    ),
+    Mutant(
+        "calls-without-handlers",
+        "what a call causes is answered by the handlers of the client, never by its own",
+        "syncmcp._handler_table:HandlerTable.for_call",
+        lambda original: lambda self, given: self.answering,
+        ("M-19",),
+    ),
+    Mutant(
+        "place-untold",
+        "nobody is told how far a stream of events has come",
+        "syncmcp._session:Sessions.last_event_id",
+        lambda original: property(lambda self: None),
+        ("M-34",),
+    ),
+    Mutant(
         "references-fetched",
         "a `$ref` in a server's schema is fetched",
         "syncmcp._results:validate",
@@ -184,6 +226,27 @@ SERVERS = (
         f"{HTTP_SERVER}:_HttpSession.__init__",
         _count_sessions,
         ("M-10",),
+    ),
+    Mutant(
+        "help-without-limit",
+        "a tool of the test server that asks a model lets it write more than it says",
+        "syncmcp.testing.context:ToolContext.sample",
+        _ask_for_more,
+        ("M-21",),
+    ),
+    Mutant(
+        "anything-declared",
+        "a tool of the test server takes everything for declared",
+        "syncmcp.testing.capabilities:declared",
+        always(True),
+        ("M-08", "M-22"),
+    ),
+    Mutant(
+        "leaks-unseen",
+        "a test may leave anything behind",
+        "syncmcp.testing.leaks:Footprint.grown_since",
+        always([]),
+        ("33",),
     ),
 )
 

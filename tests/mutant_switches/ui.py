@@ -135,7 +135,7 @@ LIBRARY = (
         "what a model wrote is sent without a look at it",
         f"{APPROVAL}.review_answer",
         _pass_answers("sampling"),
-        ("M-17", "SAMP-09"),
+        ("M-17", "M-26", "SAMP-09"),
     ),
     Mutant(
         "person-overruled",
@@ -163,7 +163,7 @@ LIBRARY = (
         "a person's no to a form is told as if the person had left",
         f"{ANSWER}:_fill_in",
         result(_no_is_leaving),
-        ("ELI-06", "M-06"),
+        ("ELI-06", "M-06", "M-28"),
     ),
     Mutant(
         "no-to-a-link-is-leaving",

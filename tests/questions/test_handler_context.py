@@ -45,7 +45,7 @@ KNOWING = pytest.mark.parametrize(
 
 
 @every_wire
-@pytest.mark.requirement("M-19")
+@pytest.mark.requirement("M-19", "M-33")
 def test_the_server_has_the_name_that_the_program_gave_it(wire: Wire) -> None:
     held = Held()
     held.gate.set()

@@ -60,7 +60,7 @@ def test_roots_are_listed_as_file_uris_with_what_belongs_to_them(
 
 
 @every_wire
-@pytest.mark.requirement("ROOT-01", "ROOT-03")
+@pytest.mark.requirement("ROOT-01", "ROOT-03", "M-03")
 def test_a_change_is_seen_at_once_and_announced_where_it_can_be(wire: Wire, tmp_path: Path) -> None:
     server = asking_server()
     with wire.connect(server, roots=[]) as client:
@@ -267,7 +267,7 @@ def test_what_may_not_be_read_is_left_out(
 
 
 @BOTH
-@pytest.mark.requirement("ROOT-05")
+@pytest.mark.requirement("ROOT-05", "M-03")
 def test_a_policy_may_keep_the_roots_to_itself(revision: Mode, tmp_path: Path) -> None:
     for approval, shown in ((DenyAll(), []), (AllowAll(), [tmp_path.as_uri()])):
         with syncmcp.connect(

@@ -6,8 +6,8 @@ from __future__ import annotations
 from .row import ALL, Row
 
 
-def _goal(row_id: str, duty: str, arrives: str = "", *, partly: bool = False) -> Row:
-    return Row(row_id, "GOAL", ALL, "project goal", duty, arrives, partly)
+def _goal(row_id: str, duty: str) -> Row:
+    return Row(row_id, "GOAL", ALL, "project goal", duty)
 
 
 ROWS = (

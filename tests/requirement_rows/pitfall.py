@@ -3,11 +3,11 @@
 # fmt: off
 from __future__ import annotations
 
-from .row import ALL, GROUPS, Row
+from .row import ALL, Row
 
 
-def _report(row_id: str, duty: str, arrives: str = "") -> Row:
-    return Row(row_id, "GUARD", ALL, "reported by users of other clients", duty, arrives)
+def _report(row_id: str, duty: str) -> Row:
+    return Row(row_id, "GUARD", ALL, "reported by users of other clients", duty)
 
 
 def _hazard(row_id: str, duty: str) -> Row:
@@ -50,7 +50,7 @@ REPORTS = (
     _report("30", "Progress arrives in order and before the result."),
     _report("31", "Callbacks of a call see the context variables of its caller."),
     _report("32", "A forked child gets a clear error, and a pickled client is an unopened one."),
-    _report("33", "Programs that use the client can be tested without a real server.", GROUPS),
+    _report("33", "Programs that use the client can be tested without a real server."),
 )
 
 HAZARDS = (

@@ -40,12 +40,9 @@ EXT_AUTH: Final = "ext-auth/specification"
 EXT_SKILLS: Final = "ext-skills/specification/stable/skills"
 PRACTICES: Final = "tutorials/security/security_best_practices"
 
-# What brings the rows that are not shown yet.
-GROUPS: Final = "command line and groups"
-MODELS: Final = "model providers and example programs"
-QUESTIONS: Final = "handlers for sampling, elicitation and roots"
-DRAWING: Final = "icons, which this client neither draws nor fetches"
-RECEIVING: Final = "tasks run for servers, which this client declares to none"
+# What a client need not do, and this one does not.
+DRAWING: Final = "icons are neither drawn nor fetched"
+RECEIVING: Final = "no tasks are run for servers, nor offered to any"
 
 
 @dataclass(frozen=True)
@@ -58,9 +55,8 @@ class Row:
         revisions: The protocol revisions it holds in.
         source: Where it is written, as path#anchor of the public specification.
         duty: What the client does, in one or two sentences.
-        arrives: The capability that brings the row, or the rest of it; empty when tests show
-            the whole row now.
-        partly: A part of a row that still arrives is shown by tests now.
+        moot: Why the duty is about nothing here: the client does not do what it regulates, and
+            need not. Empty for all that tests have to show.
     """
 
     id: str
@@ -68,13 +64,12 @@ class Row:
     revisions: tuple[str, ...]
     source: str
     duty: str
-    arrives: str = ""
-    partly: bool = False
+    moot: str = ""
 
     @property
     def shown(self) -> bool:
-        """Whether a test must carry this row now."""
-        return not self.arrives or self.partly
+        """Whether a test must carry this row."""
+        return not self.moot
 
     @property
     def revisions_in_words(self) -> str:

@@ -71,6 +71,7 @@ def test_help_of_a_model_is_asked_with_500_tokens(talk: Open, revision: str) -> 
     assert client.asked == [("sampling/createMessage", {"messages": [message], "maxTokens": 500})]
 
 
+@pytest.mark.requirement("M-26")
 @both_eras
 def test_maths_is_explained_by_a_tutor(talk: Open, revision: str) -> None:
     client = talk(revision)
@@ -80,6 +81,7 @@ def test_maths_is_explained_by_a_tutor(talk: Open, revision: str) -> None:
     assert "1/3+1/6" in params["messages"][0]["content"]["text"]
 
 
+@pytest.mark.requirement("M-27")
 @both_eras
 def test_files_are_counted_inside_the_roots_only(talk: Open, revision: str, tmp_path: Path) -> None:
     root = tmp_path / "a root"
@@ -113,6 +115,7 @@ def test_without_roots_no_file_is_counted(talk: Open, revision: str, tmp_path: P
     assert answer["result"]["structuredContent"]["inside"] is False
 
 
+@pytest.mark.requirement("M-28")
 @both_eras
 @pytest.mark.parametrize(
     "reply",

@@ -484,7 +484,6 @@ def test_a_call_whose_cancel_overtook_it_is_never_begun() -> None:
 
 
 @pytest.mark.requirement("M-10")
-@pytest.mark.requirement("M-10")
 def test_ending_a_session_ends_all_that_belongs_to_it() -> None:
     server, entered, cancelled = Server(), threading.Event(), threading.Event()
 
@@ -594,7 +593,6 @@ def test_a_client_of_http_1_0_gets_its_stream_unchunked(http: Http) -> None:
 
 
 @pytest.mark.requirement("M-10")
-@pytest.mark.requirement("M-10")
 def test_the_endpoint_needs_no_server_at_all() -> None:
     endpoint = HttpEndpoint(demo_server())
     headers = {"Content-Type": "application/json", "Accept": "*/*"}
@@ -606,6 +604,7 @@ def test_the_endpoint_needs_no_server_at_all() -> None:
     endpoint.close()
 
 
+@pytest.mark.requirement("M-10")
 @pytest.mark.parametrize(
     ("method", "status"), [("POST", "202 Accepted"), ("PUT", "405 Method Not Allowed")]
 )

@@ -71,6 +71,7 @@ def opened(path: Path, **options: Any) -> syncmcp.Client:
 
 
 @every_wire
+@pytest.mark.pitfall("33")
 def test_a_program_sees_the_same_with_the_recording_as_with_the_server(
     wire: Wire, path: Path
 ) -> None:

@@ -304,6 +304,7 @@ def test_an_rpc_error_is_the_answer(server: Server, client: Memory) -> None:
     assert client.tool("refuse")["error"] == {"code": -7, "message": "no", "data": {"why": 1}}
 
 
+@pytest.mark.requirement("M-22", "M-23")
 def test_progress_goes_only_to_who_asked(client: Memory) -> None:
     client.start()
     assert client.call("logging/setLevel", {"level": "error"})["result"] == {}
@@ -323,6 +324,7 @@ def test_progress_goes_only_to_who_asked(client: Memory) -> None:
     assert client.next()["id"] == number
 
 
+@pytest.mark.requirement("M-22")
 def test_set_level_decides_which_logs_are_sent(client: Memory) -> None:
     client.start()
     client.call("logging/setLevel", {"level": "debug"})
