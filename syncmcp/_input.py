@@ -16,7 +16,7 @@ from syncmcp.handlers import CausingCall
 if TYPE_CHECKING:
     from syncmcp._options import Options
     from syncmcp._protocol.dialect import Dialect
-    from syncmcp._protocol.steps import Ask
+    from syncmcp._protocol.steps import Ask, Until
 
 
 class InputAnswers:
@@ -30,8 +30,8 @@ class InputAnswers:
         done: Called once, on whatever thread brings the last answer; must not block.
 
     Attributes:
-        outcome: The answers by key, `None` if somebody would not go to a URL that had to be gone
-            to, or an error.
+        outcome: The answers by key, an error, or `None`: somebody would not go to a URL that had
+            to be gone to, or nobody wants the answers any more and all else goes on.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class InputAnswers:
         self._answers: dict[str, dict[str, Any]] = {}
         self._asked: list[Asked] = []
         self._settled = False
-        self._unsubscribe: Callable[[], None] | None = None
+        self._undone: list[Callable[[], None]] = []
         self.outcome: dict[str, dict[str, Any]] | McpError | None = None
 
     def start(self) -> None:
@@ -84,6 +84,8 @@ class InputAnswers:
             )
             for key, (method, params) in ask.questions.items()
         ]
+        if ask.until is not None:  # first: what is withdrawn already is shown to nobody
+            self._watch(ask.until, self._withdraw)
         with self._lock:
             self._asked = asked
             settled = self._settled
@@ -94,20 +96,29 @@ class InputAnswers:
                 each.start()
         cancel = self._options.cancel
         if cancel is not None:
-            unsubscribe = cancel._subscribe(
-                lambda: self.give_up(RequestCancelled("cancelled", reason=cancel.reason))
+            self._watch(
+                cancel._subscribe,
+                lambda: self.give_up(RequestCancelled("cancelled", reason=cancel.reason)),
             )
-            with self._lock:
-                self._unsubscribe = unsubscribe
-                settled = self._settled
-            if settled:
-                unsubscribe()
+
+    def _watch(self, until: Until, end: Callable[[], None]) -> None:
+        undo = until(end)
+        with self._lock:
+            self._undone.append(undo)
+            settled = self._settled
+        if settled:
+            undo()
 
     def give_up(self, error: McpError) -> None:
         """End the round with `error`; its handlers are told to stop. Never blocks."""
         if self._settle(error):
             for asked in self._asked:
                 asked.withdraw(str(getattr(error, "reason", None) or error.message))
+
+    def _withdraw(self) -> None:
+        if self._settle(None):
+            for asked in self._asked:
+                asked.withdraw("nobody wants an answer any more")
 
     def result(self) -> dict[str, dict[str, Any]] | None:
         """The answers, or the error raised; everything has been answered."""
@@ -150,8 +161,8 @@ class InputAnswers:
                 return False
             self._settled = True
             self.outcome = outcome
-            unsubscribe = self._unsubscribe
-        if unsubscribe is not None:
-            unsubscribe()
+            undone = list(self._undone)
+        for undo in undone:
+            undo()
         self._done()
         return True

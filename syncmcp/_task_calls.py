@@ -57,12 +57,25 @@ class TaskCalls:
                     _remember(self._begun, task, call)
                 return before
             # After any other end the result is fetched, which comes after the last report.
-            ends = call.method == RESULT or result.get("status") == "cancelled"
-            task = (call.params or {}).get("taskId") if ends else None
+            cancelled = result.get("status") == "cancelled"
+            task = (call.params or {}).get("taskId") if cancelled or call.method == RESULT else None
             began = self._begun.pop(task, None) if task is not None else None
+            asked = self._asked(task) if cancelled else []
         if began is not None and began.delivery is not None:
             before.append(began.delivery)
+        for question in asked:  # a server need not withdraw them
+            question.give_up("the task was cancelled")
         return before
+
+    def _asked(self, task: object) -> list[Asked]:
+        """What a task asks at the moment (2025-11-25); called with the lock held."""
+        return [
+            asked
+            for call in self._peer.open_calls()
+            if call.method == RESULT and (call.params or {}).get("taskId") == task
+            for asked, owned in call.asked.items()
+            if owned.certain
+        ]
 
     def reporter(self, token: object) -> Call | None:
         """The call whose task may still report by this token; called with the lock held."""

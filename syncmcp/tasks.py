@@ -33,6 +33,7 @@ from syncmcp._runner import run
 from syncmcp._task_hearing import TaskHearing
 from syncmcp._threads import Deadline, reaper
 from syncmcp._workers import lending_handler
+from syncmcp.cancellation import CancelToken
 from syncmcp.errors import InvalidParams, McpError, NotSupported, fresh
 
 if TYPE_CHECKING:
@@ -144,7 +145,9 @@ class ToolTask:
     def cancel(self, **options: Unpack[CallOptions]) -> None:
         """Ask the server to end it. Does nothing if it has ended.
 
-        The server may take its time, or finish the work all the same: `wait` tells.
+        What it asks at the moment is withdrawn: a handler's `HandlerContext.cancel` says so, and
+        nobody is asked that again. The server may take its time, or finish the work all the same:
+        `wait` tells.
 
         Raises:
             NotSupported: The server cannot cancel tasks.
@@ -183,14 +186,18 @@ class _Following:
         self._course = course
         self._options = options
         self._result = result
-        # Guards the update, and tells those who iterate.
+        # Guards the state and the update of it, and tells those who iterate.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self.update: TaskUpdate | None = None if result is None else TaskUpdate("completed", None)
         # Guards beginning; those who are told of states never need it.
         self._beginning = threading.RLock()
         self._future: RequestFuture[CallToolResult] | None = None
+        # Cancelled when nobody wants answers any more to what the task has asked so far.
+        self._asking = CancelToken()
         if course is not None:
+            course.until = self._asking._subscribe
+            course.guard = self._lock
             course.told = self._told
             if course.state is not None:
                 self._told(course.state)
@@ -252,8 +259,17 @@ class _Following:
             return
         options = self._host._resolve(given)
         run(course.look(), self._host, options, Deadline(options.timeout))
+        if course.over:
+            self._withdraw(course)
         # Whoever follows it need not wait to see it.
         self._host._pools.naps.news(course.id)
+
+    def _withdraw(self, course: Course) -> None:
+        """Withdraw what it asks at the moment. Never blocks, and calls no code of the caller's."""
+        with self._lock:
+            asking, self._asking = self._asking, CancelToken()
+            course.until = self._asking._subscribe
+        asking.cancel()
 
     def wait(self, timeout: float | None) -> bool:
         if self._result is not None:
@@ -291,6 +307,8 @@ class _Following:
             run(course.look(), self._host, options, deadline)
             if not course.over:
                 raise
+        # Also where the server may go on: whoever cancels it wants no person to be asked any more.
+        self._withdraw(course)
         self._host._pools.naps.news(course.id)
 
     def updates(self, handle: ToolTask) -> Iterator[TaskUpdate]:

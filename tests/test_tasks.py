@@ -299,30 +299,6 @@ def test_a_handle_cancels_its_task_and_nothing_else(wire: Wire) -> None:
 
 
 @both_eras
-def test_a_task_is_cancelled_while_it_asks(revision: Any) -> None:
-    studio, asked = Studio(), threading.Event()
-
-    def ponder(request: Any, context: Any) -> ElicitResult:
-        asked.set()
-        if revision == STATEFUL:
-            assert context.cancel.wait(PATIENCE)
-        else:  # there the question is part of the state, and only its answer is left to give
-            assert cancelled.wait(PATIENCE)
-        return ElicitResult(action="decline")
-
-    cancelled = threading.Event()
-    with syncmcp.connect(studio, mode=revision, elicitation=ponder, **ON) as client:
-        task = client.start_task("sign")
-        assert task.wait(0) is False
-        assert asked.wait(PATIENCE)
-        task.cancel()
-        cancelled.set()
-        with pytest.raises(RequestCancelled):
-            task.result(PATIENCE)
-        assert (task.wait(PATIENCE), task.status) == (True, "cancelled")
-
-
-@both_eras
 def test_a_call_that_fails_after_it_asked_has_ended(revision: Any) -> None:
     studio = Studio()
 

@@ -7,13 +7,19 @@ thread or behind a future.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.offer import Offer
 
 R = TypeVar("R")
+
+Until: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
+"""Has a function called, once, when something happens, or now if it has; returns what undoes that.
+
+The function must not block.
+"""
 
 
 class Send(NamedTuple):
@@ -73,6 +79,9 @@ class Ask(NamedTuple):
     await_completion: bool = False
     """Also wait until what the URLs led to is done; come back with `None` if nobody can go there,
     or somebody would not."""
+
+    until: Until | None = None
+    """When the questions are withdrawn; then come back with `None`."""
 
 
 class Pause(NamedTuple):

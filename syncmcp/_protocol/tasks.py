@@ -8,10 +8,12 @@ server alone decides, and question, result and error are part of the state (ext-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from syncmcp._protocol.offer import ELICITATION
 from syncmcp._protocol.rounds import RoundCount, read_questions
-from syncmcp._protocol.steps import Ask, Hear, Pause, Post, Reply, Send, Steps
+from syncmcp._protocol.steps import Ask, Hear, Pause, Post, Reply, Send, Steps, Until
 from syncmcp._redaction import redact
 from syncmcp.errors import (
     ClosedError,
@@ -112,7 +114,10 @@ class Course:
         max_rounds: How often the server may ask before there is a result.
 
     Attributes:
-        told: Called with every state that is seen.
+        told: Called with every state that is seen, one at a time.
+        guard: Entered while that changes, which several who look may do at the same moment.
+        until: When the questions that are open are withdrawn, and the task is followed further
+            without an answer. Those that a later look finds have what stands here then.
     """
 
     def __init__(
@@ -126,6 +131,10 @@ class Course:
         self.params = params
         self.state = state
         self.told: Callable[[TaskState], object] | None = None
+        self.guard: AbstractContextManager[object] = nullcontext()
+        self.until: Until | None = None
+        # What that was before the look that found the questions.
+        self._until: Until | None = None
         self._rounds = RoundCount(AUGMENTED, max_rounds)
         # The keys of questions that somebody has answered, and answers that the server has not got.
         self._answered: set[str] = set()
@@ -140,11 +149,12 @@ class Course:
 
     def take(self, state: TaskState) -> None:
         """This is where the task stands now; nothing comes after its end."""
-        if self.over and state.status not in FINAL:
-            return  # that was on its way for longer
-        self.state = state
-        if self.told is not None:
-            self.told(state)
+        with self.guard:
+            if self.over and state.status not in FINAL:
+                return  # that was on its way for longer
+            self.state = state
+            if self.told is not None:
+                self.told(state)
 
     def became(self, status: str) -> None:
         """The task has come to its end; its last state was not looked at."""
@@ -174,12 +184,13 @@ class Course:
                     if hear_no_more is None and self.state.interval >= WORTH_HEARING:
                         hear_no_more = yield Hear(self.id)
                     yield Pause(self.state.interval, self.id)
+                self._until = self.until
                 dialect = yield from self.look(within)
                 assert dialect.tasks is not None  # or it could not have been asked
                 result = yield from dialect.tasks.advance(self, dialect, within)
                 if result is not None:
                     return result
-                waits = True
+                waits = not self.over  # as it may be by now, if there were questions
         finally:
             if hear_no_more is not None:
                 hear_no_more()
@@ -195,6 +206,8 @@ class Course:
     def answer(self, questions: Mapping[str, Any], within: float | None = None) -> Steps[None]:
         """Have new questions answered, and tell the server (2026-07-28).
 
+        Those that are withdrawn meanwhile are not asked again.
+
         Raises:
             TooManyRounds: There were too many.
             McpError: One was refused, now or before; or the server could not be told.
@@ -205,18 +218,32 @@ class Course:
         if new:
             self._rounds.count()
             try:
-                answers = yield Ask(AUGMENTED, self.params, new)
+                answers = yield Ask(AUGMENTED, self.params, new, until=self._until)
             except (RequestCancelled, RequestTimeout):
                 raise  # nobody has waited long enough
             except McpError as error:
                 self._refusal = fresh(error)
                 raise
             self._answered.update(new)
+            if answers is None:
+                # A server may go on all the same. If it still asks then, it is told that there will
+                # be no answer, where there are words for that.
+                self._unsent.update(
+                    {key: _NOBODY for key, each in new.items() if each.method == ELICITATION}
+                )
+                yield from self.look(within)
+                return
             self._unsent.update(answers)
-        if self._unsent:
-            update = {"taskId": self.id, "inputResponses": dict(self._unsent)}
-            yield Send(UPDATE, update, within=within)
-            self._unsent.clear()
+        unsent = {key: each for key, each in self._unsent.items() if key in questions}
+        if unsent:
+            try:
+                yield Send(UPDATE, {"taskId": self.id, "inputResponses": unsent}, within=within)
+            except ServerError:
+                yield from self.look(within)
+                if not self.over:  # then it had no use for answers any more
+                    raise
+            for key in unsent:
+                del self._unsent[key]
 
 
 def see_through(course: Course) -> Steps[dict[str, Any]]:
@@ -368,3 +395,6 @@ def _failure(error: Any) -> McpError:
 
 
 _URGENT = FINAL | {"input_required"}
+
+# The answer to a form or a link that nobody gives one to.
+_NOBODY = {"action": "cancel"}

@@ -93,6 +93,14 @@ def _answers_for_itself(original: Function) -> Function:
     return answer
 
 
+def _asks_again(original: Function) -> Function:
+    def answer(self: Any, *args: Any, **options: Any) -> Any:
+        self._answered.clear()
+        return original(self, *args, **options)
+
+    return answer
+
+
 def _by_notification(original: Function) -> Function:
     def post(self: Any, method: str, params: Any) -> None:
         connection = self._live()
@@ -217,6 +225,13 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{TASKS}:Course.answer",
         _answers_for_itself,
         ("SEC-09", "TSX-03"),
+    ),
+    Mutant(
+        "task-questions-repeated",
+        "what a task asks is asked at each look that finds it",
+        f"{TASKS}:Course.answer",
+        _asks_again,
+        ("TSX-04",),
     ),
     Mutant(
         "task-requests-cancelled",

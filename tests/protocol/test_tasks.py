@@ -432,6 +432,90 @@ def test_a_task_that_has_ended_is_not_cancelled() -> None:
     assert played.posted == []
 
 
+# -- questions that are withdrawn ------------------------------------------------------------
+
+
+MODEL = {"method": "sampling/createMessage", "params": {}}
+ASKS = told("input_required", inputRequests={"a": FORM, "b": MODEL})
+MORE = told("input_required", inputRequests={"a": FORM, "b": MODEL, "c": MODEL})
+DONE = told("completed", result=RESULT)
+
+
+def withdrawn(*outcomes: Any, withdraws: int = 1) -> Played:
+    """A task that asks, until the first questions of it are withdrawn."""
+    course = Course("t1", PARAMS, None, 10)
+    course.until = lambda end: end
+
+    def answer(ask: Ask) -> Any:
+        assert ask.until is course.until
+        nonlocal withdraws
+        withdraws -= 1
+        return _agree(ask) if withdraws < 0 else None
+
+    return Played(course.follow(), ASKS, *outcomes, answer=answer)
+
+
+def test_a_question_that_is_withdrawn_leads_to_the_true_end_at_once() -> None:
+    played = withdrawn(DONE, DONE)
+    assert played.run() is RESULT
+    assert (len(played.asked), played.pauses) == (1, [])
+    assert "tasks/update" not in [method for method, _ in played.sent]
+    error = withdrawn(told("cancelled"), told("cancelled")).fail(RequestCancelled)
+    assert error.message == "the task was cancelled"
+
+
+@pytest.mark.requirement("TSX-04")
+def test_a_question_that_is_withdrawn_is_not_asked_again_and_a_new_one_is() -> None:
+    played = withdrawn(told("working"), MORE, {}, DONE)
+    assert played.run() is RESULT
+    assert [list(each) for each in played.asked] == [["a", "b"], ["c"]]
+    updates = [params for method, params in played.sent if method == "tasks/update"]
+    # What is left to say of the form, and the answer to what is new.
+    assert updates == [{**ID, "inputResponses": {"a": {"action": "cancel"}, "c": {"to": "c"}}}]
+
+
+def test_a_server_that_still_asks_after_a_while_is_told_that_nobody_answers() -> None:
+    played = withdrawn(ASKS, ASKS, {}, ASKS, DONE)
+    assert played.run() is RESULT
+    updates = [params for method, params in played.sent if method == "tasks/update"]
+    assert updates == [{**ID, "inputResponses": {"a": {"action": "cancel"}}}]
+    assert len(played.pauses) == 3
+
+
+def test_a_question_that_is_not_open_any_more_is_answered_no_more() -> None:
+    other = told("input_required", inputRequests={"c": MODEL})
+    played = withdrawn(told("working"), other, {}, DONE)
+    assert played.run() is RESULT
+    updates = [params for method, params in played.sent if method == "tasks/update"]
+    assert updates == [{**ID, "inputResponses": {"c": {"to": "c"}}}]
+
+
+def test_what_withdraws_a_question_is_what_did_so_before_the_look_that_found_it() -> None:
+    course = Course("t1", PARAMS, None, 10)
+    before = course.until = lambda end: end
+    steps = course.follow()
+    assert next(steps) == Send("tasks/get", ID)
+    course.until = lambda end: end  # withdrawn while the look was under way
+    ask = steps.send(Reply(ASKS, dialect_for(NEWEST, None, {EXTENSION: {}})))
+    assert isinstance(ask, Ask)
+    assert ask.until is before
+    steps.close()
+
+
+def test_an_answer_that_comes_when_the_task_has_ended_is_no_error() -> None:
+    refused = InvalidParams("the task has ended", code=-32602)
+    played = withdrawn(refused, DONE, DONE, withdraws=0)
+    assert played.run() is RESULT
+    assert len(played.asked) == 1
+    ended = withdrawn(refused, told("cancelled"), told("cancelled"), withdraws=0)
+    ended.fail(RequestCancelled)
+
+
+def test_an_answer_that_the_server_refuses_while_it_still_asks_is_an_error() -> None:
+    refused = InvalidParams("no such colour", code=-32602)
+    assert withdrawn(refused, ASKS, withdraws=0).fail(InvalidParams) is refused
+
+
 # -- other ways ------------------------------------------------------------------------------
 
 
@@ -509,6 +593,31 @@ def test_nothing_comes_after_the_end_of_a_task() -> None:
     course.take(read.read("tasks/get", told("working")))
     assert course.state is not None
     assert course.state.status == "completed"
+
+
+class MeanwhileEnded:
+    """Stands for a lock: while somebody waits for it, another one sees the end of the task."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._entered = False
+
+    def __enter__(self) -> None:
+        if not self._entered:
+            self._entered = True
+            self._course.take(TaskState("t1", "completed", 1.0, told("completed")))
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_nothing_comes_after_the_end_that_another_one_sees_at_the_same_moment() -> None:
+    course, seen = Course("t1", PARAMS, None, 10), []
+    course.told = lambda state: seen.append(state.status)
+    course.guard = MeanwhileEnded(course)
+    course.take(TaskState("t1", "working", 1.0, told("working")))
+    assert seen == ["completed"]
+    assert course.over
 
 
 # -- what travels ----------------------------------------------------------------------------
