@@ -123,7 +123,11 @@ class HttpSession:
                 request, allow_redirects=False, timeout=(left, left), **self._settings
             )
             _let_go_in_time(exchange, response.raw)
-            exchange.hold(partial(_shut_down_response, response.raw))
+            try:
+                exchange.hold(partial(_shut_down_response, response.raw))
+            except BaseException:  # withdrawn before it came, and nobody else will ever have it
+                response.close()
+                raise
         else:
             patience = None if exchange.watched else left
             options: dict[str, Any] = {**self._settings, "timeout": (left, patience)}

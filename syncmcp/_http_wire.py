@@ -230,9 +230,13 @@ class _SecureConnection(_Connection, HTTPSConnection):
         sock = super()._new_conn()
         exchange = current()
         if exchange is not None:
-            # TLS takes the descriptor out of this socket object before it shakes hands.
-            self._handle = sock.dup()
-            exchange.hold(partial(shut_down, self._handle))
+            try:
+                # TLS takes the descriptor out of this socket object before it shakes hands.
+                self._handle = sock.dup()
+                exchange.hold(partial(shut_down, self._handle))
+            except BaseException:
+                sock.close()
+                raise
         return sock
 
     def connect(self) -> None:

@@ -8,8 +8,10 @@ import time
 from typing import Any
 
 import pytest
+import requests
 import urllib3.util.wait
 
+from syncmcp import _http_wire
 from syncmcp._threads import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import RequestTimeout
@@ -19,6 +21,7 @@ from .http_peer import (
     WAIT,
     Connection,
     FakeReceiver,
+    ForeignAdapter,
     Request,
     Running,
     notification,
@@ -281,6 +284,54 @@ def test_withdrawing_ends_a_tls_handshake_and_an_exchange_with_a_mute_proxy() ->
         thread.join(WAIT)
         for peer in peers:
             peer.close()
+
+
+@pytest.mark.pitfall("H1b")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_withdrawing_at_the_moment_when_it_is_connected_leaves_no_socket_open(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = _http_wire._connect_one
+    connected: list[socket.socket] = []
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        opened(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}/") as (transport, receiver),
+    ):
+        out = request(seconds=None)
+
+        def withdraw_then(sock: socket.socket, *args: Any) -> None:
+            connect(sock, *args)
+            connected.append(sock)
+            assert transport.withdraw(out) == "not_sent"
+
+        monkeypatch.setattr(_http_wire, "_connect_one", withdraw_then)
+        transport.send(out)
+        assert not receiver.failures
+    assert [sock.fileno() for sock in connected] == [-1]
+
+
+@pytest.mark.pitfall("H1b")
+def test_what_comes_to_a_foreign_session_after_the_withdrawal_is_closed() -> None:
+    came, withdrawn = threading.Event(), threading.Event()
+
+    def script(one: Request) -> None:
+        came.set()
+        assert withdrawn.wait(WAIT)
+        one.connection.start_events()
+        assert one.connection.wait_for_end()
+
+    with serving(script) as server, requests.Session() as session:
+        session.mount("http://", ForeignAdapter())
+        with opened(Http(server.url, session=session)) as (transport, receiver):
+            out = request(seconds=None)
+            running = Running(transport, out)
+            assert came.wait(WAIT)
+            assert transport.withdraw(out) == "unknown"
+            withdrawn.set()
+            running.join()
+            assert running.error is None
+            assert not receiver.failures
+            assert server.connections[0].ended.wait(WAIT)
 
 
 class StuckResolver:
