@@ -61,8 +61,12 @@ class TaskHearing:
             self._claims[task] += 1
             begins = not self._adjusting and bool(self._lacking(self._client()))
             self._adjusting = self._adjusting or begins
+            stream = self._stream
         if begins:
             pools.workers.run(self._adjust)
+        if stream is not None and task in stream.granted.tasks:
+            # Others are told of it already; what they were told since its last look is news here.
+            pools.naps.news(task)
         return partial(self._let_go, task, unfollow)
 
     def _let_go(self, task: str, unfollow: Callable[[], object]) -> None:

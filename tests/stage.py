@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -240,18 +242,23 @@ class Clock:
     """A clock that a test moves, in the place of `time.monotonic` in the library.
 
     Real waits of the library (for a lock, for a condition) stay real, so a test moves the clock
-    before somebody looks at it. Between its moves it goes on, or stands still if it is `stopped`.
+    before somebody looks at it.
+
+    Args:
+        monkeypatch: Puts it there, and takes it away.
+        modules: Those that see it.
+        stands: Whether it moves by nothing but `advance`.
     """
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *modules: str, stopped: bool = False
+        self, monkeypatch: pytest.MonkeyPatch, *modules: str, stands: bool = False
     ) -> None:
         from syncmcp import _threads
 
         self._real: Callable[[], float] = _threads.monotonic
-        if stopped:
-            at = self._real()
-            self._real = lambda: at
+        if stands:
+            now = self._real()
+            self._real = lambda: now
         self._ahead = 0.0
         for module in modules:
             monkeypatch.setattr(f"{module}.monotonic", self.now)
@@ -263,6 +270,24 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Go forward."""
         self._ahead += seconds
+
+
+def is_gone(thing: object) -> Callable[[], bool]:
+    """What tells, once nobody else has `thing`, whether that is so.
+
+    It collects, and waits: threads may hold on to what they did last, for a moment.
+    """
+    gone = threading.Event()
+    weakref.finalize(thing, gone.set)
+
+    def look() -> bool:
+        for _ in range(100):
+            gc.collect()
+            if gone.wait(PATIENCE / 100):
+                return True
+        return False
+
+    return look
 
 
 def interrupted(

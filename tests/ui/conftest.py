@@ -34,4 +34,4 @@ def pool(person: Person) -> Iterator[ThreadPoolExecutor]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of deadlines: it stands still until the test moves it."""
-    return Clock(monkeypatch, "syncmcp._threads", stopped=True)
+    return Clock(monkeypatch, "syncmcp._threads", stands=True)
