@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -125,6 +126,7 @@ def test_questions_and_notices_among_the_answers_count_and_belong_to_no_certain_
 ) -> None:
     asked: list[object] = []
     heard: list[object] = []
+    was_heard = threading.Event()
     question = {"jsonrpc": "2.0", "id": 11, "method": "acme/question"}
     notice = {"jsonrpc": "2.0", "method": "acme/news", "params": {"n": 1}}
     progress = {
@@ -139,11 +141,15 @@ def test_questions_and_notices_among_the_answers_count_and_belong_to_no_certain_
         asked.append(context.call)
         return {"yes": True}
 
+    def hear(params: object) -> None:
+        heard.append(params)
+        was_heard.set()
+
     script = [*opening(BATCHING), s.expect("batch", label="sent"), *steps]
     with Scripted(script) as peer:
         client = Client(peer.url if wire == "http" else peer.on(wire), mode=BATCHING)
         client.on_request("acme/question", answer)
-        client.on_notification("acme/news", heard.append)
+        client.on_notification("acme/news", hear)
         with client:
             batch = Sent(peer, client)
             (answered,) = peer.requests("response")
@@ -151,6 +157,7 @@ def test_questions_and_notices_among_the_answers_count_and_belong_to_no_certain_
             batch.answers()
             assert asked == [None]
             assert [step.progress for step in batch.by_id()[3].progress(PATIENCE)] == [5]
+            assert was_heard.wait(PATIENCE)  # it has no order with what belongs to a call
         assert heard == [{"n": 1}]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import pickle
 import threading
@@ -14,7 +13,7 @@ import pytest
 import syncmcp
 from syncmcp import UsageError
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
-from tests.stage import PATIENCE, STATELESS, Wire, in_threads
+from tests.stage import PATIENCE, STATELESS, Wire, in_threads, is_gone
 from tests.test_cache import MEMORY, Recorder, asked, names, shop, wires
 
 
@@ -152,11 +151,17 @@ def test_what_is_kept_shows_nothing_of_what_is_in_it(caplog: pytest.LogCaptureFi
 
 
 def test_a_client_that_nobody_has_leaves_nothing_behind() -> None:
+    gone: list[Callable[[], bool]] = []
+
+    class Watched(MemoryCache):
+        def put(self, key: str, result: CachedResult) -> None:
+            gone.append(is_gone(result))
+            super().put(key, result)
+
     server = shop()
-    with MEMORY.connect(server) as client:
+    with MEMORY.connect(server, cache=Watched()) as client:
         for _ in range(3):
             client.list_tools()
             client.list_tools.future().result(PATIENCE)
     del client
-    gc.collect()
-    assert not [each for each in gc.get_objects() if isinstance(each, CachedResult)]
+    assert [look() for look in gone] == [True]

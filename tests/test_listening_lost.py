@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import _thread
-import gc
 import json
 import os
 import pickle
 import signal
 import threading
-import weakref
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ from syncmcp import ChangeEvent, NotSupported, SubscriptionLost
 from syncmcp.testing import FaultProxy, script, serve_http
 from syncmcp.testing.leaks import child_processes
 from tests.scripts import NEW, OLD, WIRES, Scripted
-from tests.stage import PATIENCE, STATEFUL, STATELESS, in_threads, relayed
+from tests.stage import PATIENCE, STATEFUL, STATELESS, in_threads, is_gone, relayed
 from tests.test_listening import PROMPTS, TOOLS, held, let_go, shop, updated
 
 TAG = "io.modelcontextprotocol/subscriptionId"
@@ -204,14 +202,25 @@ def test_a_refusal_is_an_error_of_the_server_s(wire: str) -> None:
 
 
 @WIRES
-def test_a_server_that_never_agrees_is_waited_for_so_long(wire: str) -> None:
+def test_a_server_that_never_agrees_is_waited_for_so_long(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = [*opening(), script.expect(LISTEN), script.silence()]
+    waits: list[float] = []
+
+    def in_vain(_: object, seconds: float) -> bool:
+        waits.append(seconds)
+        return not peer.requests(LISTEN)
+
+    monkeypatch.setattr("syncmcp._listen_stream.acquire", in_vain)
     with (
         Scripted(steps) as peer,
-        syncmcp.connect(peer.on(wire), mode=NEW, timeout=0.1) as client,
+        syncmcp.connect(peer.on(wire), mode=NEW, timeout=600) as client,
     ):
-        with pytest.raises(syncmcp.RequestTimeout, match="did not say what it agrees"):
+        with pytest.raises(syncmcp.RequestTimeout, match="did not say what it agrees") as caught:
             client.listen(tools=True)
+        assert caught.value.seconds == 600
+        assert 500 < waits.pop() <= 600
         assert peer.requests("notifications/cancelled")
 
 
@@ -494,8 +503,7 @@ def test_subscribing_and_unsubscribing_at_the_same_time_leaves_the_last_wish() -
 def test_one_that_was_closed_is_not_kept() -> None:
     with syncmcp.connect(shop()) as client:
         events = client.listen(tools=True)
-        listening = weakref.ref(events._listening)
+        gone = is_gone(events._listening)
         events.close()
         del events
-        gc.collect()
-        assert listening() is None
+        assert gone()

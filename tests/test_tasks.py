@@ -7,7 +7,6 @@ import gc
 import math
 import pickle
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
@@ -45,6 +44,7 @@ from tests.stage import (
     Wire,
     every_wire,
     in_threads,
+    is_gone,
     stateful_wires,
 )
 
@@ -530,19 +530,24 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
                 # As soon as the call waits for the next look.
                 monkeypatch.setattr("syncmcp._runner.acquire", lambda *_: _thread.interrupt_main())
 
+            clock = Clock(monkeypatch, "syncmcp._threads")
+
             def give_up() -> None:
                 parked.wait()
                 if way == "token":
                     token.cancel()
                 elif way == "event":
                     event.set()
+                elif way == "timeout":
+                    clock.advance(600)
+                    tick()
 
             helper = threading.Thread(target=give_up)
             helper.start()
             ways: dict[str, dict[str, Any]] = {
                 "token": {"cancel": token},
                 "event": {"cancel": event},
-                "timeout": {"timeout": 0.5},
+                "timeout": {"timeout": 600},
             }
             options = ways.get(way, {})
             kind = {"timeout": RequestTimeout, "Ctrl-C": KeyboardInterrupt}
@@ -636,26 +641,16 @@ def test_a_handle_that_nobody_has_any_more_follows_nothing() -> None:
         assert studio.stats.tasks == 1
 
 
-def is_collected(ended: threading.Event) -> bool:
-    """Collect until `ended`; threads may hold on to what they did last, for a moment."""
-    for _ in range(100):
-        gc.collect()
-        if ended.wait(PATIENCE / 100):
-            return True
-    return False
-
-
 @both_eras
 def test_a_handle_that_came_as_a_future_is_let_go_with_its_client(revision: Any) -> None:
     studio = Studio()
     studio.tasks.poll_interval_ms = 3_600_000
     client = syncmcp.connect(studio, mode=revision, **ON)
     task = client.start_task.future("render").result(PATIENCE)
-    ended = threading.Event()
-    weakref.finalize(client, ended.set)
+    gone = is_gone(client)
     del client, task
     with pytest.warns(ResourceWarning):
-        assert is_collected(ended)
+        assert gone()
 
 
 @pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
@@ -675,7 +670,7 @@ def test_a_server_that_goes_away_leaves_the_outcome_of_its_task_unknown(revision
 @pytest.mark.parametrize("way", ["timeout", "token", "future"])
 @both_eras
 def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
-    way: str, revision: Any
+    way: str, revision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     studio, held = Studio(), threading.Event()
 
@@ -687,10 +682,11 @@ def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
 
     studio.tasks.poll_interval_ms = 500
     wire, token = Wire("http", revision), CancelToken()
-    with wire.connect(studio, max_in_flight=1, **ON) as client:
+    clock = Clock(monkeypatch, "syncmcp._threads")
+    patient: dict[str, Any] = {"timeout": None, "idle_timeout": None}
+    with wire.connect(studio, max_in_flight=1, **patient, **ON) as client:
         parked = Parked(client)
-        limit = 3.0 if way == "timeout" else PATIENCE
-        call = client.call_tool.future("render", timeout=limit, cancel=token)
+        call = client.call_tool.future("render", timeout=600, cancel=token)
         parked.wait()
         other = client.call_tool.future("hold")
         assert held.wait(PATIENCE)
@@ -698,6 +694,9 @@ def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
             call.cancel()
         elif way == "token":
             token.cancel()
+        else:
+            clock.advance(600)
+            tick()
         kind = RequestTimeout if way == "timeout" else RequestCancelled
         with pytest.raises(kind):
             call.result(PATIENCE)
@@ -727,7 +726,7 @@ def test_a_task_is_looked_at_as_often_as_the_server_wants(
     studio = Studio()
     studio.tasks.poll_interval_ms = 1_000_000
     with syncmcp.connect(studio, mode=revision, **ON) as client:
-        clock = Clock(monkeypatch, "syncmcp._threads")
+        clock = Clock(monkeypatch, "syncmcp._threads", stands=True)
         task = client.start_task("render")
         assert task.wait(0) is False
         for looks in (1, 2):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -126,18 +125,21 @@ def test_a_question_settled_before_its_round_has_begun_leaves_nothing_behind(
 ) -> None:
     admit, dismiss, desks = Desk.admit, Desk.dismiss, set[Desk]()
     seen: list[Asked] = []
-    settled = defaultdict[Asked, threading.Event](threading.Event)
+    settled, changed = set[Asked](), threading.Condition()
 
     def slowly(self: Desk, asked: Asked) -> bool:
         desks.add(self)
         seen.append(asked)
         if len(seen) == 2:  # the handler of the first one fails meanwhile
-            assert settled[asked].wait(PATIENCE)
+            with changed:
+                assert changed.wait_for(lambda: asked in settled, PATIENCE)
         return admit(self, asked)
 
     def seen_settled(self: Desk, asked: Asked) -> None:
         dismiss(self, asked)
-        settled[asked].set()
+        with changed:
+            settled.add(asked)
+            changed.notify_all()
 
     monkeypatch.setattr(Desk, "admit", slowly)
     monkeypatch.setattr(Desk, "dismiss", seen_settled)

@@ -130,9 +130,14 @@ class Connection:
     def end_events(self) -> None:
         self.write(b"0\r\n\r\n")
 
-    def close(self) -> None:
+    def shut_down(self) -> None:
+        """End what the connection's thread reads and writes; that thread closes it."""
+        # That of a TLS socket would take its state away under the thread that reads.
         with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.shut_down()
         self.sock.close()
 
 
@@ -180,6 +185,8 @@ class RawServer:
         with self._lock:
             connection = Connection(sock, len(self.connections))
             self.connections.append(connection)
+            if self._closing:
+                connection.shut_down()
         try:
             while (request := connection.read_request()) is not None:
                 with self._lock:
@@ -199,9 +206,10 @@ class RawServer:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._closing = True
-        for connection in list(self.connections):
-            connection.close()
+        with self._lock:
+            self._closing = True
+            for connection in self.connections:
+                connection.shut_down()
         for thread in self._threads:
             thread.join(WAIT)
             assert not thread.is_alive()
