@@ -196,7 +196,7 @@ def _merged(
         other = merged.get(key)
         if other is not None:
             raise UsageError(
-                f"two servers of the group would both have {key!r}: {other.server!r}"
+                f"two things of the group would both have {key!r}: {other.server!r}"
                 f" ({other.name!r}) and {one.server!r} ({one.name!r})"
                 f"{'' if hook is None else '; that is what name_hook calls them'}"
             )

@@ -14,6 +14,9 @@ __all__ = ["AdaptedSchema", "SchemaRules"]
 MAX_DEPTH: Final = 64
 """Subschemas within each other; what lies deeper may be anything."""
 
+# Schemas that contain themselves would be written out without end.
+_MOST_FOLLOWED: Final = 100
+
 WRAPPER: Final = "input"
 """The property that holds all arguments, where a schema may not stand at the root."""
 
@@ -33,6 +36,10 @@ _SCHEMAS: Final = frozenset(
 )
 _LISTS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 _MAPS: Final = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties"))
+# What says nothing of the value.
+_ANNOTATIONS: Final = frozenset(
+    ("$defs", "$id", "$schema", "default", "deprecated", "description", "examples", "title")
+)
 # Of no use to a model, or about the document.
 _IDENTITY: Final = frozenset(("$schema", "$id", "$comment", "$vocabulary"))
 
@@ -67,7 +74,9 @@ class AdaptedSchema:
     """
 
     def __init__(self, original: dict[str, Any], rules: SchemaRules) -> None:
+        self._original = original
         self._rules = rules
+        self._followed = 0
         self._keys = None if rules.keys is None else Names(rules.keys, set(_keys(original, 0)))
         self._wrapped = original.get("type", "object") != "object" or any(
             word in original for word in rules.not_at_root
@@ -173,21 +182,54 @@ class AdaptedSchema:
         if "const" in schema:
             schema = {**schema, "enum": [schema["const"]]}
             del schema["const"]
-        if isinstance(branches := schema.get("oneOf"), list) and "anyOf" not in schema:
-            schema = {**schema, "anyOf": branches}
-            del schema["oneOf"]
-        branches = schema.get("allOf")
-        if isinstance(branches, list) and all(isinstance(branch, dict) for branch in branches):
+        schema = self._one_of_all(schema)
+        if "oneOf" in schema:
             schema = dict(schema)
-            del schema["allOf"]
-            for branch in branches:
-                schema = _merged(schema, branch)
+            # Where there is an `anyOf` too, what that says is enough.
+            schema.setdefault("anyOf", schema.pop("oneOf"))
         return schema
+
+    def _one_of_all(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The same schema with what ``allOf`` says in it, those within each other included."""
+        seen: set[str] = set()
+        for _ in range(MAX_DEPTH):
+            branches = schema.get("allOf")
+            if not isinstance(branches, list):
+                break
+            schema = {word: value for word, value in schema.items() if word != "allOf"}
+            more = len(branches) > 1 or not _ANNOTATIONS.issuperset(schema)
+            for branch in branches:
+                if isinstance(branch, dict):
+                    schema = _merged(schema, self._resolved(branch, seen) if more else branch)
+        return {word: value for word, value in schema.items() if word != "allOf"}
+
+    def _resolved(self, branch: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+        """What a branch refers to, as nothing may stand beside a reference.
+
+        Args:
+            branch: One of an ``allOf``.
+            seen: The references that were followed there.
+        """
+        name = branch.get("$ref")
+        if not isinstance(name, str) or self._followed >= _MOST_FOLLOWED:
+            return branch
+        beside = {word: value for word, value in branch.items() if word != "$ref"}
+        if name in seen:
+            return beside
+        found = _found(self._original, name)
+        if found is None:
+            return branch
+        seen.add(name)
+        self._followed += 1
+        return _merged(beside, found)
 
 
 def _merged(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
     """Both at once, as far as that can be said without ``allOf``."""
     merged = {**branch, **schema}
+    ours, theirs = schema.get("allOf"), branch.get("allOf")
+    if isinstance(ours, list) and isinstance(theirs, list):
+        merged["allOf"] = [*ours, *theirs]
     ours, theirs = schema.get("properties"), branch.get("properties")
     if isinstance(ours, dict) and isinstance(theirs, dict):
         merged["properties"] = {**theirs, **ours}
@@ -195,6 +237,16 @@ def _merged(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
     if isinstance(ours, list) and isinstance(theirs, list):
         merged["required"] = list(dict.fromkeys([*ours, *theirs]))
     return merged
+
+
+def _found(schema: Any, reference: str) -> dict[str, Any] | None:
+    """What a reference into the same document leads to, if that is a schema."""
+    if not reference.startswith("#/"):
+        return None
+    for part in reference[2:].split("/"):
+        name = part.replace("~1", "/").replace("~0", "~")
+        schema = schema.get(name) if isinstance(schema, dict) else None
+    return schema if isinstance(schema, dict) else None
 
 
 def _types(schema: dict[str, Any]) -> list[Any]:

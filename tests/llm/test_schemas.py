@@ -129,6 +129,58 @@ def test_all_of_becomes_one_where_it_is_not_known() -> None:
     assert adapted(schema, ANTHROPIC)["properties"] == schema["properties"]
 
 
+def test_what_all_of_refers_to_is_written_out_where_nothing_may_stand_beside_a_reference() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "pet": {
+                "allOf": [
+                    {"$ref": "#/$defs/cat"},
+                    {"properties": {"name": {"type": "string"}}, "required": ["name"]},
+                ]
+            },
+            "alone": {"description": "Any animal", "allOf": [{"$ref": "#/$defs/animal"}]},
+        },
+        "$defs": {
+            "animal": {"type": "object", "properties": {"legs": {"type": "integer"}}},
+            "cat": {
+                "allOf": [{"$ref": "#/$defs/animal"}, {"properties": {"lives": {}}}],
+                "required": ["lives"],
+            },
+        },
+    }
+    for rules in (OPENAI, GEMINI):
+        made = adapted(schema, rules)
+        pet = made["properties"]["pet"]
+        assert set(pet["properties"]) == {"name", "legs", "lives"}
+        assert (pet["type"], set(pet["required"])) == ("object", {"name", "lives"})
+        assert made["properties"]["alone"] == {"$ref": "#/$defs/animal"}
+        assert "allOf" not in str(made)
+    assert adapted(schema, ANTHROPIC)["properties"] == schema["properties"]
+
+
+def test_what_contains_itself_is_written_out_to_an_end() -> None:
+    node = {
+        "type": "object",
+        "allOf": [{"$ref": "#/$defs/node"}, {"$ref": "#/$defs/gone"}, {"properties": {}}],
+        "properties": {
+            side: {"allOf": [{"$ref": "#/$defs/node"}, {"title": side}]} for side in "lr"
+        },
+    }
+    schema = {"type": "object", "properties": {"root": node}, "$defs": {"node": node}}
+    for rules in (OPENAI, GEMINI):
+        made = adapted(schema, rules)
+        assert "allOf" not in str(made)
+        assert len(str(made)) < 100_000
+
+
+def test_one_of_is_said_as_any_of_and_never_both() -> None:
+    either = {"oneOf": [{"type": "string"}], "anyOf": [{"minLength": 1}]}
+    for rules in (OPENAI, GEMINI):
+        made = adapted({"type": "object", "properties": {"it": either}}, rules)["properties"]["it"]
+        assert list(made) == ["anyOf"]
+
+
 def test_tuples_of_old_drafts_are_said_in_the_new_way() -> None:
     old = {"type": "array", "items": [{"type": "string"}], "additionalItems": {"type": "null"}}
     new = adapted({"type": "object", "properties": {"it": old}})["properties"]["it"]
