@@ -19,6 +19,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Mode
+from syncmcp._threads import timer
 from syncmcp.testing import Server, ToolContext, serve_http
 
 PATIENCE = 10.0
@@ -270,6 +271,14 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Go forward."""
         self._ahead += seconds
+
+
+def tick() -> None:
+    """Have the timer look at its clock, and wait until what was due has been done."""
+    looked = threading.Event()
+    timer.after(0.0, looked.set)  # after everything that is due
+    timer.at(0.0, lambda: None)  # wakes it
+    assert looked.wait(PATIENCE)
 
 
 def is_gone(thing: object) -> Callable[[], bool]:

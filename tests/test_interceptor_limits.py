@@ -27,10 +27,12 @@ from tests.intercepting import (
 from tests.stage import (
     PATIENCE,
     STATEFUL,
+    Clock,
     Stage,
     Wire,
     every_wire,
     in_threads,
+    tick,
 )
 
 # -- what is held up ---------------------------------------------------------------------------
@@ -39,15 +41,28 @@ from tests.stage import (
 @every_wire
 @both_ways
 @pytest.mark.parametrize("hook", ["outgoing", "incoming"])
-def test_a_pause_ends_with_the_call(wire: Wire, ask: Ask, hook: str) -> None:
-    stage = Stage()
-    chain = [on_call(hook, lambda message: message.pause(6 * PATIENCE))]
+def test_a_pause_ends_with_the_call(
+    wire: Wire, ask: Ask, hook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, clock = Stage(), Clock(monkeypatch, "syncmcp._threads")
+    ended = threading.Event()
+
+    def hold(message: Message) -> None:
+        clock.advance(600 - 0.05)
+        tick()  # so that it knows how little is left
+        try:
+            message.pause(6 * PATIENCE)
+        finally:
+            ended.set()
+
+    chain = [on_call(hook, hold)]
     with wire.connect(stage.server, interceptors=chain) as client:
         call = call_of(client, ask)
         with pytest.raises(syncmcp.RequestTimeout) as caught:
-            call("echo", {"text": "x"}, timeout=0.1 if hook == "outgoing" else 0.5)
+            call("echo", {"text": "x"}, timeout=600)
         delivery = "not_sent" if hook == "outgoing" else "unknown"
         assert caught.value.delivery == delivery
+        assert ended.wait(PATIENCE)
     assert stage.stats.requests["tools/call"] == (0 if hook == "outgoing" else 1)
 
 
@@ -106,16 +121,21 @@ def test_a_pause_is_a_number_of_seconds_and_comes_to_an_end() -> None:
 @every_wire
 @pytest.mark.parametrize("hook", ["outgoing", "incoming"])
 @pytest.mark.parametrize("end", ["timeout", "cancel", "token"])
-def test_a_future_ends_though_a_hook_of_it_never_does(wire: Wire, hook: str, end: str) -> None:
+def test_a_future_ends_though_a_hook_of_it_never_does(
+    wire: Wire, hook: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate, token, stage = Gate(), syncmcp.CancelToken(), Stage()
+    clock = Clock(monkeypatch, "syncmcp._threads")
     with wire.connect(stage.server, interceptors=[on_call(hook, gate)], max_in_flight=1) as client:
-        timeout = 0.5 if end == "timeout" else 6 * PATIENCE
-        call = client.call_tool.future("echo", {"text": "x"}, timeout=timeout, cancel=token)
+        call = client.call_tool.future("echo", {"text": "x"}, timeout=600, cancel=token)
         gate.reached()
         if end == "cancel":
             assert call.cancel()
         elif end == "token":
             token.cancel("enough")
+        else:
+            clock.advance(600)
+            tick()
         error = call.exception(PATIENCE) if end != "cancel" else None
         if end == "timeout":
             assert isinstance(error, syncmcp.RequestTimeout)
@@ -140,24 +160,25 @@ def test_a_future_ends_with_the_client_though_a_hook_never_does(wire: Wire) -> N
 
 @every_wire
 def test_a_blocking_call_whose_hook_was_late_ends_by_its_own_limit_and_sends_nothing(
-    wire: Wire,
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, gate = Stage(), Gate()
+    clock = Clock(monkeypatch, "syncmcp._threads")
     with wire.connect(stage.server, interceptors=[on_call("outgoing", gate)]) as client:
         error = in_threads(
-            lambda: client.call_tool("echo", {"text": "x"}, timeout=0.05),
-            lambda: let_go_too_late(client, gate),
+            lambda: client.call_tool("echo", {"text": "x"}, timeout=600),
+            lambda: let_go_too_late(gate, clock),
         )[0]
     assert isinstance(error, syncmcp.RequestTimeout)
     assert error.delivery == "not_sent"
     assert stage.stats.requests["tools/call"] == 0
 
 
-def let_go_too_late(client: Client, gate: Gate) -> None:
-    """Open the gate when another call, which began later and has more time, is out of time."""
+def let_go_too_late(gate: Gate, clock: Clock) -> None:
+    """Open the gate when the call is out of time."""
     gate.reached()
-    with pytest.raises(syncmcp.RequestTimeout):
-        client.call_tool.future("hold", timeout=0.1).result(PATIENCE)
+    clock.advance(600)
+    tick()
     gate.open.set()
 
 

@@ -24,10 +24,12 @@ from tests.stage import (
     PATIENCE,
     STATELESS,
     WIRES,
+    Clock,
     Stage,
     Wire,
     every_wire,
     stateful_wires,
+    tick,
 )
 
 # -- notifications -----------------------------------------------------------------------------
@@ -79,12 +81,26 @@ def test_a_notification_that_is_refused_is_dropped_and_logged(
 
 @every_wire
 def test_a_hook_that_never_ends_does_not_keep_a_result_beyond_the_limit_of_its_call(
-    wire: Wire,
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate()
+    gate, answered = Gate(), threading.Event()
+    clock = Clock(monkeypatch, "syncmcp._threads")
     guard = Does("incoming", "notifications/progress", gate)
     with wire.connect(Stage().server, interceptors=[guard]) as client:
-        call = client.call_tool.future("count", {"steps": 1}, timeout=1.0)
+        assert client._connection is not None
+        calls = client._connection._clock
+        finishing = calls.finishing
+
+        def finish(call: Any) -> None:
+            finishing(call)
+            answered.set()
+
+        monkeypatch.setattr(calls, "finishing", finish)
+        call = client.call_tool.future("count", {"steps": 1}, timeout=600)
+        gate.reached()
+        assert answered.wait(PATIENCE)
+        clock.advance(600)
+        tick()
         assert call.result(PATIENCE).text == "counted"
         gate.open.set()
 

@@ -30,10 +30,13 @@ from tests.stage import (
     PATIENCE,
     STATEFUL,
     STATELESS,
+    Clock,
     Stage,
     Wire,
     every_wire,
+    in_threads,
     stateful_wires,
+    tick,
 )
 
 # -- what is seen ------------------------------------------------------------------------------
@@ -153,13 +156,20 @@ def test_the_refusal_of_a_server_is_a_response_with_an_error(wire: Wire) -> None
 @every_wire
 @both_ways
 def test_the_end_of_a_call_without_an_answer_is_told_and_is_no_message(
-    wire: Wire, ask: Ask
+    wire: Wire, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, stage = Seen(), Stage()
+    clock = Clock(monkeypatch, "syncmcp._threads")
+
+    def run_out_of_time() -> None:
+        stage.inside("")
+        clock.advance(600)
+        tick()
+
     with wire.connect(stage.server, interceptors=[seen]) as client:
         call = call_of(client, ask)
-        with pytest.raises(syncmcp.RequestTimeout):
-            call("hold", timeout=0.05)
+        error, _ = in_threads(lambda: call("hold", timeout=600), run_out_of_time)
+        assert isinstance(error, syncmcp.RequestTimeout)
         end = seen.wait("tools/call", "response")
     assert seen.hooks("tools/call")[:2] == [("outgoing", "request"), ("ended", "response")]
     assert isinstance(end.error, syncmcp.RequestTimeout)

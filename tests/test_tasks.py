@@ -32,7 +32,6 @@ from syncmcp import (
     TransportError,
     UsageError,
 )
-from syncmcp._threads import timer
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from syncmcp.types import CallToolResult, ElicitResult
 from tests.stage import (
@@ -46,6 +45,7 @@ from tests.stage import (
     in_threads,
     is_gone,
     stateful_wires,
+    tick,
 )
 
 TASKS = "io.modelcontextprotocol/tasks"
@@ -708,14 +708,6 @@ def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
 
 
 # -- when it is looked at --------------------------------------------------------------------
-
-
-def tick() -> None:
-    """Have the timer look at its clock."""
-    looked = threading.Event()
-    timer.after(0.0, looked.set)  # after everything that is due
-    timer.at(0.0, lambda: None)  # wakes it
-    assert looked.wait(PATIENCE)
 
 
 @both_eras
