@@ -348,9 +348,12 @@ while True:
 """
 
 
-def test_the_last_words_of_a_server_that_no_longer_reads_are_waited_for() -> None:
+def test_the_last_words_of_a_server_that_no_longer_reads_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncmcp._opening._DISCARD_SECONDS", 20.0)
     with pytest.raises(ConnectFailed, match="no longer reads") as caught:
-        syncmcp.connect(Stdio(sys.executable, "-c", LEAVING))
+        syncmcp.connect(Stdio(sys.executable, "-c", LEAVING, grace=(0.0, 10.0)))
     assert caught.value.stderr_tail == "no key"
 
 

@@ -191,7 +191,7 @@ def test_one_connection_serves_a_flow_and_closing_is_no_end() -> None:
         made.fetch(post(here(server)))
         assert len(server.connections) == 1
         made.close()
-        assert server.connections[0].ended.wait(WAIT)
+        assert server.connection(0).ended.wait(WAIT)
         assert made.fetch(get(here(server))).status == 200
         assert len(server.connections) == 2
 
@@ -245,7 +245,7 @@ def test_a_body_has_a_limit_after_decoding(script: Script) -> None:
             made.fetch(get(here(server)))
         assert caught.value.delivery == "not_sent"
         if script is not packed:
-            assert server.connections[0].ended.wait(WAIT)
+            assert server.connection(0).ended.wait(WAIT)
 
 
 def test_a_body_as_long_as_the_limit_is_fine() -> None:
@@ -276,7 +276,7 @@ def test_a_request_has_an_end_of_its_own(script: Script) -> None:
         with pytest.raises(AuthError, match=r"no answer came within 0\.2 s") as caught:
             made.fetch(get(here(server)))
         assert caught.value.delivery == "not_sent"
-        assert server.connections[0].ended.wait(WAIT)
+        assert server.connection(0).ended.wait(WAIT)
 
 
 @pytest.mark.parametrize("script", [silent, half_a_head, half_a_body])
@@ -285,7 +285,7 @@ def test_the_deadline_of_the_call_may_come_sooner(script: Script) -> None:
         error = Fetching(made, get(here(server)), 0.2).join()
         assert isinstance(error, RequestTimeout)
         assert (error.seconds, error.delivery) == (0.2, "not_sent")
-        assert server.connections[0].ended.wait(WAIT)
+        assert server.connection(0).ended.wait(WAIT)
 
 
 def test_a_handshake_that_never_ends_has_an_end() -> None:
@@ -308,7 +308,7 @@ def test_a_cut_ends_the_request_and_its_connection(script: Script) -> None:
         assert reached.wait(WAIT)
         running.exchange.end()
         assert isinstance(running.join(), Cut)
-        assert server.connections[0].ended.wait(WAIT)
+        assert server.connection(0).ended.wait(WAIT)
 
 
 def test_a_cut_ends_a_look_up() -> None:

@@ -154,7 +154,7 @@ class RawServer:
         self.connections: list[Connection] = []
         self.failures: list[BaseException] = []
         self._tls = tls
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/mcp"
@@ -182,14 +182,15 @@ class RawServer:
             except OSError:
                 sock.close()
                 return
-        with self._lock:
+        with self._changed:
             connection = Connection(sock, len(self.connections))
             self.connections.append(connection)
+            self._changed.notify_all()
             if self._closing:
                 connection.shut_down()
         try:
             while (request := connection.read_request()) is not None:
-                with self._lock:
+                with self._changed:
                     self.requests.append(request)
                 self.script(request)
                 if connection.sock.fileno() < 0:
@@ -202,11 +203,17 @@ class RawServer:
             connection.ended.set()
             connection.close()
 
+    def connection(self, number: int) -> Connection:
+        """One of the connections, as they came; its thread may be slow to take it."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.connections) > number, WAIT)
+            return self.connections[number]
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        with self._lock:
+        with self._changed:
             self._closing = True
             for connection in self.connections:
                 connection.shut_down()

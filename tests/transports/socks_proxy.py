@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from typing import BinaryIO
 
 _WAIT = 10.0
 
@@ -53,18 +54,25 @@ class SocksProxy:
     def _serve(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError):
             stream = client.makefile("rb")
-            stream.read(stream.read(2)[1])
+            _read(stream, _read(stream, 2)[1])
             client.sendall(b"\5\0")
-            _, _, _, kind = stream.read(4)
-            host = stream.read(stream.read(1)[0] if kind == 3 else 4)
+            _, _, _, kind = _read(stream, 4)
+            host = _read(stream, _read(stream, 1)[0] if kind == 3 else 4)
             name = host.decode() if kind == 3 else socket.inet_ntoa(host)
-            self.asked.append((name, int.from_bytes(stream.read(2), "big")))
+            self.asked.append((name, int.from_bytes(_read(stream, 2), "big")))
             with socket.create_connection(("127.0.0.1", self._port)) as server:
                 self._sockets.append(server)
                 client.sendall(b"\5\0\0\1\0\0\0\0\0\0")
                 back = self._start(_copy, server, client)
                 _copy(client, server)
                 back.join(_WAIT)
+
+
+def _read(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise ConnectionError("the client has gone")
+    return data
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

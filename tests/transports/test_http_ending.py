@@ -331,7 +331,7 @@ def test_what_comes_to_a_foreign_session_after_the_withdrawal_is_closed() -> Non
             running.join()
             assert running.error is None
             assert not receiver.failures
-            assert server.connections[0].ended.wait(WAIT)
+            assert server.connection(0).ended.wait(WAIT)
 
 
 class StuckResolver:
