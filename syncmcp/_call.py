@@ -39,6 +39,7 @@ class Call:
 
     __slots__ = (
         "asked",
+        "carrier",
         "deadline",
         "delivery",
         "done",
@@ -92,11 +93,23 @@ class Call:
         self.done = done
         # Where it is sent if sending blocks and no thread of its own waits for it.
         self.pool: Workers | None = None
+        # Where it is sent if that may take longer than anybody waits for it.
+        self.carrier: Workers | None = None
         self.slot: threading.Lock | None = None
         if done is None:
             # A lock that is released once is the cheapest thing a thread can wait for.
             self.slot = threading.Lock()
             self.slot.acquire()
+
+    def carry(self, send: Callable[[Outgoing], object]) -> None:
+        """Have it sent by this thread, or by one that need not stop when this one does."""
+        out = self.out
+        assert out is not None
+        if self.carrier is None:
+            send(out)
+        else:
+            send_on = partial(self.options.context.copy().run, send, out)
+            self.carrier.run(send_on, at_once=True)
 
     def hand_over(self, send: Callable[[Outgoing], object]) -> bool:
         """Have it sent, which may block, by the thread that waits for it or by one of its pool.

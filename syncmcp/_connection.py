@@ -88,7 +88,7 @@ class Connection:
             Interception(interceptors, self.label, desk.callbacks) if interceptors else None
         )
         self._notices = Notices(self.label, desk.table, desk.callbacks, self.interception)
-        self._tasks = TaskCalls(desk, self._peer, self.agreed, self._lock)
+        self._tasks = TaskCalls(desk, self._peer, self.agreed, self._lock, transport.blocking)
         self.news = News(desk, self._peer, self._lock, self._tasks)
         self._notifier = Notifier(transport, wire, self.label, self.agreed, self.interception)
         self._frames = Frames(self._lock, self._peer)
@@ -300,6 +300,7 @@ class Connection:
                 call.passage.failed(error)
             raise
         out = Outgoing(body, method, call.id, headers, call.deadline)
+        self._tasks.begin(call, out)
         with self._lock:
             call.out = out
             # Whoever took the call before now told its owner that it was not sent.
@@ -310,7 +311,7 @@ class Connection:
         if join_others(self, call, dialect, ready=may_send) or not may_send:
             return
         if call.slot is not None or not call.hand_over(self._send):
-            self._send(out)
+            call.carry(self._send)
 
     def send_together(self, calls: Sequence[Call]) -> None:
         """Send those of `calls` that somebody still waits for, in one frame."""
@@ -353,8 +354,7 @@ class Connection:
             if acquire(slot, None if when is None else when - monotonic()):
                 if call.released:
                     return
-                assert call.out is not None
-                self._send(call.out)  # it stood in line, and its exchange needs this thread
+                call.carry(self._send)  # it stood in line, and its exchange needs this thread
                 continue
             error = call.overdue()
             if error is not None:
@@ -370,8 +370,7 @@ class Connection:
         Never blocks; any thread may do it. Returns `False` if the call had ended already.
         """
         # Before it is anybody's: the call's own clock may raise it at once.
-        error.server = self.label
-        error.method = call.method
+        error.server, error.method = self.label, call.method
         if self._take(call.id, error) is None:
             return False
         error.delivery = "not_sent"
@@ -429,7 +428,7 @@ class Connection:
     def settled(self, out: Outgoing) -> bool:
         """See `Receiver`."""
         with self._lock:
-            return bool(out.ids) and not any(map(self._peer.get, out.ids))
+            return self._tasks.settled(out)
 
     def _answered(self, message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None) -> None:
         if jsonrpc.names_nobody(message) and (about := out or self._frames.blamed()) and about.ids:
@@ -546,6 +545,7 @@ class Connection:
                 return None, None
             # Stored under the lock: whoever finds the call gone finds its outcome here.
             call.outcome = outcome
+            self._tasks.taken(call)
             following = self._next_in_line()
             emptied = None if len(self._peer) else self._emptied
         if emptied is not None:

@@ -31,6 +31,7 @@ class Exchange:
 
     Attributes:
         deadline: What bounds every phase of it.
+        lingers: Whether it goes on though nobody waits for it any more.
         sent: Whether a byte of the request may have left.
         cut: Whether it was cut.
         watched: Whether another thread will end it when its deadline has passed.
@@ -38,13 +39,15 @@ class Exchange:
     """
 
     __slots__ = (
-        "_before", "_end", "_lock", "_waker", "cut", "deadline", "resolve", "sent", "watched",
+        "_before", "_end", "_lock", "_waker", "cut", "deadline", "lingers", "resolve", "sent",
+        "watched",
     )  # fmt: skip
 
     def __init__(self, deadline: Deadline) -> None:
         self.deadline = deadline
         self.sent = False
         self.cut = False
+        self.lingers = False
         self.watched = False
         self.resolve: Resolve | None = None
         # Guards the flags and what there is to be ended, so that a cut never hits a connection

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol.jsonrpc import Request
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, RESULT, created, related
+from syncmcp.errors import RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
     from syncmcp._agreed import Agreed
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from syncmcp._protocol.peer import Peer
     from syncmcp.transports.base import Outgoing
 
+_GIVEN_UP = (RequestCancelled, RequestTimeout)
+
 _CONCERNED = frozenset((AUGMENTED, CANCEL, GET, RESULT))
+
+LINGER = 30.0
+"""So long, in seconds, a call that was given up is heard to the end, if it may become a task."""
 
 MOST = 1024
 """So many calls that became tasks are remembered, and so many that were given up."""
@@ -31,15 +37,22 @@ class TaskCalls:
         peer: The open requests of the connection.
         agreed: What was agreed with the server.
         lock: The connection's, which guards all of it.
+        blocking: Whether answers come only as long as a thread waits for them, as over HTTP.
     """
 
     def __init__(
-        self, desk: Desk, peer: Peer[Call, Asked], agreed: Agreed, lock: threading.RLock
+        self,
+        desk: Desk,
+        peer: Peer[Call, Asked],
+        agreed: Agreed,
+        lock: threading.RLock,
+        blocking: bool,
     ) -> None:
         self._desk = desk
         self._peer = peer
         self._agreed = agreed
         self._lock = lock
+        self._blocking = blocking
         # By task, the call that became it: its progress goes on (2025-11-25).
         self._begun: dict[str, Call] = {}
         # Calls that may have become one after they were given up.
@@ -100,19 +113,33 @@ class TaskCalls:
             return self._peer.only(), False
         return self._peer.get(out.id), True
 
-    def given_up(self, call: Call) -> bool:
-        """A call was given up before it was answered.
+    def begin(self, call: Call, out: Outgoing) -> None:
+        """A call is about to be sent as `out`."""
+        client = self._desk.client()
+        if self._blocking and _asks(call) and client is not None:
+            out.lingers = LINGER
+            call.carrier = client._pools.exchanges
 
-        Returns:
-            Whether a notification may cancel it: not if it asks to become a task (2025-11-25). If
-            it becomes one all the same, nobody will ever wait for that.
+    def settled(self, out: Outgoing) -> bool:
+        """Whether nothing more is to be heard for what is in `out`; called with the lock held."""
+        if not out.ids or any(map(self._peer.get, out.ids)):
+            return False
+        return not out.lingers or self._given_up.keys().isdisjoint(out.ids)
+
+    def taken(self, call: Call) -> None:
+        """A call has ended; called with the lock held.
+
+        If it was given up before it was answered, and becomes a task all the same, nobody will ever
+        wait for that.
         """
-        asks = _asks(call)
-        tasks = self._agreed.tasks
-        if call.method == AUGMENTED and (asks or (tasks is not None and not tasks.asked_for)):
-            with self._lock:
+        if call.method == AUGMENTED and isinstance(call.outcome, _GIVEN_UP):
+            tasks = self._agreed.tasks
+            if _asks(call) or (tasks is not None and not tasks.asked_for):
                 _remember(self._given_up, call.id, None)
-        return not asks
+
+    def given_up(self, call: Call) -> bool:
+        """Whether a notification may cancel it: not if it asks to become a task (2025-11-25)."""
+        return not _asks(call)
 
     def late(self, id: object, result: Any) -> None:
         """An answer came that nobody waits for: if it is a task, nobody ever will."""

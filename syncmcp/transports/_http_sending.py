@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from syncmcp._http_errors import explain
 from syncmcp._http_exchange import Exchange
 from syncmcp._redaction import redact
-from syncmcp._threads import TimerEntry, monotonic, timer
+from syncmcp._threads import Deadline, TimerEntry, monotonic, timer
 from syncmcp._workers import Workers
 from syncmcp.errors import ClosedError, McpError, UsageError
 from syncmcp.transports._http_endpoint import Endpoint
@@ -33,6 +33,9 @@ _log = logging.getLogger("syncmcp.http")
 _OVERDUE = 0.25
 
 _POSTING_THREADS = 4
+
+MOST_LINGERING = 64
+"""So many exchanges go on at most though nobody waits for them; each has a thread."""
 
 
 class HttpSender(ABC):
@@ -113,13 +116,26 @@ class HttpSender(ABC):
             _log.debug("%s was not accepted: %s", out.method or "a response", error)
 
     def withdraw(self, out: Outgoing) -> Delivery:
-        """End the exchange of `out` at once, in whatever phase it is; see `Transport.withdraw`."""
+        """End the exchange of `out` at once, in whatever phase it is; see `Transport.withdraw`.
+
+        One that lingers goes on, if it has begun.
+        """
         with self._lock:
             exchange: Exchange | None = out.state
             if exchange is None:  # `send` has not begun, and will find this
                 exchange = out.state = Exchange(out.deadline)
+            elif out.lingers and self._may_linger(exchange):
+                exchange.lingers, exchange.deadline = True, Deadline(out.lingers)
+                self._watch(exchange)
+                return "unknown"
             self._running.discard(exchange)
         return "unknown" if exchange.end() else "not_sent"
+
+    def _may_linger(self, exchange: Exchange) -> bool:
+        """Whether a request has left, whose exchange can go on; called with the lock held."""
+        if not exchange.sent or exchange.lingers or exchange not in self._running:
+            return False
+        return sum(each.lingers for each in self._running) < MOST_LINGERING
 
     def describe(self) -> str:
         """See `Transport`. What an HTTP server says, it says in its answers."""

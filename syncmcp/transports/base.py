@@ -41,13 +41,15 @@ class Outgoing:
             requests have no credentials.
         state: The transport's own note about this frame; nobody else touches it.
         carrier: The frame in which it leaves together with others, if it does.
+        lingers: For how many seconds its exchange goes on though nobody waits for it, where the
+            answer has to be known all the same; mostly 0. Read by transports whose exchanges end.
         since: When it was made.
         handed_over: Whether it was handed to the transport.
     """
 
     __slots__ = (
-        "body", "carrier", "deadline", "handed_over", "headers", "id", "identity", "ids", "method",
-        "since", "state", "status",
+        "body", "carrier", "deadline", "handed_over", "headers", "id", "identity", "ids", "lingers",
+        "method", "since", "state", "status",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +71,7 @@ class Outgoing:
         self.identity: Identity | None = None
         self.state: Any = None
         self.carrier: Outgoing | None = None
+        self.lingers = 0.0
         self.since = monotonic()
         self.handed_over = False
 
@@ -160,7 +163,7 @@ class Transport(Protocol):
         ...
 
     def withdraw(self, out: Outgoing) -> Delivery:
-        """Nobody waits for the request `out` any more: stop its exchange.
+        """Nobody waits for the request `out` any more: stop its exchange, unless it lingers.
 
         Never blocks. Returns ``"not_sent"`` if nothing of the frame has left, and then nothing of
         it ever will; ``"unknown"`` otherwise.
