@@ -192,7 +192,7 @@ class Batch:
             raise refusal
         # Without the lock: a cache store and a function for headers are the caller's code.
         begun = Begun(steps, self._host, options, foreign=foreign)
-        begun.future._collector = self._collector
+        begun.future._collected_by(self._collector)
         with self._lock:
             refusal = self._refusal()
             if refusal is None:

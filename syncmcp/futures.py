@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextvars
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
@@ -113,6 +114,11 @@ class RequestFuture(concurrent.futures.Future[R]):
                 return super().exception(timeout)
         except concurrent.futures.CancelledError as error:
             raise self._as_cancelled(error) from None
+
+    def _collected_by(self, thread: int | None) -> None:
+        """It is collected by a batch, which this thread will send."""
+        self._collector = thread
+        self._waiters = _Waiters(self)
 
     def _check_sent(self) -> None:
         if self._collector == threading.get_ident() and not self._finished:
@@ -226,6 +232,25 @@ class RequestFuture(concurrent.futures.Future[R]):
             if self._feed is None:
                 self._feed = _Feed(closed=self._finished)
             return self._feed
+
+
+class _Waiters(list[Any]):
+    """Who waits for a call that is only collected, by `concurrent.futures.wait` or `as_completed`.
+
+    They ask no method of a future, so this is where the thread that will send the call is told that
+    it waits for itself.
+    """
+
+    def __init__(self, future: RequestFuture[Any]) -> None:
+        super().__init__()
+        # Not itself: what is over must not wait for the garbage collector.
+        self._future = weakref.ref(future)
+
+    def append(self, waiter: Any) -> None:
+        future = self._future()
+        if future is not None:
+            future._check_sent()
+        super().append(waiter)
 
 
 class _Feed:

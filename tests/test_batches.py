@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import inspect
 import threading
 from collections.abc import Callable
@@ -432,6 +433,39 @@ def test_progress_cannot_be_waited_for_before_anything_is_sent() -> None:
             with pytest.raises(UsageError, match="when the block of its batch is left"):
                 next(future.progress(PATIENCE))
         assert [report.progress for report in future.progress(PATIENCE)] == [1, 2]
+
+
+@both_kinds
+def test_the_block_cannot_wait_for_its_own_calls_by_the_standard_library_either(
+    parallel: bool,
+) -> None:
+    stage = Stage()
+    with MEMORY.connect(stage.server) as client:
+        with client.batch(parallel=parallel) as batch:
+            future = batch.call_tool("echo", {"text": "sent"})
+            other = client.call_tool.future("echo", {"text": "before"})
+            ways: list[Callable[[], object]] = [
+                lambda: concurrent.futures.wait([other, future]),
+                lambda: concurrent.futures.wait([future], return_when="FIRST_COMPLETED"),
+                lambda: list(concurrent.futures.as_completed([future, other])),
+            ]
+            for way in ways:
+                with pytest.raises(UsageError, match="when the block of its batch is left"):
+                    way()
+            assert concurrent.futures.wait([other], PATIENCE).done == {other}
+            dropped = batch.call_tool("echo", {"text": "never"})
+            dropped.cancel()
+            assert concurrent.futures.wait([dropped], PATIENCE).done == {dropped}
+            assert len(list(concurrent.futures.as_completed([dropped, other], PATIENCE))) == 2
+            waited: list[Any] = []
+            waiting = threading.Thread(
+                target=lambda: waited.append(concurrent.futures.wait([future], PATIENCE).done)
+            )
+            waiting.start()
+        waiting.join(2 * PATIENCE)
+        assert waited == [{future}]
+        assert future.result(PATIENCE).text == "sent"
+        assert list(concurrent.futures.as_completed([future], PATIENCE)) == [future]
 
 
 def test_code_of_the_callers_that_collecting_runs_holds_no_other_thread_up() -> None:
