@@ -181,6 +181,7 @@ def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> 
         lines += [f"* Without it, {effects[name]}: `{test}`" for name, test in switches]
         if not switches:
             lines += [f"* `{place}`" for place in places[row.id]]
+        lines += [f"* Example: `examples/{name}.py`" for name in row.examples]
     return "\n".join(lines) + "\n"
 
 

@@ -131,6 +131,10 @@ SAYS = {
     ],
     "templates": ["letters://..%2Fsecrets", "refused: the value of 'path' has segments"],
     "threads": ["9900\n", " closed>\n"],
+    "tool_annotations": [
+        "trusted: False\n  read {'page': 7}, which archive says only reads\n  burn",
+        "trusted: True\n  burn {'page': 7}, which archive says destroys\n  page 7: about eels; ",
+    ],
     "tool_loop": [
         "  order {'fruit': 'apples', 'pieces': 5}\n  order -> sold in sixes\nturn 3: toolUse\n",
         "  order -> 6 apples are on their way\nturn 4: Apples cost less",

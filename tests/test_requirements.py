@@ -42,6 +42,14 @@ def test_no_row_is_open_but_those_about_what_the_client_does_not_do() -> None:
     assert moot == {"ICN-01", "ICN-02", "TSK-01", "TSK-10"}
 
 
+def test_what_people_would_use_has_an_example() -> None:
+    there = {path.stem for path in (TESTS.parent / "examples").glob("*.py")}
+    shown = {row.id: row.examples for row in GOALS}
+    assert {name for names in shown.values() for name in names} <= there
+    # What a client declares follows from its handlers; the last is about how the library is made.
+    assert {row_id for row_id, names in shown.items() if not names} == {"M-08", "M-36"}
+
+
 def test_every_row_that_is_to_be_shown_has_a_test() -> None:
     lacking = missing(scan()[0])
     table = "\n".join(f"  {row.id:8} {row.duty}" for row in lacking)

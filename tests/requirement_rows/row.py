@@ -57,6 +57,7 @@ class Row:
         duty: What the client does, in one or two sentences.
         moot: Why the duty is about nothing here: the client does not do what it regulates, and
             need not. Empty for all that tests have to show.
+        examples: The programs in ``examples/`` that show it to people, without their suffix.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Row:
     source: str
     duty: str
     moot: str = ""
+    examples: tuple[str, ...] = ()
 
     @property
     def shown(self) -> bool:
