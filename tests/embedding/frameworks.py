@@ -37,7 +37,11 @@ def finished(*command: str | Path, python: str = sys.executable, **env: str) -> 
 
 def children(pid: int) -> list[int]:
     """The processes that a process has started."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        found += map(int, task.read_text().split())
-    return found
+    while True:
+        found: list[int] = []
+        try:
+            for task in Path(f"/proc/{pid}/task").glob("*/children"):
+                found += map(int, task.read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread has ended, and what it had started is another thread's now
+        return found

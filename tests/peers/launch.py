@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 1.0
 KILL_TIMEOUT = 10.0
+
+# Below those that systems choose from by themselves.
+_PORTS = range(20_000, 30_000)
 
 
 class HttpServer:
@@ -80,11 +84,21 @@ class HttpServer:
             os.killpg(self._process.pid, gently or signal.SIGKILL)
 
 
+def free_port() -> int:
+    """A port of the loopback address that nothing listens at, and that nobody is given by chance.
+
+    Until the peer listens there, a port that the system had chosen could be given to another test.
+    """
+    for port in random.sample(_PORTS, 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("a hundred ports are taken")
+
+
 @contextmanager
 def http_server(program: Program) -> Iterator[HttpServer]:
     """Runs the program on a free port of the loopback address for as long as the block lasts."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
+    port = free_port()
     program = program.ready(port)
     with tempfile.NamedTemporaryFile() as log:
         process = subprocess.Popen(

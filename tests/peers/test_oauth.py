@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from queue import Queue
@@ -29,7 +28,7 @@ from syncmcp.auth import (
     Waiting,
 )
 from syncmcp.errors import LoginRequired, TokenRefused
-from tests.peers.launch import HttpServer, http_server
+from tests.peers.launch import HttpServer, free_port, http_server
 from tests.peers.oauth.guarded import guarded
 from tests.peers.oauth.person import Person
 from tests.peers.oauth.proofs import Proofs
@@ -356,13 +355,6 @@ def test_logging_out_revokes_the_login_and_the_next_call_needs_another(stage: St
         assert client.call_tool("read").text == "a line"
     # The browser still knows the person; the program is no longer known.
     assert stage.person.pages == ["login", "consent", "consent"]
-
-
-def free_port() -> int:
-    """A port of the loopback address that nothing listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def forged(token: str) -> str:
