@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 from typing import Any
@@ -21,7 +22,11 @@ def last(ran: Ran) -> dict[str, Any]:
     return step
 
 
-def test_a_healthy_server_gets_a_word_for_every_step(command: Command, demo: str) -> None:
+def test_a_healthy_server_gets_a_word_for_every_step(
+    command: Command, demo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("doctor", "look"):  # by whose clocks no server is slow
+        monkeypatch.setattr(f"syncmcp.cli.{module}.perf_counter", lambda: 0.0)
     found = command("doctor", demo, "--json")
     steps = ["target", "name", "connection", "sign-in", "opening", "capabilities"]
     steps += ["tools", "resources", "prompts", "latency"]
@@ -30,6 +35,17 @@ def test_a_healthy_server_gets_a_word_for_every_step(command: Command, demo: str
     assert [row[1] for row in rows] == steps
     started = verdicts(command("doctor", "--json", *DEMO))
     assert list(started)[:4] == ["target", "command", "start", "opening"]
+
+
+def test_a_server_that_takes_its_time_is_a_warning(
+    command: Command, demo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("doctor", "look"):
+        clock = itertools.count(step=2.0)  # seconds, each time that somebody looks
+        monkeypatch.setattr(f"syncmcp.cli.{module}.perf_counter", clock.__next__)
+    found = command("doctor", demo, "--json")
+    slow = {step: verdict for step, verdict in verdicts(found).items() if verdict != "ok"}
+    assert (found.code, slow) == (0, {"opening": "warning", "latency": "warning"})
 
 
 @pytest.mark.parametrize(
@@ -57,9 +73,10 @@ def test_the_first_step_that_fails_is_the_last(
 
 
 def test_a_closed_port_and_a_silent_program_are_told_apart(command: Command) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    assert last(command("doctor", f"http://127.0.0.1:{port}", "--json"))["step"] == "connection"
+    with socket.socket() as taken:  # by a program that does not listen
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert last(command("doctor", url, "--json"))["step"] == "connection"
     silent = "import sys; sys.stdin.read()"
     ran = command("doctor", "--json", "--open-timeout", "0.5", "--", sys.executable, "-c", silent)
     assert (ran.code, last(ran)["step"]) == (6, "opening")

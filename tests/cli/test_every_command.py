@@ -25,7 +25,7 @@ _EVERYTHING = [
     (["complete", "completable-prompt", "department", "E"], "Engineering"),
     (["ping"], " ms"),
     (["info"], "Everything Reference Server"),
-    (["doctor"], "✓ latency"),
+    (["doctor"], " latency: median "),
 ]
 
 _PRIVATE = [
