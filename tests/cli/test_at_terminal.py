@@ -135,7 +135,9 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.sees("Ctrl-D ends")
         terminal.types("call ad", TAB)
         terminal.sees("call add")
-        terminal.types(" a", TAB, "1 b:=2", ENTER)
+        terminal.types(" a", TAB)
+        terminal.sees("call add a:=")
+        terminal.types("1 b:=2", ENTER)
         terminal.sees("\n3\n")
         terminal.types("prompt translate language=Fr", TAB)
         terminal.sees("language=French")
@@ -147,9 +149,9 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.sees("there is no such command")
         terminal.types("help ping", ENTER)
         terminal.sees("Usage: syncmcp ping")
-        terminal.types("call sleep seconds:=60", ENTER)
-        terminal.sees("call sleep seconds:=60")
-        terminal.types("read 'demo://rea", CTRL_C)  # typed while the call runs, and thrown away
+        terminal.types("call countdown steps:=1000 delay:=0.2", ENTER)
+        terminal.sees(" left ━")  # the bar: the call runs, and the prompt has let go of the keys
+        terminal.types("read 'demo://rea", CTRL_C)  # which is thrown away
         terminal.sees("Interrupted")
         terminal.types("ping", ENTER)
         terminal.sees(" ms\n")
