@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+import requests
 
 from syncmcp.ui.browser import Browser
-from tests.stage import PATIENCE
-from tests.ui.person import CTRL_C, DOWN, ENTER, Person
+from tests.ui.person import CTRL_C, DOWN, ENTER, WAIT, Person
 from tests.ui.visitor import Visitor
 
 ROOT = Path(__file__).parent.parent
@@ -197,12 +197,8 @@ def at_the_terminal(*command: str) -> Iterator[Person]:
             env=environment(TERM="xterm-256color"),
         )
         try:
-            for _ in range(6):  # the program starts, and its server: a busy machine takes its time
-                with suppress(AssertionError):
-                    person.sees("━━")
-                    break
             yield person
-            assert process.wait(PATIENCE) == 0, person.screen
+            assert process.wait(WAIT) == 0, person.screen
             assert "Traceback" not in person.screen
         finally:
             process.kill()
@@ -258,7 +254,7 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
         ),
         ("elicitation", ["E-mail string *", "{'email': 'Give an", "connected to example"]),
         ("embedding", []),
-        ("interceptors", ["tools/call done after 0.0", "45\n", "this program only reads"]),
+        ("interceptors", ["tools/call done after ", "45\n", "this program only reads"]),
         (
             "models",
             [
@@ -326,7 +322,8 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
         (
             "threads",
             [
-                "0 2 4 6 8\ntotal 0.2 unknown\nnot yet\nTrue True\n",
+                "0 2 4 6 8\ntotal 0.2 ",
+                "\nnot yet\nTrue True\n",
                 "the budget is spent\n" * 3 + "Ada\n",
                 "awaited 4\n",
             ],
@@ -415,8 +412,9 @@ class TestTheAgent:
                 person.send(call, "approve")
                 (form,) = person.waiting()
                 assert "How should answers look?" in form.text
-                person.send(form, "decline")
-            printed, _ = process.communicate(timeout=PATIENCE)
+                with suppress(requests.ConnectionError):  # the program may end before its page
+                    person.send(form, "decline")
+            printed, _ = process.communicate(timeout=WAIT)
             assert process.returncode == 0
             assert '-> {"action":"decline"}' in printed
             assert printed.endswith("agent: Done.\n")

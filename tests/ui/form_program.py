@@ -41,8 +41,8 @@ def main(timeout: str, commands: str) -> None:
     asking = threading.Thread(
         target=lambda: answers.append(Terminal().form(request, context)), daemon=True
     )
-    asking.start()
     try:
+        asking.start()
         while asking.is_alive():
             if select.select([int(commands)], [], [], 0.01)[0]:
                 obey(os.read(int(commands), 64), context)

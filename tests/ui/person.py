@@ -22,6 +22,9 @@ CTRL_D = "\x04"
 ALT_ENTER = "\x1b\r"
 CLEAR_LINE = "\x15"
 
+WAIT = 6 * PATIENCE
+"""Seconds for something to come: a program may have to start first, on a busy machine."""
+
 
 class Person:
     """Sits at one end of a pseudo-terminal; `stdin` and `stdout` are the program's end.
@@ -65,7 +68,7 @@ class Person:
     def sees(self, text: str, *, times: int = 1) -> None:
         """Wait until `text` stands on the screen, at least so many times."""
         with self._changed:
-            self._changed.wait_for(lambda: self.screen.count(text) >= times or self._over, PATIENCE)
+            self._changed.wait_for(lambda: self.screen.count(text) >= times or self._over, WAIT)
             assert self.screen.count(text) >= times, f"{text!r} did not come:\n{self.screen}"
 
     def types(self, *keys: str) -> None:

@@ -5,7 +5,6 @@ With ``SYNCMCP_PICTURES=1`` a picture of each page goes to ``docs/pictures/``.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -14,15 +13,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import (
-    ConsoleMessage,
-    Dialog,
-    Page,
-    Request,
-    TimeoutError,
-    expect,
-    sync_playwright,
-)
+from playwright.sync_api import ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 from syncmcp.approval import ToolCall
 from syncmcp.cancellation import CancelToken
@@ -41,6 +32,7 @@ from tests.ui.asking import (
     server,
     written,
 )
+from tests.ui.person import WAIT
 from tests.ui.setup_browser import chromium as find_chromium
 from tests.ui.setup_browser import in_ci
 
@@ -90,6 +82,7 @@ NAMES = {name: f"field-{number}" for number, name in enumerate(PREFERENCES)}
 def chromium() -> Iterator[Chromium]:
     with sync_playwright() as playwright:
         program = playwright.chromium.launch(executable_path=PROGRAM, args=ARGUMENTS)
+        expect.set_options(timeout=1000 * WAIT)
         yield program
         program.close()
 
@@ -119,7 +112,7 @@ def tab(chromium: Chromium, browser: Browser) -> Iterator[Page]:
         asked.append(request.url)
 
     own = chromium.new_context(color_scheme="light", viewport={"width": 780, "height": 240})
-    own.set_default_timeout(10_000)
+    own.set_default_timeout(1000 * WAIT)
     tab = own.new_page()
     tab.on("console", heard)
     tab.on("pageerror", lambda error: complaints.append(str(error)))
@@ -314,18 +307,16 @@ class TestSampling:
         within = context()
         browser.update(question("sampling", within=within), "Once upon a")
         open_only(tab)
-        tab.clock.install(time=0)
-        tab.clock.pause_at(10_000)
+        # What the next page puts off for longer than until its next look is done when we say so.
+        tab.add_init_script("""(() => {
+            const soon = window.setTimeout;
+            window.held = [];
+            window.setTimeout = (job, ms) => ms > 500 ? window.held.push(job) : soon(job, ms);
+        })()""")
         asked = Asked(browser.review, question("sampling", answer=written(), within=within))
         send = tab.get_by_role("button", name="Send this answer")
-        # An answer to the page that is on its way when the clock moves has it look once more.
-        for _ in range(3):
-            tab.clock.run_for(2_000)
-            with contextlib.suppress(TimeoutError):
-                send.wait_for(timeout=3_000)
-                break
         expect(send).to_be_disabled()
-        tab.clock.run_for(2_000)
+        tab.evaluate("window.held.forEach(job => job())")
         send.click()
         outcome(tab, "The answer was sent.")
         assert asked.answer().allowed

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stage import PATIENCE
-from tests.ui.person import CTRL_C, DOWN, ENTER, Person
+from tests.ui.person import CTRL_C, DOWN, ENTER, WAIT, Person
 
 PROGRAM = Path(__file__).with_name("form_program.py")
 REPOSITORY = PROGRAM.parents[2]
@@ -33,7 +32,7 @@ class Program:
 
     def ends(self) -> int:
         """Its exit status."""
-        return self.process.wait(PATIENCE)
+        return self.process.wait(WAIT)
 
 
 @contextmanager
