@@ -195,7 +195,8 @@ def test_it_is_closed_at_the_end_of_a_worker_process(method: str, tmp_path: Path
             check=True,
             timeout=programs.CEILING * 3,
         )
-        assert (stage.stats.opened, stage.stats.sessions) == (1, 0)
+        assert stage.stats.wait_for(lambda stats: stats.sessions == 0, PATIENCE)
+        assert stage.stats.opened == 1
 
 
 def test_errors_of_what_came_out_of_a_pickle_name_the_server() -> None:

@@ -18,8 +18,9 @@ from nbclient import NotebookClient
 PATIENCE = 60
 
 STOPPED = """
-def started(*_):
-    print("started", flush=True)
+def started(steps, *_):
+    if steps == 1:  # a second one would stop the next cell
+        print("started", flush=True)
 
 client.call_tool("countdown", {"steps": 100, "delay": 1}, on_progress=started)
 """
