@@ -63,7 +63,7 @@ def main() -> None:
             alarm = threading.Timer(0.5, look)
             alarm.start()
             try:
-                print(client.call_tool("lookup", {"book": book}, timeout=2).text)
+                print(client.call_tool("lookup", {"book": book}, timeout=5).text)
             except syncmcp.RequestTimeout as error:
                 print(error)
             finally:
