@@ -69,8 +69,10 @@ def heading() -> str:
     return f"{'deadline passed in':20}{'median':>11}{'highest':>11}  aim: {AIM * 1e3:g} ms"
 
 
-def measure(calls: int = CALLS, phases: Sequence[Phase] = tuple(PHASES)) -> Iterator[Overshoot]:
-    """Let so many calls in each phase run out of time."""
+def measure(
+    calls: int = CALLS, phases: Sequence[Phase] = tuple(PHASES), timeout: float = _TIMEOUT
+) -> Iterator[Overshoot]:
+    """Let so many calls in each phase run out of time, which each has for `timeout` seconds."""
     with tempfile.TemporaryDirectory() as directory, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Unverified HTTPS request")
         certificates = make(Path(directory))
@@ -81,16 +83,16 @@ def measure(calls: int = CALLS, phases: Sequence[Phase] = tuple(PHASES)) -> Iter
                 context = certificates.server_context() if tls else None
                 with stage("2026-07-28", answers(phase), context) as on:
                     on.client.call_tool("echo")  # loads and learns what the first call does
-                    samples = [_late_by(on, phase) for _ in range(calls)]
+                    samples = [_late_by(on, phase, timeout) for _ in range(calls)]
                 yield Overshoot(phase, tls, statistics.median(samples), max(samples))
 
 
-def _late_by(on: Stage, phase: Phase) -> float:
+def _late_by(on: Stage, phase: Phase, timeout: float) -> float:
     given = arguments(phase)
     with PHASES[phase](on) as reached:
-        deadline = time.monotonic() + _TIMEOUT
+        deadline = time.monotonic() + timeout
         try:
-            on.client.call_tool("echo", given, timeout=_TIMEOUT)
+            on.client.call_tool("echo", given, timeout=timeout)
         except RequestTimeout:
             late = time.monotonic() - deadline
         else:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from tests.bench import overshoot
+from tests.stage import PATIENCE
+
+# Seconds in which a call comes to its phase, however busy the machine is.
+ENOUGH = 8.0
 
 
 def test_a_call_that_runs_out_of_time_is_late_by_a_little_in_each_phase() -> None:
-    figures = list(overshoot.measure(1, ("resolving", "TLS", "JSON")))
+    figures = list(overshoot.measure(1, ("TLS", "JSON"), ENOUGH))
     assert [(one.phase, one.tls) for one in figures] == [
-        ("resolving", False),
-        ("resolving", True),
         ("TLS", True),
         ("JSON", False),
         ("JSON", True),
     ]
     for one in figures:
-        assert 0 < one.median == one.highest < 20 * overshoot.AIM
+        assert 0 < one.median == one.highest < PATIENCE
 
 
 def test_a_missed_aim_is_said() -> None:
