@@ -63,8 +63,17 @@ def test_a_server_that_takes_its_time_is_a_warning(
     ],
 )
 def test_the_first_step_that_fails_is_the_last(
-    command: Command, target: list[str], step: str, code: int, said: str
+    command: Command,
+    target: list[str],
+    step: str,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def nameless(*asked: Any, **more: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nameless)
     ran = command("doctor", "--json", *target)
     found = last(ran)
     assert (ran.code, found["step"], found["verdict"]) == (code, step, "failed")
