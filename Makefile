@@ -123,7 +123,7 @@ floors: ## the tests without peers on Python 3.10 with the lowest versions pypro
 floors-here: $(VENV)/.floors
 	@# The official SDK wants newer versions than these; the type checkers and the browser run elsewhere.
 	@$(STAGE) "tests on the lowest versions" $(BIN)/pytest -m "not peer and not stress and not bench" \
-		--ignore=tests/testing/test_official_client.py --ignore=tests/test_typing.py \
+		--ignore=tests/testing/test_official_client.py --ignore=tests/test_from_official_sdk.py --ignore=tests/test_typing.py \
 		--ignore=tests/ui/test_browser_chromium.py $(ARGS)
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sphinx.util.docutils import SphinxDirective
 
 import syncmcp
 from syncmcp._operation import Operation
 
 if TYPE_CHECKING:
+    from docutils import nodes
     from sphinx.application import Sphinx
 
 project = "syncmcp"
@@ -19,6 +24,8 @@ version = release = syncmcp.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = f"syncmcp {release}"
+html_static_path = ["_static"]
+html_css_files = ["columns.css"]
 
 # Annotations name types by their bare names, and several models have a field called `type`.
 suppress_warnings = ["ref.python"]
@@ -38,8 +45,39 @@ napoleon_use_ivar = True
 Operation.__wrapped__ = property(lambda operation: operation.steps)  # type: ignore[attr-defined]
 
 
+class Measured(SphinxDirective):
+    """A table of some rows of bench.json, so that no figure is written by hand."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Read the figures anew each time the page is built."""
+        source = Path(self.env.srcdir) / "bench.json"
+        self.env.note_dependency(str(source))
+        rows = json.loads(source.read_text(encoding="utf-8"))["rows"]
+        wires = {"stdio": "stdio", "json": "HTTP, JSON", "sse": "HTTP, event stream"}
+        lines = ["| | syncmcp | official SDK | ratio |", "|---|---:|---:|---:|"]
+        for name in self.arguments[0].split():
+            row = rows[name]
+            cells = [amount(row["median"][side], row["unit"]) for side in ("syncmcp", "official")]
+            cells.append(f"**{row['ratio'][2]:.2f}**")
+            lines.append(f"| {wires[row['wire']]}: {row['title']} | {' | '.join(cells)} |")
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+def amount(figure: float, unit: str) -> str:
+    """Megabytes, or seconds in a handy size."""
+    if unit == "MB":
+        return f"{figure:.0f} MB"
+    if figure >= 1:
+        return f"{figure:.1f} s"
+    return f"{figure * 1e3:.2f} ms" if figure < 0.01 else f"{figure * 1e3:.0f} ms"
+
+
 def setup(app: Sphinx) -> None:
     """Show what an operation returns when it is called, not what its steps are."""
+    app.add_directive("measured", Measured)
 
     def called(
         _app: Sphinx,

@@ -1,0 +1,44 @@
+"""Open a child process, a server at a URL, and one of the oldest kind, with the official SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import (
+    streamable_http_client,
+)
+
+url, old_url = sys.argv[1:]
+
+
+async def main() -> None:
+    program = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "syncmcp.testing"],
+        env={"GREETING": "hello"},
+    )
+    async with Client(program) as client:
+        print(client.protocol_version)
+
+    async with Client(url) as client:
+        print(client.protocol_version)
+
+    async with httpx2.AsyncClient(
+        headers={"X-Tenant": "library"}
+    ) as http:
+        wire = streamable_http_client(
+            url, http_client=http
+        )
+        async with Client(wire) as client:
+            print(client.protocol_version)
+
+    old = sse_client(old_url)
+    async with Client(old, mode="legacy") as client:
+        print(client.protocol_version)
+
+
+asyncio.run(main())

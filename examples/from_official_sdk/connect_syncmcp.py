@@ -1,0 +1,31 @@
+"""Open a child process, a server at a URL, and one of the oldest kind, with syncmcp."""
+
+from __future__ import annotations
+
+import sys
+
+import syncmcp
+
+url, old_url = sys.argv[1:]
+
+program = syncmcp.Stdio(
+    sys.executable,
+    "-m",
+    "syncmcp.testing",
+    env={"GREETING": "hello"},
+)
+with syncmcp.connect(program) as client:
+    print(client.server.revision)
+
+with syncmcp.connect(url) as client:
+    print(client.server.revision)
+
+target = syncmcp.Http(
+    url, headers={"X-Tenant": "library"}
+)
+with syncmcp.connect(target) as client:
+    print(client.server.revision)
+
+old = syncmcp.Http(old_url, transport="sse")
+with syncmcp.connect(old) as client:
+    print(client.server.revision)
