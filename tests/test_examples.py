@@ -239,7 +239,9 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
             "approval",
             ["sampling policy the policy says no", "at most 100 tokens", "once is enough"],
         ),
+        ("batches", ["['0', '1', '4', '9', '16']\n['square']\n"]),
         ("beyond-one-machine", ["[1, 2, 3, 4, 5]", "2 failed", "True False\n4\n", " open>"]),
+        ("caching", ["1\n2\n"]),
         (
             "change-events",
             [
@@ -254,6 +256,10 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
         ),
         ("elicitation", ["E-mail string *", "{'email': 'Give an", "connected to example"]),
         ("embedding", []),
+        (
+            "eras",
+            ["2024-11-05: 2024-11-05, A fish.\n", "auto: 2026-07-28, A fish.\n"],
+        ),
         ("interceptors", ["tools/call done after ", "45\n", "this program only reads"]),
         (
             "models",
@@ -264,6 +270,7 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
                 "\nthe owl has eaten\n",
             ],
         ),
+        ("logging", ["..."]),
         ("prompts", ["text='Good morning'", "['French']", "['German']"]),
         (
             "many-servers",
@@ -290,6 +297,7 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
         ("retries", ["lists: 2\norders: 1 unknown\nprice: 30"]),
         ("roots", ["'files': 1", "The other one ok"]),
         ("sampling", ["At most 500 tokens on 'Why?'.", "It is warmest in Cairo. 2"]),
+        ("security", ["server='tutor'", "Warning: A shell interprets it"]),
         ("signing-in", []),
         (
             "skills",
