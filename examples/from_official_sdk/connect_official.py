@@ -22,10 +22,12 @@ async def main() -> None:
         env={"GREETING": "hello"},
     )
     async with Client(program) as client:
-        print(client.protocol_version)
+        tools = await client.list_tools()
+        print(len(tools.tools))
 
     async with Client(url) as client:
-        print(client.protocol_version)
+        tools = await client.list_tools()
+        print(len(tools.tools))
 
     async with httpx2.AsyncClient(
         headers={"X-Tenant": "library"}
@@ -34,11 +36,13 @@ async def main() -> None:
             url, http_client=http
         )
         async with Client(wire) as client:
-            print(client.protocol_version)
+            tools = await client.list_tools()
+            print(len(tools.tools))
 
     old = sse_client(old_url)
     async with Client(old, mode="legacy") as client:
-        print(client.protocol_version)
+        tools = await client.list_tools()
+        print(len(tools.tools))
 
 
 asyncio.run(main())

@@ -15,17 +15,21 @@ program = syncmcp.Stdio(
     env={"GREETING": "hello"},
 )
 with syncmcp.connect(program) as client:
-    print(client.server.revision)
+    tools = client.list_tools()
+    print(len(tools.tools))
 
 with syncmcp.connect(url) as client:
-    print(client.server.revision)
+    tools = client.list_tools()
+    print(len(tools.tools))
 
 target = syncmcp.Http(
     url, headers={"X-Tenant": "library"}
 )
 with syncmcp.connect(target) as client:
-    print(client.server.revision)
+    tools = client.list_tools()
+    print(len(tools.tools))
 
 old = syncmcp.Http(old_url, transport="sse")
 with syncmcp.connect(old) as client:
-    print(client.server.revision)
+    tools = client.list_tools()
+    print(len(tools.tools))

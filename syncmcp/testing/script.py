@@ -3,7 +3,7 @@
 A script is a list of steps, played in order on one connection (on HTTP: for the whole
 endpoint). Steps are plain JSON values, so that a script can travel to a child process. In what a
 step sends, the strings `"$id"` and `"$token"` stand for the id and the progress token of the
-message the step answers.
+message the step answers::
 
     from syncmcp.testing import ScriptedPeer, script as s
 
