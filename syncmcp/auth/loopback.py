@@ -103,8 +103,21 @@ class LoopbackReceiver:
         self._ask = ask
 
     @classmethod
-    def at(cls, redirect_uri: str) -> LoopbackReceiver:
+    def at(
+        cls,
+        redirect_uri: str,
+        *,
+        open_browser: bool = True,
+        show: Callable[[str], object] = print_to_stderr,
+        ask: Callable[[str], str] | None = None,
+    ) -> LoopbackReceiver:
         """One for exactly this redirect URI, like ``http://localhost:8765/callback``.
+
+        Args:
+            redirect_uri: The address.
+            open_browser: As of the class.
+            show: As of the class.
+            ask: As of the class.
 
         Raises:
             UsageError: It is not on this computer.
@@ -112,7 +125,14 @@ class LoopbackReceiver:
         try:
             parts = urlsplit(redirect_uri)
             if parts.scheme == "http" and not (parts.query or parts.fragment or parts.username):
-                return cls(parts.port or _HTTP_PORT, parts.hostname or "", parts.path)
+                return cls(
+                    parts.port or _HTTP_PORT,
+                    parts.hostname or "",
+                    parts.path,
+                    open_browser=open_browser,
+                    show=show,
+                    ask=ask,
+                )
         except ValueError as error:  # of the port, and a UsageError
             raise UsageError(f"nothing can listen at {redirect_uri!r}: {error}") from error
         raise UsageError(

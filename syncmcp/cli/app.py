@@ -33,11 +33,13 @@ failed or cannot do it, 2 usage, 3 sign in first, 4 not reached, 5 the tool repo
 6 it took too long, 130 Ctrl-C.
 """
 
+# Set by the scripts of --show-completion.
+_COMPLETE = "_SYNCMCP_COMPLETE"
+
 app = typer.Typer(
     name="syncmcp",
     help=_ABOUT,
     invoke_without_command=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -73,7 +75,7 @@ app.command("shell", cls=ServerCommand)(shell.shell)
 app.command("demo")(demo.demo)
 app.command("record", cls=tape.Prefix)(tape.record)
 app.command("replay", cls=tape.Prefix)(tape.replay)
-app.command("servers")(servers.servers)
+app.add_typer(servers.app, name="servers")
 app.add_typer(roots.app, name="roots")
 app.command("doctor", cls=ServerCommand)(doctor.doctor)
 
@@ -84,9 +86,13 @@ def run(arguments: Sequence[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # servers write what they like
     try:
+        if os.environ.get(_COMPLETE):  # a shell asks what Tab may offer
+            typer.main.get_command(app).main([], prog_name="syncmcp", complete_var=_COMPLETE)
         code = obey(arguments)
         sys.stdout.flush()
         return code
+    except SystemExit as end:  # so ends what is about completion
+        return int(end.code or 0)
     except BrokenPipeError:
         # What is left in the buffer would fail again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

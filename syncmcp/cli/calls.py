@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +15,10 @@ from syncmcp.cli import items
 from syncmcp.cli.failures import CommandError
 from syncmcp.cli.options import speaks_to_server
 from syncmcp.cli.output import Output, as_json
+from syncmcp.cli.saved import Force, check_place, is_medium, save_all
 from syncmcp.cli.session import Session
 from syncmcp.cli.tool_help import help_of, properties_of, written
 from syncmcp.errors import InvalidArguments
-from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
 from syncmcp.types import (
     EmbeddedResource,
@@ -55,6 +55,13 @@ def call(
         str | None,
         typer.Option("--input", metavar="JSON|@FILE", help="All arguments as one JSON object."),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Save images, sounds and files to this file."
+        ),
+    ] = None,
+    force: Force = False,
     show_help: Annotated[
         bool, typer.Option("--help", help="Show this, or with a tool what it takes.")
     ] = False,
@@ -65,6 +72,8 @@ def call(
     """
     if tool is None:
         raise CommandError("which tool?", hint="`syncmcp tools` lists them")
+    if output is not None:
+        check_place(output, force=force)
     client = session.client
     found = _find(tool, client.iter_tools(**session.options))
     if show_help:
@@ -84,7 +93,12 @@ def call(
         session.out.result(result.to_wire())
     result.raise_for_error()
     if not session.out.json:
-        _show_result(session.out, result)
+        _show_result(session.out, result, saved=output is not None)
+    if output is not None:
+        media = [block for block in result.content if is_medium(block)]
+        if not media:
+            raise CommandError("the result has no image, sound or file for --output")
+        _save(session.out, media, output, force=force)
 
 
 @speaks_to_server
@@ -97,22 +111,20 @@ def read(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save it to this file.")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Read a resource."""
+    if output is not None:
+        check_place(output, force=force)
     given = items.texts(values or ())
     if given:
         uri = UriTemplate(uri).expand(given)
     result = session.client.read_resource(uri, **session.options)
-    if output is not None:
-        try:
-            session.out.note(f"saved to {save(result, output)}")
-        except FileExistsError as error:
-            raise CommandError(f"{str(output)!r} is there already") from error
-        except OSError as error:
-            raise CommandError(f"{str(output)!r} cannot be written: {error.strerror}") from error
-    elif session.out.json:
+    if session.out.json:
         session.out.result(result.to_wire())
-    else:
+    if output is not None:
+        _save(session.out, result.contents, output, force=force)
+    elif not session.out.json:
         _show_contents(session.out, result)
 
 
@@ -188,9 +200,15 @@ def _check(tool: Tool, values: dict[str, Any], server: str) -> None:
     raise CommandError(error.message, server=server, hint=hint)
 
 
-def _show_result(out: Output, result: CallToolResult) -> None:
+def _save(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -> None:
+    for place in save_all(contents, path, force=force):
+        out.note(f"saved to {place}")
+
+
+def _show_result(out: Output, result: CallToolResult, *, saved: bool) -> None:
     for block in result.content:
-        out.text(_block(block))
+        if not (saved and is_medium(block)):
+            out.text(_block(block))
     if not result.content and result.has_data:
         out.text(as_json(result.data, indent=2))
 

@@ -14,6 +14,7 @@ from syncmcp.errors import (
     ConnectionLost,
     HttpError,
     McpError,
+    MissingCapability,
     NotSupported,
     RequestCancelled,
     RequestTimeout,
@@ -71,6 +72,14 @@ _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
 )
 
 
+# What lets a server ask what it wants to ask.
+_OFFERS: Final = {
+    "sampling": "--model PROVIDER:NAME lets a model answer it; without a terminal with --yes",
+    "elicitation": "it asks a person: run the command at a terminal",
+    "roots": "`syncmcp roots add` names the directories that it may know of",
+}
+
+
 def exit_code(error: BaseException) -> Exit:
     """The exit code of a command that ended with `error`."""
     for kind, code in _CODES:
@@ -117,9 +126,18 @@ def _message(error: BaseException) -> str:
     return str(error) or "interrupted"
 
 
+def _lacking(error: MissingCapability) -> dict[str, Any]:
+    """What the server wants to ask, by capabilities."""
+    data = error.data if isinstance(error.data, dict) else {}
+    found = data.get("requiredCapabilities")
+    return found if isinstance(found, dict) else {}
+
+
 def _hint(error: BaseException) -> str | None:
     if isinstance(error, CommandError):
         return error.hint
+    if isinstance(error, MissingCapability):
+        return next((_OFFERS[name] for name in _OFFERS if name in _lacking(error)), None)
     if isinstance(error, NotApproved):
         return "approve it at a terminal, or believe the file with --trust"
     if isinstance(error, AuthError):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 from typer.core import TyperCommand
 
+from syncmcp.cli.completing import providers, revisions, servers
 from syncmcp.cli.failures import CommandError, Exit
 from syncmcp.cli.session import Around, Replayed, Session, Shared
 
@@ -52,12 +53,23 @@ class Settings:
         bool,
         typer.Option("--trust", help="Use servers of a file in the working tree without asking."),
     ] = False
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="PROVIDER:NAME",
+            help="Let this model answer where the server asks for one, after you agreed.",
+            autocompletion=providers,
+        ),
+    ] = None
     revision: Annotated[
         str,
         typer.Option(
             "--revision",
             metavar="REVISION",
             help="Insist on this one, or with 'legacy' on an older one.",
+            autocompletion=revisions,
         ),
     ] = "auto"
     timeout: Annotated[
@@ -96,7 +108,7 @@ class ServerCommand(TyperCommand):
             args = ["TARGET", *args]
         elif _AFTER_DASHES in args:
             dashes = args.index(_AFTER_DASHES)
-            if dashes + 1 == len(args):
+            if dashes + 1 == len(args) and not ctx.resilient_parsing:
                 raise CommandError("no command stands after --")
             ctx.meta[_AFTER_DASHES] = args[dashes + 1 :]
             args = ["COMMAND", *args[:dashes]]
@@ -108,6 +120,8 @@ class CallCommand(ServerCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Show the command's own help where no tool is named."""
+        if ctx.resilient_parsing:  # Tab is no place for it
+            return super().parse_args(ctx, args)
         wanted = "--help" in args  # which parsing uses up
         try:
             rest = super().parse_args(ctx, args)
@@ -137,7 +151,13 @@ def speaks_to_server(
     call: Callable[..., None] = command
     context = _keyword("context", typer.Context)
     target = _keyword(
-        "target", Annotated[str, typer.Argument(metavar="TARGET", help=_TARGET, show_default=False)]
+        "target",
+        Annotated[
+            str,
+            typer.Argument(
+                metavar="TARGET", help=_TARGET, show_default=False, autocompletion=servers
+            ),
+        ],
     )
 
     @functools.wraps(command)

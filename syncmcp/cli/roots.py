@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from syncmcp.cli.completing import root_paths
 from syncmcp.cli.options import show_help
 from syncmcp.cli.output import Output
 from syncmcp.cli.remembered_roots import keep, remembered
@@ -20,7 +21,9 @@ app = typer.Typer(
 )
 
 _Json = Annotated[bool, typer.Option("--json", help="Print them as the protocol has them.")]
-_Path = Annotated[str, typer.Argument(metavar="PATH", help="A directory, or a file: URI.")]
+_PATH = "A directory, or a file: URI."
+_Path = Annotated[str, typer.Argument(metavar="PATH", help=_PATH)]
+_Known = Annotated[str, typer.Argument(metavar="PATH", help=_PATH, autocompletion=root_paths)]
 
 
 @app.command("list")
@@ -45,7 +48,7 @@ def add(path: _Path, json: _Json = False) -> None:
 
 
 @app.command()
-def remove(path: _Path, json: _Json = False) -> None:
+def remove(path: _Known, json: _Json = False) -> None:
     """Remove a root, which need not be there any more."""
     roots = remembered()
     root = roots.remove(path)

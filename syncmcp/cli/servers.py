@@ -1,4 +1,4 @@
-"""`servers`: what the files of editors name, and whether it can be used."""
+"""`servers`: what the files of editors name, whether it can be used, and who said so."""
 
 from __future__ import annotations
 
@@ -7,26 +7,53 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from syncmcp._redaction import redact
-from syncmcp.cli.failures import describe
-from syncmcp.cli.named import files
+from syncmcp.cli import completing
+from syncmcp.cli.failures import CommandError, describe
+from syncmcp.cli.named import entry, files
 from syncmcp.cli.output import Output
+from syncmcp.cli.person import somebody
 from syncmcp.errors import McpError
+from syncmcp.servers_file import NotApproved
 
 if TYPE_CHECKING:
     from syncmcp.servers_file import ServerEntry
 
-__all__ = ["servers"]
+__all__ = ["app"]
 
 
-def servers(
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Look into this file alone."),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
-) -> None:
+class _Listing(TyperGroup):
+    """A group of commands that by itself is its `list`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put ``list`` before options that are none of the group's."""
+        lists = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        if lists and not ctx.resilient_parsing:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_Listing,
+    help="The servers that files name: of Claude Desktop, VS Code and Cursor. Alone, it is list.",
+    rich_markup_mode=None,
+)
+
+_Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="Look into this file alone."),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
+_Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Its name.", autocompletion=completing.servers),
+]
+
+
+@app.command("list")
+def show(config: _Config = None, json: _Json = False) -> None:
     """List the servers that files name: of Claude Desktop, VS Code and Cursor, or --config.
 
     Nothing is started or contacted.
@@ -49,6 +76,64 @@ def servers(
     out.table(("Name", "State", "Command or URL", "File"), rows)
     if not rows:
         out.note("no file of an editor is here; --config FILE names another one")
+
+
+@app.command()
+def approve(
+    name: _Name,
+    config: _Config = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: you know it.")] = False,
+    json: _Json = False,
+) -> None:
+    """Agree to a server that a file in the working tree names, as it stands there.
+
+    Nothing is started or contacted. Whatever changes of it has to be agreed to again.
+    """
+    found = entry(name, config)
+    out = Output(json=json)
+    if not found.approved:
+        _ask(found, out, yes=yes)
+        found.approve()
+    _say(found, out)
+
+
+@app.command()
+def forget(name: _Name, config: _Config = None, json: _Json = False) -> None:
+    """Take back that somebody agreed to a server: who uses it next is asked again."""
+    found = entry(name, config)
+    found.forget()
+    _say(found, Output(json=json))
+
+
+def _ask(found: ServerEntry, out: Output, *, yes: bool) -> None:
+    """Show a person what there is to approve.
+
+    Raises:
+        CommandError: Nobody can be asked.
+        NotApproved: They do not want it.
+    """
+    review = found.review()
+    if yes:
+        out.note(str(review))
+        return
+    person = somebody()
+    if person is None:
+        raise CommandError(
+            f"nobody can be asked about {found.name!r}", hint="--yes approves it unasked"
+        )
+    if not person.approve(review):
+        raise NotApproved(
+            "this server was not approved",
+            server=found.name,
+            kind="server",
+            by="person",
+            review=review,
+        )
+
+
+def _say(found: ServerEntry, out: Output) -> None:
+    facts = _facts(found)
+    out.result(facts) if out.json else out.text(f"{found.name}: {facts['state']}")
 
 
 def _facts(entry: ServerEntry) -> dict[str, Any]:

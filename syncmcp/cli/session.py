@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from syncmcp.approval import AllowAll, Approval, DenyAll
 from syncmcp.cli import target as targets
 from syncmcp.cli.failures import CommandError
+from syncmcp.cli.model import sampling_by
 from syncmcp.cli.named import entry
 from syncmcp.cli.output import Output, as_json
 from syncmcp.cli.person import somebody
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     from syncmcp.types import LoggingMessageNotificationParams
 
 __all__ = ["Around", "Recorded", "Replayed", "Session", "Shared"]
+
+
+# What no command can be given that finds its server chosen, or its connection made.
+_OF_SERVER = ("header", "env", "cwd", "config", "trust")
+_OF_CONNECTION = (*_OF_SERVER, "model", "revision", "open_timeout", "verbose")
 
 
 class Shared:
@@ -127,6 +133,7 @@ class Session:
             McpError: It cannot be opened.
         """
         if self._shared is not None:
+            self._refuse(_OF_CONNECTION, "counts when the shell is started")
             return self._shared.client
         if self._client is None:
             client = self.unopened()
@@ -149,6 +156,7 @@ class Session:
             options["timeout"] = settings.timeout
         person = self.person
         roots = remembered()
+        model = None if settings.model is None else sampling_by(settings.model)
         if person is not None:
             approval: Approval = person.approval
         else:
@@ -158,11 +166,19 @@ class Session:
             mode=cast("Mode", settings.revision),
             open_timeout=settings.open_timeout,
             elicitation=None if person is None else person.terminal,
+            # What nobody would agree to is not offered.
+            sampling=model if person is not None or settings.yes else None,
             roots=roots if roots.list() else None,
             approval=approval,
             on_log=_show_log if settings.verbose else None,
             **options,
         )
+
+    def _refuse(self, names: Sequence[str], why: str) -> None:
+        usual = type(self.settings)()
+        for name in names:
+            if getattr(self.settings, name) != getattr(usual, name):
+                raise CommandError(f"--{name.replace('_', '-')} {why}")
 
     def _check_fit(self) -> None:
         """Refuse options that the kind of target has no use for, rather than forget them."""
@@ -175,6 +191,7 @@ class Session:
     def _source(self) -> tuple[Target, dict[str, Any]]:
         """The target, or what stands before it, or in its place."""
         if isinstance(self._around, Replayed):
+            self._refuse(_OF_SERVER, "is for a server, and there is none behind a recording")
             from syncmcp.testing import Replay
 
             return Replay(self._around.path), {}

@@ -5,30 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syncmcp.cli.failures import CommandError
 from syncmcp.cli.items import read_file
-from syncmcp.cli.places import home
 from syncmcp.config import Http, Stdio
 from syncmcp.ui.text import visible
 
-if TYPE_CHECKING:
-    from syncmcp.auth import FileStore
-
-__all__ = ["http", "is_url", "login_store", "signed_in", "stdio"]
+__all__ = ["http", "is_url", "signed_in", "stdio"]
 
 
 def is_url(word: str) -> bool:
     """Whether it is meant as a URL."""
     return word.lower().startswith(("http://", "https://"))
-
-
-def login_store() -> FileStore:
-    """Where the command keeps what signing in gave it."""
-    from syncmcp.auth import FileStore
-
-    return FileStore(home() / "tokens.json")
 
 
 def http(url: str, headers: Iterable[str] = ()) -> Http:
@@ -51,9 +39,9 @@ def signed_in(server: Http) -> Http:
     """Give it the token of an earlier ``auth login``, unless its headers hold one."""
     headers = server.headers if isinstance(server.headers, Mapping) else {}
     if not any(name.lower() == "authorization" for name in headers):
-        from syncmcp.auth import OAuth
+        from syncmcp.cli.sign_ins import kept
 
-        server.auth = OAuth(server.url, receiver=None, store=login_store())
+        server.auth = kept(server.url)
     return server
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from syncmcp.cli.sign_ins import kept
 from syncmcp.testing import AuthorizationServer, Server, serve_http
-from tests.cli.running import Command, at_terminal, ended, program
+from tests.auth.authorization_server import call, world
+from tests.cli.running import AtTerminal, Command, at_terminal, ended, program
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +81,101 @@ def test_a_token_can_come_from_a_file(
 def test_commands_have_no_sign_in(command: Command) -> None:
     ran = command("auth", "login", "--", "true")
     assert (ran.code, "--env" in ran.error["hint"]) == (2, True)
+
+
+def agree(terminal: AtTerminal, last: str) -> None:
+    """Go to the address on the screen, whose last argument is `last`, and back."""
+    terminal.sees(f"{last}=")
+    terminal.sees("\n")
+    (address,) = re.findall(rf"http://\S+{last}=\S+", terminal.screen)
+    with urllib.request.urlopen(address, timeout=30) as page:
+        page.read()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    return port
+
+
+def test_a_client_that_was_registered_by_hand_is_used_and_remembered(
+    elsewhere: Path, command: Command
+) -> None:
+    back = f"http://localhost:{free_port()}/back"
+    with world() as resource:
+        server = resource.authorization_server
+        server.clients["mine"] = ("its-secret", "client_secret_basic")
+        server.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_basic"]
+        del server.metadata["registration_endpoint"]
+        given = ["--client-id", "mine", "--client-secret-env", "SECRET", "--issuer", server.issuer]
+        given += ["--redirect-uri", back, "--no-browser"]
+        with at_terminal(
+            "auth", "login", resource.url, *given, columns=1000, SECRET="its-secret"
+        ) as terminal:
+            agree(terminal, "resource")
+            assert terminal.ends() == 0
+        assert server.authorizations[-1]["redirect_uri"] == back
+        assert server.authorizations[-1]["client_id"] == "mine"
+        status = command("auth", "status", resource.url, "--json").result
+        assert (status["signed_in"], status["client_id"]) == (True, "mine")
+        assert dict(command("auth", "status", resource.url).rows)["client"] == "mine"
+        assert "its-secret" not in str(status)
+        # Later commands renew it as that client, though nobody tells them its secret again.
+        server.expire()
+        assert call(resource, kept(resource.url)).status_code == 200
+        assert command("auth", "logout", resource.url).code == 0
+        assert server.valid == {}
+        assert command("auth", "status", resource.url).code == 3
+
+
+def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
+    elsewhere: Path, command: Command
+) -> None:
+    with world() as resource:
+        server = resource.authorization_server
+        server.clients["mine"] = (None, "none")
+        for given in (["--client-id", "mine"], []):
+            with at_terminal(
+                "auth", "login", resource.url, "--no-browser", *given, columns=1000
+            ) as terminal:
+                agree(terminal, "resource")
+                assert terminal.ends() == 0
+        assert command("auth", "status", resource.url, "--json").result["client_id"] != "mine"
+        assert [grant["client"] for grant in server.valid.values()] != ["mine"]
+        assert len(server.valid) == len(server.refreshable) == 1
+        server.metadata["revocation_endpoint"] = f"{server.origin}/nowhere"
+        with at_terminal(
+            "auth",
+            "login",
+            resource.url,
+            "--no-browser",
+            "--client-id",
+            "mine",
+            columns=1000,
+        ) as terminal:
+            agree(terminal, "resource")
+            assert terminal.ends() == 0
+        assert "was not revoked" in terminal.screen
+        assert command("auth", "status", resource.url, "--json").result["client_id"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--client-secret-env", "SECRET"], "goes with --client-id and --issuer"),
+        (
+            ["--client-id", "x", "--issuer", "http://127.0.0.1:9", "--client-secret-env", "s3cret"],
+            "no variable of the name",
+        ),
+        (["--redirect-uri", "https://example.com/"], "a redirect URI of this computer"),
+        (["--client-metadata-url", "http://example.com/"], "https:// URL"),
+    ],
+)
+def test_what_no_client_can_be_is_refused_before_anything_is_sent(
+    command: Command, given: list[str], said: str
+) -> None:
+    ran = command("auth", "login", "http://127.0.0.1:9/mcp", *given)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.error["message"]
+    assert "s3cret" not in ran.err  # somebody mistook the name for the secret itself

@@ -1,0 +1,118 @@
+"""`--output`: images, sounds and files in files of the caller's choice."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp.saving
+from syncmcp.testing import Server, serve_http
+from tests.cli.running import Command
+
+PICTURE, SOUND, FILE = b"\x89PNG picture", b"RIFF sound", b"\x00file"
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.fixture
+def studio() -> Iterator[tuple[str, list[str]]]:
+    """The URL of a server with media, and what it was asked for."""
+    server, calls = Server("studio"), list[str]()
+
+    def tool(name: str, *content: dict[str, Any]) -> None:
+        def run() -> Any:
+            calls.append(name)
+            return {"content": list(content)}
+
+        server.add_tool(run, name=name, annotations={"readOnlyHint": True})
+
+    picture = {"type": "image", "data": encoded(PICTURE), "mimeType": "image/png"}
+    sound = {"type": "audio", "data": encoded(SOUND), "mimeType": "audio/wav"}
+    evil = {"uri": "file:///../../.ssh/authorized_keys", "blob": encoded(FILE), "mimeType": "../x"}
+    file = {"type": "resource", "resource": evil}
+    tool("draw", {"type": "text", "text": "Here it is."}, picture)
+    tool("film", picture, {"type": "text", "text": "and"}, sound, file)
+    tool("speak", {"type": "text", "text": "Words."})
+    tool("break", {**picture, "data": "no base64!"})
+    with serve_http(server) as http:
+        yield http.url, calls
+
+
+def test_a_picture_is_saved_and_the_words_are_printed(
+    command: Command, studio: tuple[str, list[str]]
+) -> None:
+    url, calls = studio
+    ran = command("call", url, "draw", "--output", "a picture.png")
+    assert (ran.code, ran.out) == (0, "Here it is.\n")
+    assert "saved to a picture.png" in ran.err
+    assert Path("a picture.png").read_bytes() == PICTURE
+    again = command("call", url, "draw", "--output", "a picture.png")
+    assert (again.code, again.error["hint"]) == (2, "--force replaces it")
+    assert calls == ["draw"]  # it was not called in vain
+    Path("a picture.png").write_text("other")
+    wire = command("call", url, "draw", "-o", "a picture.png", "--force", "--json")
+    assert wire.result["content"][1]["data"] == encoded(PICTURE)
+    assert Path("a picture.png").read_bytes() == PICTURE
+
+
+def test_several_are_numbered_and_the_server_names_none_of_them(
+    command: Command, studio: tuple[str, list[str]], elsewhere: Path
+) -> None:
+    url, _ = studio
+    ran = command("call", url, "film", "-o", "film.bin")
+    assert (ran.code, ran.out) == (0, "and\n")
+    made = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+    assert made == {"film.bin": PICTURE, "film-2.bin": SOUND, "film-3.bin": FILE}
+
+
+def test_where_one_name_is_taken_none_is_written(
+    command: Command, studio: tuple[str, list[str]], elsewhere: Path
+) -> None:
+    url, _ = studio
+    (elsewhere / "film-2.bin").symlink_to("nowhere")
+    ran = command("call", url, "film", "-o", "film.bin")
+    assert (ran.code, "'film-2.bin' is there already" in ran.error["message"]) == (2, True)
+    assert [path.name for path in elsewhere.iterdir()] == ["film-2.bin"]
+
+
+def test_places_that_cannot_be_are_refused_before_the_call(
+    command: Command, studio: tuple[str, list[str]], elsewhere: Path
+) -> None:
+    url, calls = studio
+    for place, said in ((".", "is a directory"), ("no/such/file", "no such directory")):
+        for words in (["call", url, "draw"], ["read", url, "x://y"]):
+            ran = command(*words, "-o", place)
+            assert (ran.code, said in ran.error["message"]) == (2, True)
+    assert calls == []
+
+
+def test_what_has_no_bytes_is_printed_and_said(
+    command: Command, studio: tuple[str, list[str]], elsewhere: Path
+) -> None:
+    url, _ = studio
+    ran = command("call", url, "speak", "-o", "words")
+    assert (ran.code, ran.out) == (2, "Words.\n")
+    assert "no image, sound or file" in ran.error["message"]
+    assert command("call", url, "break", "-o", "broken").code == 1
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_there_is_a_limit_to_what_is_saved(
+    command: Command,
+    studio: tuple[str, list[str]],
+    elsewhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url, _ = studio
+    limited = partial(syncmcp.saving.save, max_bytes=4)
+    monkeypatch.setattr("syncmcp.cli.saved.save", limited)
+    ran = command("call", url, "draw", "-o", "big")
+    assert (ran.code, ran.error["kind"]) == (1, "LimitExceeded")
+    assert list(elsewhere.iterdir()) == []

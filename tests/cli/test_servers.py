@@ -1,0 +1,77 @@
+"""`servers approve` and `forget`: what a person agreed to, without starting anything."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import DOWN, ENTER, Command, at_terminal
+
+
+@pytest.fixture
+def project(elsewhere: Path) -> Path:
+    """A folder with a file of servers in it."""
+    path = elsewhere / ".vscode/mcp.json"
+    path.parent.mkdir()
+    servers = {
+        "demo": {"command": sys.executable, "args": ["-m", "syncmcp.testing"]},
+        "off": {"command": "true", "disabled": True},
+        "broken": {"args": []},
+    }
+    path.write_text(json.dumps({"servers": servers}))
+    return path
+
+
+def test_a_script_approves_by_name_and_takes_it_back(command: Command, project: Path) -> None:
+    assert command("ping", "demo").error["kind"] == "NotApproved"
+    ran = command("servers", "approve", "demo")
+    assert (ran.code, ran.out, ran.error["hint"]) == (2, "", "--yes approves it unasked")
+    ran = command("servers", "approve", "demo", "--yes")
+    assert (ran.code, ran.out) == (0, "demo: ready\n")
+    assert "-m syncmcp.testing" in ran.err  # what was agreed to
+    assert command("ping", "demo").code == 0
+    again = command("servers", "approve", "demo", "--json")
+    assert (again.err, again.result["state"]) == ("", "ready")
+    assert command("servers", "forget", "demo").out == "demo: to be approved\n"
+    assert command("ping", "demo").code == 2
+
+
+def test_what_changed_since_has_to_be_approved_again(command: Command, project: Path) -> None:
+    assert command("servers", "approve", "demo", "--yes").code == 0
+    project.write_text(project.read_text().replace("syncmcp.testing", "syncmcp.testing.other"))
+    assert command("servers").rows[0][1] == "to be approved"
+
+
+def test_a_person_sees_it_before_they_agree(project: Path, command: Command) -> None:
+    for keys, code, state in (
+        ((ENTER,), 2, "to be approved"),
+        ((DOWN, ENTER), 0, "ready"),
+    ):
+        with at_terminal("servers", "approve", "demo") as terminal:
+            terminal.sees("Use it?")
+            assert "-m syncmcp.testing" in terminal.screen
+            terminal.types(*keys)
+            assert terminal.ends() == code
+        assert command("servers", "list").rows[0][1] == state
+
+
+def test_what_needs_no_word_gets_none(command: Command, elsewhere: Path) -> None:
+    own = elsewhere.parent / "mine.json"
+    own.write_text('{"mcpServers": {"web": {"url": "https://example.com/mcp"}}}')
+    for what in ("approve", "forget"):
+        ran = command("servers", what, "web", "-c", str(own))
+        assert (ran.code, ran.out, ran.err) == (0, "web: ready\n", "")
+    assert list(Path.home().rglob("approved-servers.json")) == []
+
+
+def test_a_name_that_is_none_is_said(command: Command, project: Path) -> None:
+    for what in ("approve", "forget"):
+        assert command("servers", what, "damo").error["hint"] == "did you mean demo?"
+        assert command("servers", what, "broken").code == 2
+        assert command("servers", what).code == 2
+    assert command("servers", "nonsense").code == 2
+    assert "approve" in command("servers", "--help").out
+    assert command("servers", "approve", "off", "--yes").out == "off: disabled\n"
