@@ -12,12 +12,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
+from syncmcp._json_file import read_object
 from syncmcp._server_review import ServerReview, ServersFileError
 from syncmcp._threads import Deadline
 from syncmcp.errors import RequestTimeout
 
 _FORMAT: Final = "syncmcp-approved-servers"
 _VERSION: Final = 1
+
+_NO_APPROVALS: Final = "holds no approvals that can be read; move it away to begin anew"
 
 # A longer file, in bytes, is something else.
 _LONGEST: Final = 4 * 1024 * 1024
@@ -123,18 +126,14 @@ class ApprovedServers:
             return {}
         with open(descriptor, "rb") as file:
             self._check_owner(os.fstat(descriptor))
-            data = file.read(_LONGEST + 1)
-        try:
-            content = None if len(data) > _LONGEST else json.loads(data)
-        except (ValueError, RecursionError):
-            content = None
-        approved = content.get("approved") if isinstance(content, dict) else None
-        if (
-            not isinstance(content, dict)
-            or (content.get("format"), content.get("version")) != (_FORMAT, _VERSION)
-            or not isinstance(approved, dict)
-        ):
-            raise self._error("holds no approvals that can be read; move it away to begin anew")
+            try:
+                content = read_object(file, _LONGEST)
+            except ValueError as error:
+                raise self._error(_NO_APPROVALS) from error
+        approved = content.get("approved")
+        stated = (content.get("format"), content.get("version"))
+        if stated != (_FORMAT, _VERSION) or not isinstance(approved, dict):
+            raise self._error(_NO_APPROVALS)
         return approved
 
     def _check_owner(self, status: os.stat_result) -> None:

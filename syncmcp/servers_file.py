@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 from syncmcp import _jsonc
 from syncmcp._approved_servers import ApprovedServers, default_path
 from syncmcp._coroutines import refuse_coroutines
+from syncmcp._json_file import read_object
 from syncmcp._placeholders import Values
 from syncmcp._server_entry import Approve, NotApproved, Rules, ServerEntry
 from syncmcp._server_review import ServerReview, ServersFileError
@@ -164,20 +165,11 @@ def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFil
 def _content(file: Path) -> dict[str, Any]:
     try:
         with open(file, "rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
+            return read_object(opened, MAX_BYTES, _jsonc.parse)
     except OSError as error:
         raise _error(file, f"cannot be read: {error.strerror or type(error).__name__}") from error
-    if len(data) > MAX_BYTES:
-        raise _error(file, f"is longer than {MAX_BYTES:,} bytes")
-    try:
-        content = _jsonc.parse(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise _error(file, "is no UTF-8") from error
     except ValueError as error:
-        raise _error(file, f"is no JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise _error(file, "is no JSON object")
-    return content
+        raise _error(file, str(error)) from error
 
 
 def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:

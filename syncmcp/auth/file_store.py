@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from syncmcp._json_file import read_object
 from syncmcp._threads import Deadline
 from syncmcp.auth._key_locks import KeyLocks
 from syncmcp.auth._private import check_owner, reason, unusable
@@ -115,22 +116,19 @@ class FileStore:
         try:
             check_owner(self._path, os.fstat(descriptor), stat.S_ISREG)
             with open(descriptor, "rb", closefd=False) as file:
-                data = file.read(_LONGEST + 1)
+                content = read_object(file, _LONGEST)
         except OSError as error:
             raise self._failed("cannot be read", error) from error
+        except ValueError:
+            content = {}  # which is none of ours
         finally:
             os.close(descriptor)
-        return self._entries(data)
+        return self._entries(content)
 
-    def _entries(self, data: bytes) -> dict[str, Any]:
-        try:
-            content = None if len(data) > _LONGEST else json.loads(data)
-        except (ValueError, RecursionError):
-            content = None
-        entries = content.get("entries") if isinstance(content, dict) else None
+    def _entries(self, content: dict[str, Any]) -> dict[str, Any]:
+        entries = content.get("entries")
         if (
-            not isinstance(content, dict)
-            or content.get("format") != _FORMAT
+            content.get("format") != _FORMAT
             or not isinstance(entries, dict)
             or not all(isinstance(entry, dict) for entry in entries.values())
         ):
