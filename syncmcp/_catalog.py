@@ -132,6 +132,15 @@ class Catalog:
             return found, found.name
         return found, what if kind == "resources" else found.model
 
+    def described(self, kind: Kind, key: str) -> tuple[Offered, Any]:
+        """Who offers something, and how that server describes it.
+
+        Raises:
+            UsageError: Nobody offers it, or several do.
+        """
+        found = self.find(kind, key)
+        return found, found.model
+
     def _reading(self, uri: str) -> Offered:
         """Who is to be asked for a resource, which need not be in a list."""
         try:

@@ -4,28 +4,51 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, overload
 
 from typing_extensions import ParamSpec
 
+from syncmcp import types
+from syncmcp._catalog import Catalog, Kind, Offered
 from syncmcp._operation import BoundOperation, Operation
 from syncmcp.futures import RequestFuture
 from syncmcp.streams import ResultStream
 
 if TYPE_CHECKING:
-    from syncmcp._catalog import Kind
     from syncmcp.client import Client
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Find: TypeAlias = Callable[[Catalog, Any], tuple[Offered, Any]]
+"""Finds who offers something, and by what its server is to be asked for it."""
+
 
 class Router(Protocol):
     """What a routed operation needs of a group."""
 
-    def _route(self, kind: Kind, what: Any) -> tuple[Client, Any]:
-        """Whose `what` is, and what that server calls it."""
+    def _route(self, find: Callable[[Catalog], tuple[Offered, Any]]) -> tuple[Client, Any]:
+        """Whose it is what `find` finds, and what that server calls it."""
         ...
+
+
+def by_key(kind: Kind) -> Find:
+    """Finds things of one kind; see `Catalog.route`."""
+
+    def find(catalog: Catalog, what: Any) -> tuple[Offered, Any]:
+        return catalog.route(kind, what)
+
+    return find
+
+
+def completable(catalog: Catalog, ref: Any) -> tuple[Offered, Any]:
+    """Finds what has arguments to be completed: a prompt or a template, or what refers to one."""
+    if isinstance(ref, types.PromptReference):
+        return catalog.described("prompts", ref.name)
+    if isinstance(ref, types.ResourceTemplateReference):
+        return catalog.described("resource_templates", ref.uri)
+    is_template = isinstance(ref, types.ResourceTemplate)
+    return catalog.route("resource_templates" if is_template else "prompts", ref)
 
 
 class Routed(Generic[P, R]):
@@ -33,12 +56,12 @@ class Routed(Generic[P, R]):
 
     Args:
         operation: The operation of a client.
-        kind: What its first argument names.
+        find: Finds what its first argument names.
     """
 
-    def __init__(self, operation: Operation[P, R], kind: Kind) -> None:
+    def __init__(self, operation: Operation[P, R], find: Find) -> None:
         self.operation = operation
-        self.kind: Kind = kind
+        self.find = find
         self.__name__ = operation.__name__
         self.__doc__ = operation.__doc__
         self.__signature__ = operation.__signature__
@@ -80,7 +103,7 @@ class BoundRoute(Generic[P, R]):
     def _go(self, way: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         routed, named = self._routed, dict(kwargs)
         what = args[0] if args else named.pop(routed.first, None)
-        client, its_name = self._group._route(routed.kind, what)
+        client, its_name = self._group._route(lambda catalog: routed.find(catalog, what))
         return way(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
 
     def __get__(self, host: object, owner: type) -> BoundRoute[P, R]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from syncmcp._threads import Deadline, acquire
 from syncmcp._workers import Workers, lending_handler
-from syncmcp.errors import McpError
+from syncmcp.errors import McpError, NotSupported
 from syncmcp.futures import RequestFuture, settled
 
 if TYPE_CHECKING:
@@ -59,6 +59,30 @@ def together(
             workers.close()
     with lock:
         return {name: outcomes[name] for name in jobs if name in outcomes}
+
+
+def answering(clients: Mapping[str, Client], timeout: float | None) -> dict[str, McpError | None]:
+    """Ask servers whether they are there; return what went wrong with each, if anything did.
+
+    Args:
+        clients: Their clients.
+        timeout: The longest that each may take, in seconds.
+    """
+    jobs = {name: partial(_ask, client, timeout) for name, client in clients.items()}
+    errors: dict[str, McpError | None] = {}
+    for name, outcome in together(jobs, Deadline(None)).items():
+        if outcome is not None and not isinstance(outcome, McpError):
+            raise outcome
+        errors[name] = outcome
+    return errors
+
+
+def _ask(client: Client, timeout: float | None) -> None:
+    deadline = Deadline(timeout)
+    try:
+        client.ping(timeout=timeout)
+    except NotSupported:
+        client.request("server/discover", timeout=deadline.remaining())
 
 
 def completed(

@@ -10,35 +10,30 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from syncmcp import _threads
-from syncmcp._catalog import Catalog, Kind, Lists, NameHook
+from typing_extensions import Unpack
+
+from syncmcp._catalog import Catalog, Kind, NameHook, Offered
 from syncmcp._coroutines import refuse_coroutines
-from syncmcp._member import OVER, Member, ServerStatus, Source, State
-from syncmcp._options import seconds, text
-from syncmcp._registration import as_roots
-from syncmcp._requirement import (
-    Require,
-    RequiredServersFailed,
-    check_required,
-    checked_requirement,
-)
-from syncmcp._routing import Routed
+from syncmcp._group_listening import GroupSubscription, listen
+from syncmcp._group_options import GroupOptions
+from syncmcp._member import ServerStatus, Source, State
+from syncmcp._membership import Membership
+from syncmcp._options import CallOptions, seconds, text
+from syncmcp._protocol.subscription import Wanted
+from syncmcp._requirement import Require, RequiredServersFailed, checked_requirement
+from syncmcp._routing import Routed, by_key, completable
 from syncmcp._threads import Deadline
-from syncmcp._together import completed, together
-from syncmcp.callables import ToolFunctions
+from syncmcp._together import answering, completed
+from syncmcp.callables import ToolFunction, ToolFunctions
 from syncmcp.client import Client
-from syncmcp.errors import ClosedError, ForkedError, McpError, UsageError
+from syncmcp.errors import McpError, UsageError
 from syncmcp.futures import RequestFuture
-from syncmcp.servers_file import NotApproved, ServerEntry, ServersFileError, read
+from syncmcp.servers_file import read
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClientGroup",
+    "GroupSubscription",
     "Kind",
     "NameHook",
     "Require",
@@ -58,17 +54,6 @@ __all__ = [
 ]
 
 R = TypeVar("R")
-
-_log = logging.getLogger("syncmcp.group")
-
-# What the ends of many servers may take beyond their limit, in seconds, until nobody waits.
-_SLACK: Final = 1.0
-
-# Who waits for another thread looks again after so many seconds: that may have been interrupted.
-_LOOK_AGAIN: Final = 0.2
-
-# These are told which server it is about, before what a client's own are told.
-_NAMED: Final = ("on_log", "on_progress", "on_notification")
 
 
 class ClientGroup:
@@ -102,9 +87,12 @@ class ClientGroup:
         ServersFileError: The file cannot be read.
     """
 
-    call_tool = Routed(ToolFunctions.call_tool, "tools")
-    read_resource = Routed(ToolFunctions.read_resource, "resources")
-    get_prompt = Routed(ToolFunctions.get_prompt, "prompts")
+    call_tool = Routed(ToolFunctions.call_tool, by_key("tools"))
+    read_resource = Routed(ToolFunctions.read_resource, by_key("resources"))
+    subscribe_resource = Routed(ToolFunctions.subscribe_resource, by_key("resources"))
+    unsubscribe_resource = Routed(ToolFunctions.unsubscribe_resource, by_key("resources"))
+    get_prompt = Routed(ToolFunctions.get_prompt, by_key("prompts"))
+    complete = Routed(ToolFunctions.complete, completable)
 
     def __init__(
         self,
@@ -118,43 +106,19 @@ class ClientGroup:
     ) -> None:
         if isinstance(servers, (str, os.PathLike)):
             servers = read(servers)
-        self._sources: dict[str, Source] = {}
+        sources: dict[str, Source] = {}
         for name, source in (servers or {}).items():
             text(name, "the name of a server")
-            self._sources[name] = source
-        self._require = checked_requirement(require, self._sources)
+            sources[name] = source
+        required = checked_requirement(require, sources)
         if name_hook is not None:
             refuse_coroutines(name_hook, "name_hook")
-        self._hook = name_hook
         self._close_timeout = seconds(close_timeout, "close_timeout")
-        self._roots: Roots | None = None
-        self._defaults = self._shared(options)
-        self._own_options = {name: dict(own) for name, own in (per_server or {}).items()}
-        unknown = self._own_options.keys() - self._sources.keys()
-        if unknown:
-            raise UsageError(f"per_server has {min(unknown)!r}, which is no server of the group")
-        # Guards everything below; never held while something opens, closes or asks.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._state: Literal["closed", "opening", "open"] = "closed"
-        self._members: dict[str, Member] = {}
-        self._catalog = Catalog()
-        self._generation = _threads.generation
-
-    def _shared(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Options for all clients. What keeps count, or may change, is one for all of them."""
-        if "name" in options:
-            raise UsageError("the servers of a group have the names that they are given by")
-        if options.get("approval") is not None:
-            from syncmcp.approval import as_approval
-
-            options["approval"] = as_approval(options["approval"])
-        if options.get("roots") is not None:
-            options["roots"] = self._roots = as_roots(options["roots"])
-        for name in _NAMED:
-            if options.get(name) is not None:
-                refuse_coroutines(options[name], name)
-        return options
+        self._options = GroupOptions(options, per_server or {})
+        self._options.check_known(sources)
+        self._membership = Membership(
+            sources, self._options, required, name_hook, self._close_timeout
+        )
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -167,31 +131,7 @@ class ClientGroup:
             RequiredServersFailed: One that is required is not there.
             UsageError: A server is there twice, or two things would have the same key.
         """
-        self._check_process()
-        mine: dict[str, Member] = {}
-        if self._state == "closed":
-            self.close()  # what an interrupted one has left
-        try:
-            with self._lock:
-                while self._state == "opening":
-                    self._changed.wait(_LOOK_AGAIN)
-                if self._state == "open":
-                    return self
-                mine = {
-                    name: self._member(name, one, self._own_options.get(name, {}))
-                    for name, one in self._sources.items()
-                }
-                self._generation = _threads.generation
-                self._members, self._state = mine, "opening"
-            members = list(mine.values())
-            self._prepare(members)
-            self._open_all(members)
-            check_required(self._require, members)
-            self._publish([one for one in members if one.lists is not None], opening=mine)
-        except BaseException:  # Ctrl-C, too
-            if self._members is mine:  # and not another opening's
-                self.close()
-            raise
+        self._membership.open()
         return self
 
     def close(self, timeout: float | None = None) -> None:
@@ -202,19 +142,7 @@ class ClientGroup:
         Args:
             timeout: The longest it may take, in seconds; `close_timeout` by default.
         """
-        if self._generation != _threads.generation:
-            return  # everything belongs to the parent process, which goes on using it
-        limit = self._close_timeout if timeout is None else seconds(timeout, "timeout")
-        with self._lock:
-            # First: then whoever is interrupted here, and closes or opens it again, ends the rest.
-            self._state = "closed"
-            self._catalog = Catalog()
-            for one in self._members.values():
-                if one.state not in OVER:
-                    one.state = "closed"
-            self._changed.notify_all()
-            left = [one for one in self._members.values() if one.left]
-        _close(left, limit)
+        self._membership.close(self._limit(timeout))
 
     def __enter__(self) -> Self:
         return self.open()
@@ -223,48 +151,72 @@ class ClientGroup:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<ClientGroup {', '.join(self._sources) or 'of no servers'} {self._state}>"
+        servers = ", ".join(self._membership.sources) or "of no servers"
+        return f"<ClientGroup {servers} {self._membership.state}>"
 
     # -- what there is ---------------------------------------------------------------------------
 
     @property
     def status(self) -> Mapping[str, ServerStatus]:
         """How each server stands at this moment, by name."""
-        with self._lock:
-            members = dict(self._members)
+        members = self._membership.members()
         return MappingProxyType({name: one.status() for name, one in members.items()})
 
     @property
     def clients(self) -> Mapping[str, Client]:
         """The clients of the servers that are there, by name."""
-        with self._lock:
-            return MappingProxyType(
-                {
-                    name: one.client
-                    for name, one in self._members.items()
-                    if one.state == "open" and one.client is not None
-                }
-            )
+        return MappingProxyType(self._membership.clients())
 
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The tools of all servers by their keys, which are their names here."""
-        return self._catalog.shown["tools"]
+        return self._membership.catalog.shown["tools"]
 
     @property
     def resources(self) -> Mapping[str, Resource]:
         """The resources of all servers by their keys."""
-        return self._catalog.shown["resources"]
+        return self._membership.catalog.shown["resources"]
 
     @property
     def resource_templates(self) -> Mapping[str, ResourceTemplate]:
         """The resource templates of all servers by their keys."""
-        return self._catalog.shown["resource_templates"]
+        return self._membership.catalog.shown["resource_templates"]
 
     @property
     def prompts(self) -> Mapping[str, Prompt]:
         """The prompts of all servers by their keys, which are their names here."""
-        return self._catalog.shown["prompts"]
+        return self._membership.catalog.shown["prompts"]
+
+    def iter_tools(self) -> Iterator[Tool]:
+        """Iterate over the tools of all servers, as the group knows them; see `refresh`."""
+        return iter(self.tools.values())
+
+    def iter_resources(self) -> Iterator[Resource]:
+        """Iterate over the resources of all servers, as the group knows them."""
+        return iter(self.resources.values())
+
+    def iter_resource_templates(self) -> Iterator[ResourceTemplate]:
+        """Iterate over the resource templates of all servers, as the group knows them."""
+        return iter(self.resource_templates.values())
+
+    def iter_prompts(self) -> Iterator[Prompt]:
+        """Iterate over the prompts of all servers, as the group knows them."""
+        return iter(self.prompts.values())
+
+    def tool(self, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
+        """Make a function of a tool; see `Client.tool`.
+
+        Args:
+            name: The tool's key.
+            options: For each call of the function; see `CallOptions`.
+
+        Raises:
+            UsageError: There is no such tool, or an option makes no sense.
+            ClosedError: The group is not open.
+        """
+        client, found = self._route(lambda catalog: catalog.described("tools", name))
+        client._resolve(options)  # a mistake is raised here, not at the first call
+        return ToolFunction(client, found, options)
 
     @property
     def roots(self) -> Roots:
@@ -273,9 +225,9 @@ class ClientGroup:
         Raises:
             UsageError: The group was made without `roots`.
         """
-        if self._roots is None:
+        if self._options.roots is None:
             raise UsageError("the group was made without roots: give roots=[], and add to them")
-        return self._roots
+        return self._options.roots
 
     def server_of(self, kind: Kind, key: str) -> tuple[str, str]:
         """Whose something is: the name of the server, and what that calls it.
@@ -287,7 +239,7 @@ class ClientGroup:
         Raises:
             UsageError: There is no such thing.
         """
-        found = self._catalog.find(kind, key)
+        found = self._membership.catalog.find(kind, key)
         return found.server, found.name
 
     # -- servers that come and go ----------------------------------------------------------------
@@ -310,27 +262,7 @@ class ClientGroup:
             McpError: It could not be opened. The group is as it was.
         """
         text(name, "the name of a server")
-        self._check_process()
-        member = self._member(name, source, options)
-        try:
-            with self._lock:
-                while self._state == "opening":
-                    self._changed.wait(_LOOK_AGAIN)
-                self._check_open()
-                if name in self._members:
-                    raise UsageError(f"the group has a server {name!r} already")
-                self._members[name] = member
-            client = member.prepare()
-            with self._lock:
-                self._check_single(member, self._members.values())
-            self._open_one(member)
-            self._publish([member])
-            if member.state != "open":
-                raise _not_open(name)
-        except BaseException:
-            self._end(member, self._close_timeout)
-            raise
-        return client
+        return self._membership.add(name, source, options)
 
     def remove(self, name: str, timeout: float | None = None) -> None:
         """Take a server out of the group, and close its client unless the program opened that.
@@ -342,17 +274,7 @@ class ClientGroup:
         Raises:
             UsageError: There is no such server.
         """
-        limit = self._close_timeout if timeout is None else seconds(timeout, "timeout")
-        self._check_process()
-        with self._lock:
-            if name not in self._members and name not in self._sources:
-                raise UsageError(f"the group has no server {name!r}")
-            self._sources.pop(name, None)
-            self._own_options.pop(name, None)
-            self._catalog = self._catalog.without(name)
-            member = self._members.get(name)
-        if member is not None:
-            self._end(member, limit)
+        self._membership.remove(name, self._limit(timeout))
 
     def refresh(self) -> None:
         """Fetch the lists of all servers anew: of those that do not tell when they change.
@@ -363,21 +285,9 @@ class ClientGroup:
             UsageError: Two things would have the same key; nothing is changed then.
             ClosedError: The group is not open, or was closed meanwhile.
         """
-        with self._lock:
-            self._check_open()
-            members = {n: one for n, one in self._members.items() if one.state == "open"}
-            before = {name: one.lists for name, one in members.items()}
-        outcomes = together({name: one.fetch for name, one in members.items()}, Deadline(None))
-        fetched: list[Member] = []
-        for name, outcome in outcomes.items():
-            if isinstance(outcome, Lists):
-                with self._lock:
-                    if members[name].lists is before[name]:  # and not one that came later
-                        members[name].lists = outcome
-                fetched.append(members[name])
-            else:
-                _log.warning("[%s] its lists were not fetched: %s", name, outcome)
-        self._publish(fetched)
+        self._membership.refresh()
+
+    # -- all of them at one time -----------------------------------------------------------------
 
     def as_completed(
         self,
@@ -405,180 +315,94 @@ class ClientGroup:
             TimeoutError: It took longer.
         """
         deadline = Deadline(seconds(timeout, "timeout"))
-        clients = self.clients
+        return completed(self._named(servers), start, deadline)
+
+    def ping(
+        self, *, servers: Iterable[str] | None = None, timeout: float = 10.0
+    ) -> Mapping[str, McpError | None]:
+        """Ask servers, at one time, whether they are there.
+
+        One whose connection was lost is connected to again. Where the revision has no ping, the
+        server is asked what it can do.
+
+        Args:
+            servers: Their names; by default all that are there.
+            timeout: The longest that each may take, in seconds.
+
+        Returns:
+            What went wrong, by the names of the servers; `None` for those that answered.
+
+        Raises:
+            UsageError: There is no such server.
+        """
+        return MappingProxyType(answering(self._named(servers), seconds(timeout, "timeout")))
+
+    def listen(
+        self,
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resources: bool = False,
+        uris: Iterable[str] = (),
+        timeout: float | None = None,
+        stop_after: int | None = None,
+    ) -> GroupSubscription:
+        """Ask all servers to tell of changes; iterate over who tells what.
+
+        ::
+
+            with group.listen(tools=True, uris=["shop://fish/hours"]) as changes:
+                for name, event in changes:
+                    print(name, event)
+
+        Each server is asked for what it says that it tells of, at one time with the others, and a
+        resource is asked for where it is. One that does not agree is in the `errors` of what is
+        returned. Servers that join later are not asked.
+
+        Args:
+            tools: Tell when a list of tools changes.
+            prompts: Tell when a list of prompts changes.
+            resources: Tell when a list of resources or of their templates changes.
+            uris: Tell when one of these resources changes, by their keys.
+            timeout: The longest time, in seconds, to wait for the next event; `None` for any.
+            stop_after: End after so many events; `None` for never.
+
+        Raises:
+            UsageError: Nothing is wanted, there is no such resource, or an argument makes no sense.
+            NotSupported: None of the servers says that it tells of this.
+            ClosedError: The group is not open.
+            McpError: None of them agreed, and this is what the first said.
+        """
+        if isinstance(uris, str):
+            raise UsageError("uris is a list of URIs, not one")
+        self._membership.check_open()
+        at: dict[str, list[str]] = {}
+        for key in dict.fromkeys(uris):
+            text(key, "uri")
+            name, uri = self._place_of(key)
+            at.setdefault(name, []).append(uri)
+        wanted = Wanted(bool(tools), bool(prompts), bool(resources))
+        return listen(
+            self._membership.clients(), wanted, at, timeout=timeout, stop_after=stop_after
+        )
+
+    # -- the inside ------------------------------------------------------------------------------
+
+    def _route(self, find: Callable[[Catalog], tuple[Offered, R]]) -> tuple[Client, R]:
+        client, _, asked_for = self._membership.route(find)
+        return client, asked_for
+
+    def _place_of(self, key: str) -> tuple[str, str]:
+        _, name, uri = self._membership.route(lambda catalog: catalog.route("resources", key))
+        return name, uri
+
+    def _named(self, servers: Iterable[str] | None) -> dict[str, Client]:
+        clients = self._membership.clients()
         names = list(clients) if servers is None else list(dict.fromkeys(servers))
         for name in names:
             if name not in clients:
                 raise UsageError(f"the group has no open server {name!r}")
-        return completed({name: clients[name] for name in names}, start, deadline)
+        return {name: clients[name] for name in names}
 
-    # -- the inside ------------------------------------------------------------------------------
-
-    def _member(self, name: str, source: Source, own: Mapping[str, Any]) -> Member:
-        if "name" in own:
-            raise UsageError("the servers of a group have the names that they are given by")
-        if own and isinstance(source, Client):
-            raise UsageError(f"{name!r} is a client, which has its options already")
-        named = {
-            key: partial(self._defaults[key], name)
-            for key in _NAMED
-            if self._defaults.get(key) is not None
-        }
-        return Member(name, source, {**self._defaults, **named}, own)
-
-    def _end(self, member: Member, limit: float | None) -> None:
-        """Close one server, and forget it when that is done."""
-        with self._lock:
-            member.state = "closed"
-        if member.left:
-            member.close(limit)
-        with self._lock:
-            if self._members.get(member.name) is member:
-                del self._members[member.name]
-
-    def _prepare(self, members: list[Member]) -> None:
-        """Make the clients, on this thread and one by one: a person may have to approve some."""
-        for position, member in enumerate(members):
-            source = member.source
-            if isinstance(source, ServerEntry) and source.disabled:
-                member.state = "disabled"
-                continue
-            try:
-                member.prepare()
-            except (ServersFileError, NotApproved) as error:
-                member.fail(error)
-            else:
-                self._check_single(member, members[:position])
-
-    def _check_single(self, member: Member, others: Iterable[Member]) -> None:
-        for other in others:
-            if other is not member and other.state not in OVER and member.is_same_as(other):
-                raise UsageError(
-                    f"{other.name!r} and {member.name!r} are the same server, {member.client!r}"
-                )
-
-    def _open_all(self, members: list[Member]) -> None:
-        jobs = {one.name: partial(self._open_one, one) for one in members if one.state == "opening"}
-        outcomes = together(jobs, Deadline(None))
-        for member in members:
-            outcome = outcomes.get(member.name)
-            if isinstance(outcome, McpError):
-                with self._lock:
-                    if member.state == "opening":
-                        member.fail(outcome)
-            elif isinstance(outcome, BaseException):
-                raise outcome
-
-    def _open_one(self, member: Member) -> None:
-        """Open one server, or leave nothing of it."""
-        try:
-            with self._lock:
-                if member.state != "opening":
-                    raise _not_open(member.name)
-                member.begin()
-            lists = member.open(partial(ClientGroup._news, weakref.ref(self), weakref.ref(member)))
-            with self._lock:
-                if member.lists is None:  # or it has told of a change already
-                    member.lists = lists
-        except BaseException:
-            member.close(self._close_timeout)
-            raise
-
-    def _publish(
-        self, members: list[Member], *, opening: Mapping[str, Member] | None = None
-    ) -> None:
-        """Offer what these servers have, all of it or nothing; without those that have gone.
-
-        Args:
-            members: The servers.
-            opening: All servers, if this opens the group.
-
-        Raises:
-            UsageError: Two things would have the same key.
-            ClosedError: The group was closed.
-        """
-        while True:
-            with self._lock:
-                there = self._still_there(members, opening)
-                before = self._catalog
-                news = {one.name: one.lists for one in there if one.lists is not None}
-            # Outside of the lock, for it calls the hook.
-            after = before.with_servers(news, self._hook)
-            with self._lock:
-                same = self._still_there(members, opening) == there and self._catalog is before
-                if not same or any(one.lists is not news.get(one.name) for one in there):
-                    continue
-                self._catalog = after
-                for one in there:
-                    one.state = "open"
-                    self._sources[one.name] = one.source
-                    self._own_options[one.name] = dict(one.own)
-                self._state = "open"
-                self._changed.notify_all()
-                return
-
-    def _still_there(
-        self, members: list[Member], opening: Mapping[str, Member] | None
-    ) -> list[Member]:
-        if opening is None:
-            self._check_open()
-        elif self._state != "opening" or self._members is not opening:
-            raise _not_open()
-        return [
-            one for one in members if self._members.get(one.name) is one and one.state not in OVER
-        ]
-
-    @staticmethod
-    def _news(group: weakref.ref[ClientGroup], one: weakref.ref[Member], lists: Lists) -> None:
-        """A server has changed what it offers; on a pool thread of its client."""
-        self, member = group(), one()
-        if self is None or member is None:
-            return
-        with self._lock:
-            member.lists = lists
-            if member.state != "open":
-                return  # whoever opens it will see
-        try:
-            self._publish([member])
-        except ClosedError:
-            return  # nobody asks for it any more
-        except UsageError as error:
-            _log.warning("[%s] what it has changed is not offered: %s", member.name, error)
-
-    def _route(self, kind: Kind, what: Any) -> tuple[Client, Any]:
-        catalog = self._catalog
-        with self._lock:
-            self._check_open()
-        found, asked_for = catalog.route(kind, what)
-        with self._lock:
-            member = self._members.get(found.server)
-            if member is None or member.state != "open" or member.client is None:
-                raise _not_open(found.server)
-            return member.client, asked_for
-
-    def _check_open(self) -> None:
-        self._check_process()
-        if self._state != "open":
-            raise _not_open()
-
-    def _check_process(self) -> None:
-        if self._generation != _threads.generation and self._state != "closed":
-            raise ForkedError(
-                "this group belongs to the parent process; make a new one after a fork"
-            )
-
-
-def _not_open(server: str | None = None) -> ClosedError:
-    if server is None:
-        return ClosedError("the group is not open")
-    return ClosedError("the group has closed or removed this server", server=server)
-
-
-def _close(members: list[Member], limit: float | None) -> None:
-    """Close servers, at one time, within `limit` seconds."""
-    deadline = Deadline(limit)
-    if len(members) == 1:
-        members[0].close(limit)  # needs no thread
-        return
-    jobs = {one.name: partial(one.close_by, deadline) for one in members}
-    together(jobs, Deadline(None if limit is None else limit + _SLACK))
+    def _limit(self, timeout: float | None) -> float | None:
+        return self._close_timeout if timeout is None else seconds(timeout, "timeout")

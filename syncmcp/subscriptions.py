@@ -262,7 +262,7 @@ def subscribe(
     timeout = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
-    listening = _begin(client, wanted, Inbox(limit=stop_after))
+    listening = begin(client, wanted, Inbox(limit=stop_after))
     return Subscription(client, listening, timeout)
 
 
@@ -281,13 +281,20 @@ def refresh(
     if pause is None:
         raise UsageError("debounce is a number of seconds, not None")
     refresher = _Refresher(client, fetch, handler, pause, on_error)
-    refresher.listening = _begin(client, wanted, refresher.inbox, deadline)
+    refresher.listening = begin(client, wanted, refresher.inbox, deadline)
     return refresher.listener
 
 
-def _begin(
+def begin(
     client: Client, wanted: Wanted, inbox: Inbox, deadline: Deadline | None = None
 ) -> Listening:
+    """Ask a server to tell of changes, until `deadline` or within the client's `timeout`.
+
+    Raises:
+        UsageError: Nothing is wanted.
+        NotSupported: The server does not declare that it tells of this, or agrees to none of it.
+        McpError: The server could not be asked.
+    """
     if wanted == Wanted():
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
     if deadline is None:

@@ -136,7 +136,7 @@ class TestRouting:
             listed = group.resources["b_shop://x/hours"]
             assert listed.uri == "shop://x/hours"
             before = group.clients["b"]
-            assert group._route("resources", listed)[0] is before
+            assert group._route(lambda catalog: catalog.route("resources", listed))[0] is before
             assert group.read_resource("b_shop://x/hours").text == "hours of x"
             for uri in ("shop://x/hours", "shop://x/goods/fish"):
                 with pytest.raises(UsageError):
@@ -410,10 +410,11 @@ class TestChanges:
 
             def change() -> None:
                 assert asked.wait(PATIENCE)
-                member = group._members["a"]
+                member = group._membership.members()["a"]
                 assert member.lists is not None
                 newer = member.lists._replace(tools=())
-                group._news(weakref.ref(group), weakref.ref(member), newer)
+                there = group._membership
+                there._news(weakref.ref(there), weakref.ref(member), newer)
                 answer.set()
 
             assert in_threads(group.refresh, change) == [None, None]
