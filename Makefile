@@ -116,15 +116,17 @@ oldest: ## the tests without peers on Python 3.10, in a virtual environment of i
 	@$(MAKE) VENV=.venv-3.10 PYTHON="$$(.ci/find-python 3.10)" ARGS='-m "not peer and not stress and not bench" $(ARGS)' tests
 
 .PHONY: floors
-floors: ## the tests without peers on Python 3.10 with the lowest versions pyproject.toml allows
+floors: ## the tests that dependencies matter to on Python 3.10, with the lowest versions pyproject.toml allows
 	@$(MAKE) VENV=.venv-floors PYTHON="$$(.ci/find-python 3.10)" floors-here
 
 .PHONY: floors-here
 floors-here: $(VENV)/.floors
-	@# The official SDK wants newer versions than these; the type checkers and the browser run elsewhere.
+	@# The official SDK wants newer versions than these; the type checkers and the browser run elsewhere, and so do the
+	@# tests of threads, questions, frameworks and benchmarks, which use nothing that the others do not.
 	@$(STAGE) "tests on the lowest versions" $(BIN)/pytest -m "not peer and not stress and not bench" \
 		--ignore=tests/testing/test_official_client.py --ignore=tests/test_from_official_sdk.py --ignore=tests/test_typing.py \
-		--ignore=tests/ui/test_browser_chromium.py $(ARGS)
+		--ignore=tests/ui/test_browser_chromium.py --ignore=tests/bench --ignore=tests/embedding \
+		--ignore=tests/questions --ignore=tests/stress $(ARGS)
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 	@test -x $(BIN)/python || $(STAGE) "virtual environment $(VENV) with Python $(PYTHON_VERSION)" $(PYTHON) -m venv $(VENV)
