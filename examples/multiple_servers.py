@@ -53,6 +53,9 @@ def main() -> None:
         print(group.call_tool("buy_fish", {"thing": "eel"}).text)
         print(group.read_resource("books://hours").text)
 
+        wrong = group.ping(timeout=10)
+        print("answering:", ", ".join(name for name, error in wrong.items() if error is None))
+
         group.add("harbour", shop("boats", {"eel trap": 30}))
         group.remove("attic")
         print("now:", ", ".join(group.tools))

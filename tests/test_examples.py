@@ -71,6 +71,7 @@ SAYS = {
         "attic is failed: [attic]: command not found",
         "tools: market_search, buy_fish, library_search, buy_books",
         "[market] asks: eel, for 9?\neel: accept",
+        "answering: market, library\n",
         "now: market_search, buy_fish, library_search, buy_books, harbour_search, buy_boats",
         "harbour has eel trap\nlibrary has all about eels\nmarket has eel\n",
         "refused: 'one' and 'other' are the same server",

@@ -17,6 +17,9 @@ from rich.text import Text
 
 from syncmcp.ui.text import visible
 
+# In fewer columns, those of a table would be too thin to be read, or would be left out.
+_NARROW = 60
+
 __all__ = ["Output", "as_json", "console_on"]
 
 
@@ -45,18 +48,30 @@ class Output:
         sys.stdout.buffer.flush()
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print rows: below a heading on a terminal, else one a line with tabs between."""
+        """Print rows: below a heading on a terminal, else one a line with tabs between.
+
+        On a narrow terminal, the cells of a row stand below each other.
+        """
         if not self.terminal:
             for row in rows:
                 print("\t".join(visible(cell) for cell in row))
             sys.stdout.flush()
+            return
+        console = console_on(sys.stdout)
+        if console.width < _NARROW:
+            for first, *others in rows:
+                console.print(Text(visible(first), "bold"))
+                for column, cell in zip(columns[1:], others, strict=True):
+                    if cell:
+                        named = f"{column}: " if column else ""
+                        console.print(Text(f"  {named}{visible(cell)}"))
             return
         table = Table(box=None, pad_edge=False, header_style="bold")
         for number, column in enumerate(columns):
             table.add_column(column, overflow="fold", no_wrap=number == 0)
         for row in rows:
             table.add_row(*(Text(visible(cell)) for cell in row))
-        console_on(sys.stdout).print(table)
+        console.print(table)
 
     def heading(self, words: str) -> None:
         """Print words of ours above a table; a pipe does not get them."""

@@ -53,6 +53,16 @@ def test_people_get_a_table(elsewhere: Path, demo: str) -> None:
     assert b"\x1b[3" not in terminal.raw
 
 
+def test_a_narrow_terminal_gets_all_of_a_table_too(elsewhere: Path, demo: str) -> None:
+    with at_terminal("tools", demo, columns=24, rows=200) as terminal:
+        assert terminal.ends() == 0
+    lines = terminal.screen.splitlines()
+    assert lines[0] == "add"
+    shown = " ".join(line.strip() for line in lines)
+    assert "Arguments: a: integer, b: integer" in shown
+    assert "Description: Add two integers." in shown
+
+
 def test_a_servers_words_do_nothing_to_the_terminal(elsewhere: Path, hostile: str) -> None:
     for words in (
         ["call", hostile, "speak"],
@@ -147,6 +157,8 @@ def test_the_shell_keeps_one_connection_and_completes_from_it(elsewhere: Path) -
         terminal.sees('"exit_code": 5')
         terminal.types("nonsense", ENTER)
         terminal.sees("there is no such command")
+        terminal.types("ping --trust", ENTER)
+        terminal.sees("counts when the shell is started")
         terminal.types("help ping", ENTER)
         terminal.sees("Usage: syncmcp ping")
         terminal.types("call countdown steps:=1000 delay:=0.2", ENTER)

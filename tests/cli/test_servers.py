@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,8 +17,9 @@ def project(elsewhere: Path) -> Path:
     """A folder with a file of servers in it."""
     path = elsewhere / ".vscode/mcp.json"
     path.parent.mkdir()
+    env = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     servers = {
-        "demo": {"command": sys.executable, "args": ["-m", "syncmcp.testing"]},
+        "demo": {"command": sys.executable, "args": ["-m", "syncmcp.testing"], "env": env},
         "off": {"command": "true", "disabled": True},
         "broken": {"args": []},
     }

@@ -33,4 +33,6 @@ def test_what_cannot_be_recorded_or_replayed_is_said(command: Command, demo: str
     assert command("replay", "broken.jsonl", "tools").code == 2
     assert command("record", "tape.jsonl", "ping", demo).code == 0
     assert command("replay", "tape.jsonl", "doctor", "--json").code == 2
+    refused = command("replay", "tape.jsonl", "ping", "--trust")
+    assert (refused.code, "behind a recording" in refused.error["message"]) == (2, True)
     assert command("record", "--help").code == 0
