@@ -32,7 +32,7 @@ from tests.stage import (
 )
 
 LIMIT = 0.2
-CEILING = 10 * LIMIT
+CEILING = 40 * LIMIT
 
 both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
 

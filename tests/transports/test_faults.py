@@ -45,8 +45,8 @@ from .phases import is_listening
 LIMIT = 0.3
 """The time of a call that is to run out of it, in seconds."""
 
-SOON = 3.0
-"""Ten times and more of how late an ending may be, in seconds."""
+SOON = 8.0
+"""Far more than an ending may be late, in seconds, and less than `WAIT`."""
 
 AGAIN = Retry(3, pause=0)
 

@@ -31,8 +31,8 @@ from .http_peer import (
 )
 from .phases import full_backlog
 
-SOON = 2.0
-"""Ten times and more of what ending may take, in seconds."""
+SOON = 8.0
+"""Far more than ending may take, in seconds, and less than `WAIT`."""
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
 

@@ -16,8 +16,8 @@ from syncmcp.errors import McpError, RequestCancelled, RequestTimeout
 from .certificates import Certificates, make
 from .phases import NOT_SENT, PHASES, WAIT, Phase, Reached, Stage, answers, arguments, stage
 
-SOON = 2.0
-"""Ten times and more of what ending may take, in seconds."""
+SOON = 8.0
+"""Far more than ending may take, in seconds, and less than `WAIT`."""
 
 LIMIT = 0.5
 
