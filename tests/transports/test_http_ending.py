@@ -16,6 +16,7 @@ from syncmcp._threads import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import RequestTimeout
 from syncmcp.transports.http import HttpTransport
+from tests.stage import Clock, tick
 
 from .http_peer import (
     WAIT,
@@ -102,18 +103,26 @@ def test_withdrawing_ends_the_exchange_at_once_and_the_server_sees_it(phase: Any
 
 @PHASES
 @pytest.mark.pitfall("4")
-def test_the_deadline_ends_a_silent_exchange_without_anybody_s_help(phase: Any) -> None:
+def test_the_deadline_ends_a_silent_exchange_without_anybody_s_help(
+    phase: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, clock = threading.Event(), Clock(monkeypatch, "syncmcp._threads")
+
     def script(one: Request) -> None:
         phase(one.connection)
+        reached.set()
         assert one.connection.wait_for_end()
 
     with serving(script) as server, opened(server.url) as (transport, receiver):
-        out = request(seconds=0.1)
-        transport.send(out)
+        running = Running(transport, request(seconds=600))
+        assert reached.wait(WAIT)
+        clock.advance(601)
+        tick()
+        running.join()
     if phase is not mid_error:  # there the status is known
         error = receiver.error
         assert isinstance(error, RequestTimeout)
-        assert (error.kind, error.seconds, error.delivery) == ("total", 0.1, "unknown")
+        assert (error.kind, error.seconds, error.delivery) == ("total", 600, "unknown")
 
 
 @pytest.mark.pitfall("4", "H5")
