@@ -193,7 +193,7 @@ def test_it_is_closed_at_the_end_of_a_worker_process(method: str, tmp_path: Path
             [sys.executable, "-W", "error", str(script), http.url, STATEFUL, method],
             env={**os.environ, "PYTHONPATH": root},
             check=True,
-            timeout=programs.CEILING * 3,
+            timeout=9 * programs.CEILING,  # two of them have to start
         )
         assert stage.stats.wait_for(lambda stats: stats.sessions == 0, PATIENCE)
         assert stage.stats.opened == 1
