@@ -21,6 +21,11 @@ from syncmcp.ui.browser import Browser
 from tests.ui.person import CTRL_C, DOWN, ENTER, WAIT, Person
 from tests.ui.visitor import Visitor
 
+# Seconds: some start a cluster of processes, and a busy machine takes its time.
+_LONGEST = 240
+
+pytestmark = pytest.mark.timeout(_LONGEST + 20)
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -177,7 +182,7 @@ def run(command: list[str], cwd: Path, said: str = "") -> str:
         input=said,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=_LONGEST,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr

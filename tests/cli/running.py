@@ -130,7 +130,7 @@ class AtTerminal:
 
     def _reads(self) -> bool:
         try:
-            data: bytes = self._child.read_nonblocking(65536, 3 * PATIENCE)
+            data: bytes = self._child.read_nonblocking(65536, 6 * PATIENCE)
         except (pexpect.EOF, pexpect.TIMEOUT):
             return False
         self.raw += data

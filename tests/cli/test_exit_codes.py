@@ -27,6 +27,7 @@ from tests.cli.running import DEMO, ended, program
 from tests.stage import PATIENCE
 
 
+@pytest.mark.timeout(300)
 def test_a_program_ends_with_the_code_of_what_happened(elsewhere: Path) -> None:
     cases = {
         ("call", "add", "a:=1", "b:=2", *DEMO): (0, ""),
@@ -36,9 +37,8 @@ def test_a_program_ends_with_the_code_of_what_happened(elsewhere: Path) -> None:
         ("call", "fail", *DEMO): (5, "ToolError"),
         ("call", "sleep", "seconds:=60", "--timeout", "0.2", *DEMO): (6, "RequestTimeout"),
     }
-    running = {words: program(*words) for words in cases}
     for words, (code, kind) in cases.items():
-        ran = ended(running[words])
+        ran = ended(program(*words))
         assert ran.code == code, (words, ran)
         if code == 0:
             assert (ran.out, ran.err) == ("3\n", "")
