@@ -107,6 +107,8 @@ class Kept:
         # Guards what follows; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._changes = LastChanges()
+        # What is being put at the moment, or is to be put after it.
+        self._arriving: dict[str, CachedResult] = {}
         # Only then there is a reason to ask the program as whom it speaks.
         self._has_private = False
 
@@ -309,6 +311,32 @@ class Kept:
             return None
 
     def _put(self, key: str, result: CachedResult) -> None:
+        """Put what was asked for last, whoever comes first.
+
+        One thread puts at one time under a key, and the others leave theirs to it: the store may
+        be the program's, which is called without a lock.
+        """
+        with self._lock:
+            under_way = self._arriving.get(key)
+            if under_way is None or under_way.asked <= result.asked:
+                self._arriving[key] = result
+            if under_way is not None:
+                return
+        try:
+            while True:
+                self._put_one(key, result)
+                with self._lock:
+                    newest = self._arriving[key]
+                    if newest is result:
+                        del self._arriving[key]
+                        return
+                result = newest
+        except BaseException:  # Ctrl-C in the store, mostly
+            with self._lock:
+                self._arriving.pop(key, None)
+            raise
+
+    def _put_one(self, key: str, result: CachedResult) -> None:
         before = self._get(key)
         if before is not None and before.asked > result.asked:
             return  # what was asked for later came first

@@ -165,3 +165,53 @@ def test_a_client_that_nobody_has_leaves_nothing_behind() -> None:
             client.list_tools.future().result(PATIENCE)
     del client
     assert [look() for look in gone] == [True]
+
+
+class Held(MemoryCache):
+    """Holds the first result that is put, until `gate` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came, self.gate = threading.Event(), threading.Event()
+
+    def put(self, key: str, result: CachedResult) -> None:
+        if not self.came.is_set():
+            self.came.set()
+            assert self.gate.wait(PATIENCE)
+        super().put(key, result)
+
+
+def test_what_was_asked_for_later_stays_whoever_puts_it_first() -> None:
+    server, store = shop(), Held()
+    editions = iter(("first", "second", "third"))
+    server.resource("shelf:/edition")(lambda: next(editions))
+    with syncmcp.connect(server, mode=STATELESS, cache=store) as client:
+
+        def read(**options: Any) -> str:
+            return client.read_resource("shelf:/edition", **options).text
+
+        def refresh() -> str:
+            assert store.came.wait(PATIENCE)
+            try:
+                return read(cache="refresh")
+            finally:
+                store.gate.set()
+
+        assert in_threads(read, refresh) == ["first", "second"]
+        assert read() == "second"
+    assert asked(server, "resources/read") == 2
+
+
+def test_a_store_that_is_interrupted_keeps_the_next_result() -> None:
+    class Interrupted(MemoryCache):
+        def put(self, key: str, result: CachedResult) -> None:
+            if interrupts:
+                raise interrupts.pop()
+            super().put(key, result)
+
+    server, interrupts = shop(), [KeyboardInterrupt()]
+    with syncmcp.connect(server, mode=STATELESS, cache=Interrupted()) as client:
+        with pytest.raises(KeyboardInterrupt):
+            names(client)
+        assert names(client) == names(client) == ["echo"]
+    assert asked(server, "tools/list") == 2
