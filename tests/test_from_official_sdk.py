@@ -13,6 +13,7 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import mcp.client.stdio  # here: the stderr of servers goes where it went at the import
 import pytest
@@ -81,7 +82,7 @@ def test_both_sides_answer_what_a_server_asks(
 class _Stays(urllib.request.HTTPRedirectHandler):
     """Goes nowhere by itself."""
 
-    def redirect_request(self, *_: object) -> None:
+    def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
