@@ -1,15 +1,16 @@
 """Ends a request of a provider's package that waits for bytes, from another thread.
 
 The packages read with httpx or httpx2, and closing a response while another thread reads from it
-does not wake that thread. What does is shutting its socket down; hooks of the HTTP client, which do
-nothing for anybody else's requests, tell which socket that is.
+does not wake that thread. What does is shutting its socket down. Hooks of the HTTP client tell of
+its connections, and each of those tells who writes to it, for a kept one may be used again; they do
+nothing to anybody else's requests.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ class Tap:
         _install(http)
         # Guards the two below. Shutting a socket down does not block.
         self._lock = threading.Lock()
-        self._sockets: list[Any] = []
+        self._sockets: set[Any] = set()
         self.closed = False
 
     @contextmanager
@@ -50,7 +51,7 @@ class Tap:
             yield
         finally:
             del _here.tap
-            self._forget()
+            self.forget()
 
     def close(self) -> None:
         """End what the call waits for, now or later. From any thread."""
@@ -59,7 +60,8 @@ class Tap:
             for each in self._sockets:
                 _shut_down(each)
 
-    def _keep(self, stream: Any) -> None:
+    def keep(self, stream: Any) -> None:
+        """The call uses this connection."""
         # Others may be using a connection of HTTP/2.
         secure = stream.get_extra_info("ssl_object")
         if secure is not None and secure.selected_alpn_protocol() == "h2":
@@ -68,20 +70,14 @@ class Tap:
         if each is None:  # it goes nowhere, to an application in this process for example
             return
         with self._lock:
-            self._sockets.append(each)
+            self._sockets.add(each)
             if self.closed:
                 _shut_down(each)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """The sockets may be somebody else's from here on."""
         with self._lock:
             self._sockets.clear()
-
-    def trace(self, name: str, info: dict[str, Any]) -> None:
-        """Told by the connection of what it does."""
-        if name.endswith(_CONNECTED):
-            self._keep(info["return_value"])
-        elif name.endswith(_OVER):  # from here on it may be somebody else's
-            self._forget()
 
 
 def _install(http: Any) -> None:
@@ -100,14 +96,16 @@ def _install(http: Any) -> None:
 
 def _on_request(request: Any) -> None:
     tap: Tap | None = getattr(_here, "tap", None)
-    if tap is None:
-        return
-    if tap.closed:
+    if tap is not None and tap.closed:
         raise Left
     others = request.extensions.get("trace")
 
     def trace(name: str, info: dict[str, Any]) -> None:
-        tap.trace(name, info)
+        if name.endswith(_CONNECTED):
+            _watch(info["return_value"])
+            _in_use(info["return_value"])
+        elif tap is not None and name.endswith(_OVER):
+            tap.forget()
         if others is not None:
             others(name, info)
 
@@ -115,10 +113,28 @@ def _on_request(request: Any) -> None:
 
 
 def _on_response(response: Any) -> None:
-    tap: Tap | None = getattr(_here, "tap", None)
+    # Only now does one tell of itself that was there before the hooks were.
     stream = response.extensions.get("network_stream")
-    if tap is not None and stream is not None:
-        tap._keep(stream)
+    if stream is not None:
+        _in_use(stream)
+
+
+def _watch(stream: Any) -> None:
+    """Have a connection tell that it is written to, when it is used again."""
+    write: Callable[..., None] = stream.write
+
+    def told(*args: Any, **options: Any) -> None:
+        _in_use(stream)
+        write(*args, **options)
+
+    with suppress(AttributeError):  # not every connection may be one that can be changed
+        stream.write = told
+
+
+def _in_use(stream: Any) -> None:
+    tap: Tap | None = getattr(_here, "tap", None)
+    if tap is not None:
+        tap.keep(stream)
 
 
 def _shut_down(each: Any) -> None:

@@ -23,6 +23,7 @@ class Asked(NamedTuple):
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
+    peer: tuple[str, int]
 
 
 class _Server(ThreadingHTTPServer):
@@ -72,7 +73,8 @@ class Double:
             def do_POST(self) -> None:
                 length = int(self.headers["Content-Length"])
                 body = json.loads(self.rfile.read(length))
-                double.asked.append(Asked(self.path, dict(self.headers), body))
+                peer = self.client_address
+                double.asked.append(Asked(self.path, dict(self.headers), body, peer))
                 try:
                     turn = double._turns.get(timeout=PATIENCE)
                 except Empty:

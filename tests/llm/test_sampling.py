@@ -374,25 +374,37 @@ def test_who_cancels_ends_the_answer_and_the_request(
 
 
 @every_provider
-def test_a_kept_connection_is_left_where_it_cannot_be_found(
-    provider: Provider, there: Double
+@pytest.mark.parametrize(
+    ("opened", "held_before"),
+    [("after", -1), ("after", 2), ("before", 2)],
+    ids=["before the answer", "within it", "one that was there before the handler"],
+)
+def test_who_cancels_ends_the_request_over_a_kept_connection_too(
+    provider: Provider, opened: str, held_before: int, there: Double
 ) -> None:
-    there.say(provider.turn("First"))
-    turn = there.say(Turn(provider.turn("Second"), held_before=-1))
+    there.say(*[provider.turn("First")] * (2 if opened == "after" else 1))
+    turn = there.say(Turn(provider.turn("Sec", "ond"), held_before=held_before))
     cancel = CancelToken()
 
     def stop() -> None:
         turn.held.wait(LOADED)
         cancel.cancel()
 
-    with provider.sampling(there.url) as model:
-        assert model(asking(), Watch().context).text == "First"
+    with provider.client(there.url) as client:
+        model = provider.handler("model-1", client)
+        if opened == "after":
+            assert model(asking(), Watch().context).text == "First"
+        # The program uses its client, too, and what it has used is kept.
+        model._http(client).post(f"{there.url}/v1/of-the-program", json={}).read()
         stopper = threading.Thread(target=stop)
         stopper.start()
         with pytest.raises(RequestCancelled):
             model(asking(), Watch(cancel).context)
         stopper.join()
-        there.release()
+        assert turn.gone.wait(PATIENCE), "the provider goes on writing"
+        assert there.asked[-1].peer == there.asked[-2].peer  # it was used again
+        there.say(provider.turn("Still here"))
+        assert model(asking(), Watch().context).text == "Still here"
 
 
 @every_provider
