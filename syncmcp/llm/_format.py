@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ToolUseContent,
     )
 
-__all__ = ["ModelFormat", "content_of"]
+__all__ = ["ModelFormat", "answer_of", "content_of"]
 
 
 class ModelFormat(ABC):
@@ -161,6 +161,22 @@ class ModelFormat(ABC):
                 parts += self._parts(types.TextContent(text=placeholder(block)))
         return parts
 
+    def _offer_tools(
+        self, body: dict[str, Any], request: CreateMessageRequestParams, choice: str = "tool_choice"
+    ) -> None:
+        """Put into the body of a request what tools there are, and whether they may be used.
+
+        Args:
+            body: The body.
+            request: What is to be asked.
+            choice: The field that says whether.
+        """
+        if tools := self._tools_or_those_used(request.messages):
+            body["tools"] = tools
+            may_use = request.tool_choice if len(self._tools) else types.ToolChoice(mode="none")
+            if may_use is not None:
+                body[choice] = self.render_choice(may_use)
+
     def _tools_or_those_used(self, messages: Iterable[SamplingMessage]) -> list[dict[str, Any]]:
         """The definitions; without any, those of what the conversation has used before.
 
@@ -176,6 +192,16 @@ class ModelFormat(ABC):
         }
         used = [types.Tool(name=name, input_schema={"type": "object"}) for name in names]
         return type(self)(used).render_tools()
+
+
+def answer_of(blocks: Sequence[Any], model: str, reason: str | None) -> CreateMessageResult:
+    """The answer of a model that has written these blocks, of which there may be none."""
+    return types.CreateMessageResult(
+        role="assistant",
+        content=content_of(blocks or [types.TextContent(text="")]),
+        model=model,
+        stop_reason=reason,
+    )
 
 
 def content_of(blocks: Sequence[Any]) -> Any:

@@ -21,7 +21,7 @@ from syncmcp.llm._content import (
     resource_text,
     tool_text,
 )
-from syncmcp.llm._format import ModelFormat, content_of
+from syncmcp.llm._format import ModelFormat, answer_of, content_of
 from syncmcp.llm._names import NameRule
 from syncmcp.llm._schemas import SchemaRules
 
@@ -115,12 +115,7 @@ class OpenAIChatFormat(ModelFormat):
             body["temperature"] = min(max(request.temperature, 0.0), 2.0)
         if stops := [stop for stop in request.stop_sequences or () if stop]:
             body["stop"] = stops[:_MOST_STOPS]
-        if tools := self._tools_or_those_used(request.messages):
-            body["tools"] = tools
-            if not len(self._tools):
-                body["tool_choice"] = "none"
-            elif request.tool_choice is not None:
-                body["tool_choice"] = self.render_choice(request.tool_choice)
+        self._offer_tools(body, request)
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
@@ -187,12 +182,7 @@ class OpenAIChatFormat(ModelFormat):
         choice = answer["choices"][0]
         reason = choice.get("finish_reason")
         blocks = self._blocks(choice["message"], cut_off=reason == "length")
-        return types.CreateMessageResult(
-            role="assistant",
-            content=content_of(blocks or [types.TextContent(text="")]),
-            model=answer["model"],
-            stop_reason=_REASONS.get(reason, reason) if reason is not None else None,
-        )
+        return answer_of(blocks, answer["model"], _REASONS.get(reason, reason))
 
     # -- content
 
@@ -297,14 +287,10 @@ class OpenAIChatAssembly:
         for field in ("name", "arguments"):
             known["function"][field] += function.get(field) or ""
 
-    def answer(self) -> dict[str, Any]:
-        """The whole completion.
-
-        Raises:
-            InvalidOutput: The stream ended before it.
-        """
+    def answer(self) -> dict[str, Any] | None:
+        """The whole completion; `None` if the stream ended before it."""
         if self._reason is None:
-            raise InvalidOutput("the model's answer ended before its end")
+            return None
         message: dict[str, Any] = {
             kind: "".join(texts) or None for kind, texts in self._texts.items()
         }

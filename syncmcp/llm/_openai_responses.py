@@ -20,7 +20,7 @@ from syncmcp.llm._content import (
     resource_text,
     tool_text,
 )
-from syncmcp.llm._format import ModelFormat, content_of
+from syncmcp.llm._format import ModelFormat, answer_of, content_of
 from syncmcp.llm._names import NameRule
 from syncmcp.llm._openai_chat import OPENAI_SCHEMAS
 
@@ -106,12 +106,7 @@ class OpenAIResponsesFormat(ModelFormat):
             body["instructions"] = request.system_prompt
         if request.temperature is not None:
             body["temperature"] = min(max(request.temperature, 0.0), 2.0)
-        if tools := self._tools_or_those_used(request.messages):
-            body["tools"] = tools
-            if not len(self._tools):
-                body["tool_choice"] = "none"
-            elif request.tool_choice is not None:
-                body["tool_choice"] = self.render_choice(request.tool_choice)
+        self._offer_tools(body, request)
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
@@ -190,12 +185,7 @@ class OpenAIResponsesFormat(ModelFormat):
         else:
             used = any(isinstance(block, types.ToolUseContent) for block in blocks)
             reason = "toolUse" if used else "endTurn"
-        return types.CreateMessageResult(
-            role="assistant",
-            content=content_of(blocks or [types.TextContent(text="")]),
-            model=answer["model"],
-            stop_reason=reason,
-        )
+        return answer_of(blocks, answer["model"], reason)
 
     # -- content
 
@@ -284,14 +274,8 @@ class OpenAIResponsesAssembly:
             raise InvalidOutput(f"the model gave no answer: {event.get('message')}")
         return ""
 
-    def answer(self) -> dict[str, Any]:
-        """The whole response.
-
-        Raises:
-            InvalidOutput: The stream ended before it.
-        """
-        if self._response is None:
-            raise InvalidOutput("the model's answer ended before its end")
+    def answer(self) -> dict[str, Any] | None:
+        """The whole response; `None` if the stream ended before it."""
         return self._response
 
 

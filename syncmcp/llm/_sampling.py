@@ -13,7 +13,7 @@ from syncmcp import types
 from syncmcp._options import whole_number
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._threads import monotonic
-from syncmcp.errors import Refused, UsageError
+from syncmcp.errors import InvalidOutput, Refused, UsageError
 from syncmcp.llm._content import Unrepresentable
 from syncmcp.llm._format import content_of
 from syncmcp.llm._models import Model, as_models, preferred
@@ -43,12 +43,8 @@ class Assembly(Protocol):
         """Take one event; return the text that it brings."""
         ...
 
-    def answer(self) -> dict[str, Any]:
-        """The whole answer.
-
-        Raises:
-            InvalidOutput: The stream ended before it.
-        """
+    def answer(self) -> dict[str, Any] | None:
+        """The whole answer; `None` if the stream ended before it."""
         ...
 
 
@@ -152,7 +148,10 @@ class ModelSampling(ABC):
         shown = _Shown(context, model)
         for event in events(lambda: self._open(client, body), self._http(client), context.cancel):
             shown.add(assembly.add(self._event(event)))
-        return _cut(format.parse_answer(assembly.answer()), request.stop_sequences or ())
+        answer = assembly.answer()
+        if answer is None:
+            raise InvalidOutput("the model's answer ended before its end")
+        return _cut(format.parse_answer(answer), request.stop_sequences or ())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_made": None}

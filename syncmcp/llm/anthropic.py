@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from syncmcp import types
-from syncmcp.errors import InvalidOutput
 from syncmcp.llm._content import (
     Unrepresentable,
     arguments_of,
@@ -19,7 +18,7 @@ from syncmcp.llm._content import (
     resource_text,
     tool_text,
 )
-from syncmcp.llm._format import ModelFormat, content_of
+from syncmcp.llm._format import ModelFormat, answer_of, content_of
 from syncmcp.llm._names import NameRule
 from syncmcp.llm._sampling import ModelSampling, accepted_by
 from syncmcp.llm._schemas import SchemaRules
@@ -112,12 +111,7 @@ class AnthropicFormat(ModelFormat):
         # A sequence of nothing but blanks is refused.
         if stops := [stop for stop in request.stop_sequences or () if stop.strip()]:
             body["stop_sequences"] = stops
-        if tools := self._tools_or_those_used(request.messages):
-            body["tools"] = tools
-            if not len(self._tools):
-                body["tool_choice"] = {"type": "none"}
-            elif request.tool_choice is not None:
-                body["tool_choice"] = self.render_choice(request.tool_choice)
+        self._offer_tools(body, request)
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
@@ -160,16 +154,11 @@ class AnthropicFormat(ModelFormat):
 
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
         """See `ModelFormat.parse_answer`."""
-        reason = answer.get("stop_reason")
+        reason: Any = answer.get("stop_reason")
         # What tools of the provider's own have done is in what the model says of it.
         content = [part for part in answer["content"] if part["type"] in _ANSWERS]
         blocks = self._blocks(content, cut_off=reason == "max_tokens")
-        return types.CreateMessageResult(
-            role="assistant",
-            content=content_of(blocks or [types.TextContent(text="")]),
-            model=answer["model"],
-            stop_reason=_REASONS.get(reason, reason) if reason is not None else None,
-        )
+        return answer_of(blocks, answer["model"], _REASONS.get(reason, reason))
 
     # -- content
 
@@ -296,14 +285,10 @@ class AnthropicAssembly:
             return str(delta[name]) if kind == "text_delta" else ""
         return ""
 
-    def answer(self) -> dict[str, Any]:
-        """The whole message.
-
-        Raises:
-            InvalidOutput: The stream ended before it.
-        """
+    def answer(self) -> dict[str, Any] | None:
+        """The whole message; `None` if the stream ended before it."""
         if self._message.get("stop_reason") is None:
-            raise InvalidOutput("the model's answer ended before its end")
+            return None
         for index, pieces in self._json.items():
             self._message["content"][index]["input"] = "".join(pieces)
         return self._message

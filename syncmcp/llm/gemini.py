@@ -22,7 +22,7 @@ from syncmcp.llm._content import (
     resource_text,
     tool_text,
 )
-from syncmcp.llm._format import ModelFormat, content_of
+from syncmcp.llm._format import ModelFormat, answer_of, content_of
 from syncmcp.llm._names import NameRule
 from syncmcp.llm._sampling import ModelSampling
 from syncmcp.llm._schemas import SchemaRules
@@ -144,12 +144,7 @@ class GeminiFormat(ModelFormat):
         }
         if request.system_prompt:
             body["systemInstruction"] = {"parts": [{"text": request.system_prompt}]}
-        if tools := self._tools_or_those_used(request.messages):
-            body["tools"] = tools
-            if not len(self._tools):
-                body["toolConfig"] = {"functionCallingConfig": {"mode": "NONE"}}
-            elif request.tool_choice is not None:
-                body["toolConfig"] = self.render_choice(request.tool_choice)
+        self._offer_tools(body, request, "toolConfig")
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
@@ -214,12 +209,7 @@ class GeminiFormat(ModelFormat):
         stop = _REASONS.get(reason, (reason or "").lower()) or None
         if reason == "STOP" and any(isinstance(block, types.ToolUseContent) for block in blocks):
             stop = "toolUse"
-        return types.CreateMessageResult(
-            role="assistant",
-            content=content_of(blocks or [types.TextContent(text="")]),
-            model=model,
-            stop_reason=stop,
-        )
+        return answer_of(blocks, model, stop)
 
     # -- content
 
@@ -338,16 +328,12 @@ class GeminiAssembly:
             text += "".join(part.get("text", "") for part in parts if not part.get("thought"))
         return text
 
-    def answer(self) -> dict[str, Any]:
-        """The whole answer.
-
-        Raises:
-            InvalidOutput: The stream ended before it.
-        """
+    def answer(self) -> dict[str, Any] | None:
+        """The whole answer; `None` if the stream ended before it."""
         if self._answer.get("promptFeedback", {}).get("blockReason"):
             return {**self._answer, "candidates": []}
         if self._reason is None:
-            raise InvalidOutput("the model's answer ended before its end")
+            return None
         candidate = {"content": {"parts": self._parts}, "finishReason": self._reason}
         return {**self._answer, "candidates": [candidate]}
 
