@@ -11,8 +11,8 @@ from syncmcp.cli.progress import Bar
 
 if TYPE_CHECKING:
     from syncmcp.approval import Approval
-    from syncmcp.cli.asking import BesideBar
     from syncmcp.servers_file import ServerReview
+    from syncmcp.ui.terminal import Terminal
 
 __all__ = ["Person", "somebody"]
 
@@ -34,11 +34,11 @@ class Person:
         self.bar = Bar()
 
     @cached_property
-    def terminal(self) -> BesideBar:
-        """Asks them what servers ask."""
-        from syncmcp.cli.asking import BesideBar
+    def terminal(self) -> Terminal:
+        """Asks them what servers ask, with the bar out of the way."""
+        from syncmcp.ui.terminal import Terminal
 
-        return BesideBar(self.bar)
+        return Terminal(sys.stdin, sys.stderr, beside=self.bar.lent)
 
     @cached_property
     def approval(self) -> Approval:

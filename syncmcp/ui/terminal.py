@@ -19,7 +19,7 @@ import threading
 import webbrowser
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
 from syncmcp.approval import Approval, Verdict
@@ -30,6 +30,7 @@ from syncmcp.types import ElicitResult
 if TYPE_CHECKING:
     from syncmcp.approval import AuditRecord, Policy, Question, RateLimit
     from syncmcp.handlers import HandlerContext
+    from syncmcp.servers_file import ServerReview
     from syncmcp.types import ElicitRequestFormParams, ElicitRequestURLParams
     from syncmcp.ui._screen import Screen
 
@@ -50,6 +51,8 @@ class Terminal:
         stdin: The terminal to read from; `sys.stdin` by default.
         stdout: The terminal to write to; `sys.stdout` by default.
         open_url: Opens a URL, after consent, and says whether it could.
+        beside: Makes a context in which a question is asked, for a program that writes to the same
+            terminal: to take a progress bar away meanwhile. Entered on the thread of the question.
 
     Raises:
         UsageError: The packages of the extra `terminal` are not installed.
@@ -63,6 +66,7 @@ class Terminal:
         stdout: TextIO | None = None,
         *,
         open_url: Callable[[str], bool] = webbrowser.open,
+        beside: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         try:
             importlib.import_module("syncmcp.ui._screen")
@@ -74,6 +78,7 @@ class Terminal:
         self._stdin = stdin
         self._stdout = stdout
         self._open_url = open_url
+        self._beside = beside
         # What `update` has shown: whose text, and how many lines of it.
         self._shown: tuple[HandlerContext | None, int] = (None, 0)
 
@@ -114,6 +119,26 @@ class Terminal:
         with _turns.if_free() as free:
             if free:
                 self._show(question, text)
+
+    def approve(self, review: ServerReview, /) -> bool:
+        """Ask whether a server that a file names may be used; Ctrl-C means no.
+
+        For `servers_file.read` (``approve=terminal.approve``). Without a terminal the answer is no.
+        """
+        from syncmcp.ui._screen import Quit
+
+        try:
+            with self._turn(None) as screen:
+                screen.say()
+                screen.headline("A file in this folder names the server")
+                screen.quote(str(review))
+                answer = screen.choose(
+                    "Use it? The answer is remembered as long as this stays the same.",
+                    [("no", "No"), ("yes", "Yes, use exactly this")],
+                )
+        except (Quit, _NoTerminal):
+            return False
+        return answer == "yes"
 
     def _elicit(
         self, context: HandlerContext, ask: Callable[[Screen], ElicitResult]
@@ -192,7 +217,7 @@ class Terminal:
         except _NoTerminal as problem:
             _log.error("%s", problem)
             raise
-        with _turns.turn(context):
+        with _turns.turn(context), self._beside():
             self._shown = (None, 0)
             screen = Screen(stdin, stdout, context, _turns.waiting)
             with screen.held():

@@ -1,0 +1,116 @@
+"""A terminal that questions share with the program; servers of files, which a person approves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import syncmcp
+from syncmcp import servers_file
+from syncmcp.testing import demo_server
+from syncmcp.types import ElicitResult
+from syncmcp.ui.terminal import Terminal
+from tests.stage import PATIENCE
+from tests.ui.person import CTRL_C, DOWN, ENTER, Person
+from tests.ui.terminal_questions import asked, form, question
+
+
+def test_the_program_keeps_off_the_terminal_while_it_is_a_question_s_turn(
+    person: Person, pool: ThreadPoolExecutor
+) -> None:
+    inside = 0
+    most = 0
+
+    @contextmanager
+    def beside() -> Iterator[None]:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        person.stdout.write("<the bar is gone>\n")
+        person.stdout.flush()
+        try:
+            yield
+        finally:
+            inside -= 1
+
+    terminal = Terminal(person.stdin, person.stdout, beside=beside)
+    first = pool.submit(terminal.form, form(), asked())
+    person.sees("What will you do?")
+    second = pool.submit(terminal.review, question("roots", None))
+    person.sees("1 more question waits")
+    assert person.screen.count("<the bar is gone>") == 1
+    person.types(DOWN, ENTER)
+    assert first.result(PATIENCE) == ElicitResult.decline()
+    person.sees("Tell it?")
+    assert person.screen.count("<the bar is gone>") == 2
+    person.types(ENTER)
+    assert second.result(PATIENCE).allowed
+    assert (inside, most) == (0, 1)
+
+
+@pytest.fixture
+def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of servers in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"mine": {"command": "my-server\x1b[2J"}}}))
+    return path
+
+
+@pytest.mark.requirement("SEC-06")
+@pytest.mark.parametrize(
+    ("keys", "approved"), [((DOWN, ENTER), True), ((ENTER,), False), ((CTRL_C,), False)]
+)
+def test_a_person_approves_a_server_that_a_file_names(
+    keys: tuple[str, ...],
+    approved: bool,
+    servers: Path,
+    person: Person,
+    terminal: Terminal,
+    pool: ThreadPoolExecutor,
+) -> None:
+    found = servers_file.read(servers, approve=terminal.approve, approvals=servers.with_name("yes"))
+    target = pool.submit(found["mine"].target)
+    person.sees("━━ A file in this folder names the server ━━")
+    person.sees("Use it?")
+    assert "my-server" in person.screen
+    assert b"\x1b[2J" not in person.raw
+    person.types(*keys)
+    if approved:
+        assert isinstance(target.result(PATIENCE), syncmcp.Stdio)
+    else:
+        assert isinstance(target.exception(PATIENCE), servers_file.NotApproved)
+
+
+def test_without_a_terminal_no_server_of_a_file_is_approved(servers: Path) -> None:
+    with open(servers) as no_terminal:
+        nobody = Terminal(no_terminal)
+        found = servers_file.read(servers, approve=nobody.approve)
+        with pytest.raises(servers_file.NotApproved):
+            found["mine"].target()
+
+
+def test_a_question_of_a_real_server_has_the_terminal_to_itself(
+    person: Person, pool: ThreadPoolExecutor
+) -> None:
+    steps: list[str] = []
+
+    @contextmanager
+    def beside() -> Iterator[None]:
+        steps.append("lent")
+        yield
+        steps.append("back")
+
+    terminal = Terminal(person.stdin, person.stdout, beside=beside)
+    with syncmcp.connect(demo_server(), elicitation=terminal) as client:
+        answer = pool.submit(client.call_tool, "ask_user_preferences")
+        person.sees("What will you do?")
+        assert steps == ["lent"]
+        person.types(DOWN, ENTER)
+        assert "decline" in answer.result(PATIENCE).text
+    assert steps == ["lent", "back"]
