@@ -67,8 +67,8 @@ class HandlerContext:
     """What a handler may want to know of a question, and what it can do meanwhile.
 
     Args:
-        client: See below.
-        server: See below.
+        client: See below; `None` where no single server asks.
+        server: See below; `None` likewise.
         method: See below.
         call: See below.
         cancel: See below; a token of its own by default.
@@ -78,8 +78,6 @@ class HandlerContext:
         completion: Set when what a URL led to is done; one of its own by default.
 
     Attributes:
-        client: The client that was asked; it may be called, blocking, from within the handler.
-        server: The server that asks. Only its `name` is a fact; the rest are its own words.
         method: The method of the question, ``"sampling/createMessage"`` for example.
         call: The request of ours that made the server ask, where that is known for certain:
             in 2026-07-28, on a request's own stream over HTTP, or if no other is in flight.
@@ -87,23 +85,23 @@ class HandlerContext:
 
     __slots__ = (
         "_cancel",
+        "_client",
         "_completion",
         "_deadline",
         "_progress",
         "_provisional",
+        "_server",
         "_show",
         "_stopped",
         "_unsubscribe",
         "call",
-        "client",
         "method",
-        "server",
     )
 
     def __init__(
         self,
-        client: Client,
-        server: ConnectedServer,
+        client: Client | None,
+        server: ConnectedServer | None,
         method: str,
         *,
         call: CausingCall | None = None,
@@ -113,8 +111,8 @@ class HandlerContext:
         show: Callable[[str], object] | None = None,
         completion: threading.Event | None = None,
     ) -> None:
-        self.client = client
-        self.server = server
+        self._client = client
+        self._server = server
         self.method = method
         self.call = call
         self._cancel = cancel
@@ -127,6 +125,28 @@ class HandlerContext:
         # Told when the token is cancelled.
         self._stopped: Callable[[], None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client that was asked; it may be called, blocking, from within the handler.
+
+        Raises:
+            UsageError: Nobody asked through one client: the model works for a group.
+        """
+        if self._client is None:
+            raise UsageError("this model works for a group, whose clients are in group.clients")
+        return self._client
+
+    @property
+    def server(self) -> ConnectedServer:
+        """The server that asks. Only its `name` is a fact; the rest are its own words.
+
+        Raises:
+            UsageError: No single one asks: the model works for a group.
+        """
+        if self._server is None:
+            raise UsageError("this model works for a group, and not for one server")
+        return self._server
 
     @property
     def cancel(self) -> CancelToken:
@@ -212,7 +232,8 @@ class HandlerContext:
             return self._completion
 
     def __repr__(self) -> str:
-        return f"<HandlerContext {self.method} from {self.server.name}>"
+        asker = "a group" if self._server is None else self._server.name
+        return f"<HandlerContext {self.method} from {asker}>"
 
 
 class SamplingHandler(Protocol):

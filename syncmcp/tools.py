@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from syncmcp import types
 from syncmcp._coroutines import refuse_coroutines
@@ -15,13 +15,14 @@ from syncmcp._options import seconds, whole_number
 from syncmcp._protocol.conversation import check_balance, tool_uses
 from syncmcp._protocol.offer import SAMPLING
 from syncmcp._threads import Deadline
+from syncmcp._tool_result import failure, told, words_for
+from syncmcp._tool_source import tool_source
 from syncmcp._workers import lending
 from syncmcp.approval import as_approval
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import (
     AuthError,
     ClosedError,
-    Denied,
     McpError,
     RequestCancelled,
     RequestTimeout,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from syncmcp.approval import Approval, Policy
     from syncmcp.client import Client
     from syncmcp.futures import RequestFuture
+    from syncmcp.group import ClientGroup
     from syncmcp.types import (
         CallToolResult,
         CreateMessageRequestParams,
@@ -51,13 +53,14 @@ __all__ = [
     "ToolFinished",
     "ToolLoop",
     "ToolLoopResult",
+    "ToolProgress",
     "ToolStarted",
 ]
 
 _MAX_TOKENS: Final = 4096
 
-# Neither the model nor another tool can do anything about these; the program can.
-_FATAL: Final = (AuthError, ClosedError, RequestCancelled)
+# Neither the model nor another tool of the server can do anything about these; the program can.
+_GONE: Final = (AuthError, ClosedError)
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,16 @@ Step: TypeAlias = ModelTurn | ToolStarted | ToolFinished
 """Something that happened in a tool loop."""
 
 
+class ToolProgress(Protocol):
+    """Is told how far a tool of a loop is: on a pool thread, in the order in which it was said."""
+
+    def __call__(
+        self, use: ToolUseContent, progress: float, total: float | None, message: str | None, /
+    ) -> object:
+        """Take one report: what the model asked for, and what a `ProgressHandler` is told."""
+        ...
+
+
 @dataclass(frozen=True)
 class ToolLoopResult:
     """What came of a tool loop.
@@ -131,25 +144,31 @@ class ToolLoop:
     Tools that the model asks for in one turn run at the same time; it gets their results in its own
     order. What goes wrong with a tool (it fails, does not exist, is denied, refuses its arguments,
     takes longer than the client's `timeout`) is told to the model, which may try something else.
-    Only a closed client and a server that wants other credentials end the loop.
+    Only a closed client or group and, of a client, a server that wants other credentials end the
+    loop: a group has other servers.
 
     A loop keeps nothing between runs; any number of threads may run it at one time.
 
     Args:
         llm: The model: any sampling handler, called on the thread that called `run`. Its
-            `context.cancel` is cancelled when the loop must end.
-        tools_of: The client whose tools are used.
+            `context.cancel` is cancelled when the loop must end. With a group, `context.client` and
+            `context.server` are a `UsageError`: there is more than one.
+        tools_of: The client whose tools are used, or a group: the model knows its tools by their
+            keys there, and each call goes to the server that has the tool.
         max_iterations: How often the model is asked at most. The last time it may use no tools
             (``tool_choice`` is ``"none"``), so that it answers with what it has.
         timeout: The longest a run may take in all, in seconds; `None` for no limit. A model that
             does not heed `context.cancel` is waited for.
         max_parallel: How many tools run at one time.
         approval: Decides on each call, on the thread that called `run`; nobody is asked about a
-            tool that only reads, where a trusted server says so. By default the client's own
-            `approval` does; where that has none either, every call is allowed. A person has the
-            client's `human_timeout` to decide.
+            tool that only reads, where a trusted server says so. It sees the tool's server and its
+            name there. By default the `approval` of that server's client does; where that has none
+            either, every call is allowed. A person has the client's `human_timeout` to decide.
         on_step: Told of each step as it happens, on the thread that called `run`. What it raises
             ends the loop.
+        on_text: Told what the model has written so far in a turn, where the model shows that, on
+            the same thread.
+        on_progress: Told how far the tools are.
 
     Raises:
         UsageError: An argument makes no sense.
@@ -158,24 +177,30 @@ class ToolLoop:
     def __init__(
         self,
         llm: SamplingHandler,
-        tools_of: Client,
+        tools_of: Client | ClientGroup,
         *,
         max_iterations: int = 10,
         timeout: float | None = 300.0,
         max_parallel: int = 8,
         approval: Approval | Policy | None = None,
         on_step: Callable[[Step], object] | None = None,
+        on_text: Callable[[str], object] | None = None,
+        on_progress: ToolProgress | None = None,
     ) -> None:
         refuse_coroutines(llm, "llm")
-        if on_step is not None:
-            refuse_coroutines(on_step, "on_step")
+        callbacks = {"on_step": on_step, "on_text": on_text, "on_progress": on_progress}
+        for name, callback in callbacks.items():
+            if callback is not None:
+                refuse_coroutines(callback, name)
         self._llm = llm
-        self._client = tools_of
+        self._source = tool_source(tools_of)
         self._max_iterations = whole_number(max_iterations, "max_iterations")
         self._timeout = seconds(timeout, "timeout")
         self._max_parallel = whole_number(max_parallel, "max_parallel")
         self._approval = None if approval is None else as_approval(approval)
         self._on_step = on_step
+        self._on_text = on_text
+        self._on_progress = on_progress
 
     def run(
         self,
@@ -213,8 +238,8 @@ class ToolLoop:
                 run; `messages` is the conversation so far.
             RequestTimeout: `timeout` has passed; `messages` is the conversation so far.
             RequestCancelled: `cancel` or `context` was cancelled; `messages` likewise.
-            McpError: The tools could not be listed, the client was closed, or the server wants
-                other credentials.
+            McpError: The tools could not be listed, the client or group was closed, or the server
+                of a client wants other credentials.
         """
         base = _request(request, system_prompt, max_tokens, tool_choice)
         outer = None if context is None else context.cancel
@@ -249,6 +274,13 @@ def _request(
     )
 
 
+class _Running(NamedTuple):
+    """A tool at work: for which wish, and by whom."""
+
+    use: ToolUseContent
+    client: Client
+
+
 class _Run:
     """One run of a loop."""
 
@@ -260,7 +292,7 @@ class _Run:
         outer: HandlerContext | None,
     ) -> None:
         self._loop = loop
-        self._client = loop._client
+        self._source = loop._source
         self._request = request
         self._outer = outer
         self._messages = list(request.messages)
@@ -275,7 +307,7 @@ class _Run:
         """Find the tools to offer."""
         self._check()
         try:
-            listed = self._client.list_tools(cancel=self.token).tools
+            listed = self._source.tools(self.token)
         except McpError:
             self._check()
             raise
@@ -356,14 +388,20 @@ class _Run:
     @cached_property
     def _context(self) -> HandlerContext:
         """What the model's function is given."""
-        return self._make_context(self.token, self._deadline)
+        return self._make_context(self._source.client, self.token, self._deadline)
 
-    def _make_context(self, cancel: CancelToken, deadline: Deadline) -> HandlerContext:
+    def _make_context(
+        self, client: Client | None, cancel: CancelToken, deadline: Deadline
+    ) -> HandlerContext:
         outer = self._outer
         if outer is None:
-            timeout = deadline.remaining()
             return HandlerContext(
-                self._client, self._client.server, SAMPLING, cancel=cancel, timeout=timeout
+                client,
+                None if client is None else client.server,
+                SAMPLING,
+                cancel=cancel,
+                timeout=deadline.remaining(),
+                show=self._show,
             )
         return HandlerContext(
             outer.client,
@@ -373,20 +411,28 @@ class _Run:
             cancel=cancel,
             timeout=deadline.sooner(outer.time_left()).remaining(),
             progress=outer.report_progress,
-            show=outer.show,
+            show=self._show,
         )
+
+    def _show(self, text: str) -> None:
+        """Show what the model has written to whoever looks at the question, and at the loop."""
+        if self._outer is not None:
+            self._outer.show(text)
+        if self._loop._on_text is not None:
+            self._loop._on_text(text)
 
     # -- the tools
 
     def _use(self, uses: list[ToolUseContent]) -> SamplingMessage:
         """Run tools, as many at one time as may be; return the message with their results."""
         results: dict[str, ToolResultContent] = {}
-        running: dict[RequestFuture[CallToolResult], ToolUseContent] = {}
+        running: dict[RequestFuture[CallToolResult], _Running] = {}
         for use in uses:
             if len(running) == self._loop._max_parallel:
                 self._collect(running, results)
             try:
-                running[self._start(use)] = use
+                future, client = self._start(use)
+                running[future] = _Running(use, client)
             except McpError as error:
                 results[use.id] = self._finish(use, self._failure(use, error))
             else:
@@ -395,20 +441,24 @@ class _Run:
             self._collect(running, results)
         return types.SamplingMessage(role="user", content=[results[use.id] for use in uses])
 
-    def _start(self, use: ToolUseContent) -> RequestFuture[CallToolResult]:
+    def _start(self, use: ToolUseContent) -> tuple[RequestFuture[CallToolResult], Client]:
         tool = self._tools.get(use.name)
         if tool is None:  # or it was not offered
             raise UsageError(f"there is no tool {use.name!r}")
-        self._ask_for_consent(use, tool)
-        return self._client.call_tool.future(use.name, use.input, cancel=self.token)
+        client, name = self._source.find(use.name)
+        self._ask_for_consent(client, name, use, tool)
+        tell = self._loop._on_progress
+        on_progress = None if tell is None else partial(tell, use)
+        call = client.call_tool.future
+        return call(name, use.input, cancel=self.token, on_progress=on_progress), client
 
-    def _ask_for_consent(self, use: ToolUseContent, tool: Tool) -> None:
-        theirs, ours = self._client._handlers.answering.approval, self._loop._approval
+    def _ask_for_consent(self, client: Client, name: str, use: ToolUseContent, tool: Tool) -> None:
+        theirs, ours = client._handlers.answering.approval, self._loop._approval
         given = theirs if ours is None else ours
         if given is None:
             return
-        patience, token = self._client._human_timeout, CancelToken(self.token)
-        context = self._make_context(token, self._deadline.sooner(patience))
+        patience, token = client._human_timeout, CancelToken(self.token)
+        context = self._make_context(client, token, self._deadline.sooner(patience))
         if patience is not None:
             # Set after the context's clock: who hears of the end finds that no time is left.
             expiry = CancelToken.after(patience)
@@ -418,21 +468,21 @@ class _Run:
 
             expiry.on_cancel(expire)
         as_approval(given).before_call(
-            use.name, use.input, tool.annotations, self._client.server, context=context
+            name, use.input, tool.annotations, client.server, context=context
         )
 
     def _collect(
         self,
-        running: dict[RequestFuture[CallToolResult], ToolUseContent],
+        running: dict[RequestFuture[CallToolResult], _Running],
         results: dict[str, ToolResultContent],
     ) -> None:
         """Wait until at least one of the tools has ended."""
         with lending():
             done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in [future for future in running if future in done]:
-            use = running.pop(future)
+            use, client = running.pop(future)
             try:
-                result = _result(use, future.result(), trusted=self._client._trusted)
+                result = told(use, future.result(), trusted=client._trusted)
             except McpError as error:
                 result = self._failure(use, error)
             results[use.id] = self._finish(use, result)
@@ -440,14 +490,15 @@ class _Run:
     def _failure(self, use: ToolUseContent, error: McpError) -> ToolResultContent:
         """What the model is told of a call that failed; raises what is not for the model."""
         self._check()
-        if isinstance(error, _FATAL):
+        gone = isinstance(error, _GONE) and not self._source.outlives_its_servers()
+        if gone or isinstance(error, RequestCancelled):
             raise error
-        return _failed(use, _words(error))
+        return failure(use, words_for(error))
 
     def _cut_off(self, uses: list[ToolUseContent]) -> SamplingMessage:
         # Arguments may be missing from the last wish; nothing that was half said is done.
         why = "not run: the message was cut off at its limit of tokens"
-        results = [self._finish(use, _failed(use, why)) for use in uses]
+        results = [self._finish(use, failure(use, why)) for use in uses]
         return types.SamplingMessage(role="user", content=list(results))
 
     def _finish(self, use: ToolUseContent, result: ToolResultContent) -> ToolResultContent:
@@ -475,34 +526,3 @@ class _Run:
         return RequestCancelled(
             "the tool loop was cancelled", reason=self.token.reason, messages=self._messages
         )
-
-
-def _result(use: ToolUseContent, result: CallToolResult, *, trusted: bool) -> ToolResultContent:
-    # A trusted server may say what is of no use to a model; nothing at all is of less.
-    content = (trusted and result.content_for("assistant")) or result.content
-    block = types.ToolResultContent(tool_use_id=use.id, content=content)
-    if result.has_data:
-        block.structured_content = result.data
-    if result.is_error:
-        block.is_error = True
-    if result.meta is not None:
-        block.meta = result.meta  # servers put hints for caching there (SHOULD be preserved)
-    return block
-
-
-def _failed(use: ToolUseContent, why: str) -> ToolResultContent:
-    content = types.TextContent(text=why)
-    return types.ToolResultContent(tool_use_id=use.id, content=[content], is_error=True)
-
-
-def _words(error: McpError) -> str:
-    """An error for a model: without what only the program should see, stderr for example."""
-    if isinstance(error, Denied):
-        return (
-            f"the call was not allowed: {error.reason}"
-            if error.reason
-            else ("the call was not allowed")
-        )
-    words = error.message or type(error).__name__
-    unknown = getattr(error, "delivery", None) == "unknown"
-    return f"{words} (whether it was done is unknown)" if unknown else words
