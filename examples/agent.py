@@ -1,55 +1,72 @@
-"""An agent: its model uses a server's tools, and the server asks back for a form and for the model.
+"""A host: you chat with a model at the terminal, and it uses the tools of any number of servers.
 
-``python examples/agent.py``                         unattended: the script below answers
-``python examples/agent.py --script answers.json``   unattended: your script answers
-``python examples/agent.py --ui terminal``           you fill in forms and approve, right here
-``python examples/agent.py --ui browser``            the same on a page in the browser
+``python examples/agent.py``                          needs no key: type ``add {"a": 1, "b": 2}``
+``python examples/agent.py --model anthropic``        or ``openai``, ``openai-chat``, ``gemini``
+``python examples/agent.py --model openai:gpt-5.6-terra --servers mcp.json --root .``
+``python examples/agent.py --url https://example.com/mcp -- my-server --its-option``
+``python examples/agent.py --script said.json``       nobody is there: see the class `Script`
 
-Anything after ``--`` is a server to start instead of the bundled one.
+You are asked before a tool is called, and for whatever servers want to know: here, or on a page
+with ``--ui browser``. Ctrl-C ends what the model is doing, and the chat goes on. ``/help`` lists
+the commands. Keys are those of ``ANTHROPIC_API_KEY``, ``OPENAI_API_KEY`` and ``GEMINI_API_KEY``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 import syncmcp
+from syncmcp import servers_file
 from syncmcp.approval import AuditRecord
-from syncmcp.tools import ModelTurn, Step, ToolFinished
+from syncmcp.group import Source
+from syncmcp.llm import AnthropicSampling, GeminiSampling, OpenAISampling
+from syncmcp.tools import ModelTurn, Step, ToolFinished, ToolStarted
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
     ElicitRequestFormParams,
     ElicitResult,
+    SamplingMessage,
     TextContent,
+    ToolResultContent,
     ToolUseContent,
 )
+from syncmcp.ui.text import shorten, visible
 
-if TYPE_CHECKING:
-    from syncmcp.ui.browser import Browser
-    from syncmcp.ui.terminal import Terminal
+with suppress(ImportError):  # there is none on Windows
+    import readline  # noqa: F401 - `input` then edits its line, and remembers the ones before
 
-BUNDLED = (sys.executable, "-m", "syncmcp.testing")
+BUNDLED: Final = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
+
+
+# -- the models
 
 
 class Wish(BaseModel):
     """A turn in which the model wants a tool."""
 
     tool: str
-    arguments: dict[str, str | int | float | bool] = {}
+    arguments: dict[str, Any] = {}
 
 
 class Script(BaseModel):
-    """What is said where no model and no person are: turns of the model, answers to forms."""
+    """What is said where nobody is: by the person, by the model, and into forms."""
 
-    task: str = "Find out how I like my answers, then tell me about Bergen."
+    person: list[str] = ["/servers", "Find out how I like my answers, then tell me about Bergen."]
     model: list[Wish | str] = [
         Wish(tool="ask_user_preferences"),
         Wish(tool="request_llm_help", arguments={"question": "What is Bergen known for?"}),
@@ -61,24 +78,335 @@ class Script(BaseModel):
 
 
 class ScriptedModel:
-    """Stands where your model goes: call it in `__call__` with what `request` says."""
+    """A model without a provider: it says what a script has, then does what it is told."""
 
-    def __init__(self, turns: list[Wish | str]) -> None:
+    def __init__(self, turns: Iterable[Wish | str] = ()) -> None:
         self._turns = iter(turns)
 
     def __call__(
         self, request: CreateMessageRequestParams, context: syncmcp.HandlerContext
     ) -> CreateMessageResult:
-        """Say the next thing in the script; after its end, repeat what was said last."""
-        turn = next(self._turns, f"You said: {request.messages[-1].text}")
+        """Answer with a text, or by asking for a tool."""
+        turn = next(self._turns, None) or self._obey(request)
+        answer = partial(CreateMessageResult, role="assistant", model="scripted")
         if isinstance(turn, Wish):
-            use = ToolUseContent(id=turn.tool, name=turn.tool, input=turn.arguments)
-            return CreateMessageResult(
-                role="assistant", content=use, model="script", stop_reason="toolUse"
-            )
-        context.show(turn)  # a model that streams shows here what it has written so far
-        content = TextContent(text=turn)
-        return CreateMessageResult(role="assistant", content=content, model="script")
+            id = f"call-{len(request.messages)}"
+            use = ToolUseContent(id=id, name=turn.tool, input=turn.arguments)
+            return answer(content=use, stop_reason="toolUse")
+        context.show(turn)  # a model that streams shows what it has written so far
+        return answer(content=TextContent(text=turn), stop_reason="endTurn")
+
+    def _obey(self, request: CreateMessageRequestParams) -> Wish | str:
+        last = request.messages[-1]
+        for block in last.blocks:
+            if isinstance(block, ToolResultContent):
+                return f"That gave: {words_of(block)}"
+        name, _, arguments = last.text.partition(" ")
+        if name in {tool.name for tool in request.tools or ()}:
+            return Wish(tool=name, arguments=json.loads(arguments or "{}"))
+        return f"You said: {last.text}"
+
+    def __repr__(self) -> str:
+        return "scripted"
+
+
+MODELS: Final[Mapping[str, tuple[Callable[[str], syncmcp.SamplingHandler], str]]] = {
+    "anthropic": (AnthropicSampling, "claude-sonnet-5"),
+    "openai": (OpenAISampling, "gpt-5.6-terra"),
+    "openai-chat": (partial(OpenAISampling, api="chat"), "gpt-5.6-terra"),
+    "gemini": (GeminiSampling, "gemini-3.8-flash"),
+    "scripted": (lambda _: ScriptedModel(), ""),
+}
+"""By their names: how to reach a model, and which one unless that is said."""
+
+
+def model_named(words: str) -> syncmcp.SamplingHandler:
+    """The model ``provider`` or ``provider:name``."""
+    provider, _, name = words.partition(":")
+    if provider not in MODELS:
+        raise syncmcp.UsageError(f"no model {words!r}: there are {', '.join(MODELS)}")
+    make, usual = MODELS[provider]
+    return make(name or usual)
+
+
+# -- the screen
+
+
+class Screen:
+    """The terminal. One at a time has it: who writes, who types, or a question of a server's."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, markup=False, emoji=False)
+        self._free = threading.RLock()
+        self._asked = False
+        self._bars: Progress | None = None
+        self._rows: dict[str, TaskID] = {}
+        self._written = 0
+
+    def say(self, words: object = "") -> None:
+        """Print a line. Whatever others wrote cannot do anything to the terminal."""
+        with self._free:
+            self._console.out(visible(str(words), lines=True))
+
+    def line(self) -> str:
+        """What the person types; a question waits until it is there."""
+        with self._free:
+            return input("you> ")
+
+    def text(self, so_far: str) -> None:
+        """Print what the model has written since the last time."""
+        with self._free:
+            if not self._written:
+                self._console.out("agent: ", end="")
+            self._console.out(visible(so_far[self._written :], lines=True), end="")
+            self._written = len(so_far)
+
+    def step(self, step: Step) -> None:
+        """Print a step of the loop."""
+        if isinstance(step, ModelTurn):
+            if not self._written and step.result.text:
+                self.text(step.result.text)
+            self.end_of_text()
+        elif isinstance(step, ToolStarted):
+            self.progress(step.use, 0, None, None)
+        elif isinstance(step, ToolFinished):
+            self._end_bar(step.use)
+            asked = f"{step.use.name} {json.dumps(step.use.input, ensure_ascii=False)}"
+            self.say(f"{shorten(asked, 500)}\n  -> {shorten(words_of(step.result), 2000)}")
+
+    def progress(
+        self, use: ToolUseContent, done: float, total: float | None, message: str | None
+    ) -> None:
+        """Draw how far a tool is. Called on pool threads."""
+        if self._asked or not self._console.is_terminal:
+            return  # a report is not worth waiting for a person
+        with self._free:
+            if self._bars is None:
+                name = TextColumn("{task.description}", markup=False)
+                self._bars = Progress(
+                    name, BarColumn(), console=self._console, auto_refresh=False, transient=True
+                )
+                self._bars.start()
+            if use.id not in self._rows:
+                self._rows[use.id] = self._bars.add_task("", total=None)
+            words = visible(shorten(f"{use.name} {message or ''}", 60))
+            row = self._rows[use.id]
+            self._bars.update(row, completed=done, total=total, description=words, refresh=True)
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let a question have the terminal."""
+        with self._free:
+            self._end_bars()
+            self._asked = True
+            try:
+                yield
+            finally:
+                self._asked = False
+
+    def end_of_text(self) -> None:
+        """Begin a new line, if the model has written something."""
+        with self._free:
+            if self._written:
+                self._console.out()
+            self._written = 0
+
+    def end_of_turn(self) -> None:
+        """Leave nothing of it behind."""
+        with self._free:
+            self._end_bars()
+            self.end_of_text()
+
+    def _end_bar(self, use: ToolUseContent) -> None:
+        with self._free:
+            row = self._rows.pop(use.id, None)
+            if self._bars is not None and row is not None:
+                self._bars.remove_task(row)
+            if not self._rows:
+                self._end_bars()
+
+    def _end_bars(self) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+        self._bars = None
+        self._rows.clear()
+
+
+def words_of(result: ToolResultContent) -> str:
+    """The text of what a tool gave; of anything else, what it is."""
+    return " ".join(
+        block.text if isinstance(block, TextContent) else f"[{block.type}]"
+        for block in result.content
+    )
+
+
+# -- the chat
+
+
+class Chat:
+    """A conversation with models that use the servers of a group.
+
+    Args:
+        model: The first of them.
+        servers: By their names.
+        screen: Where it happens.
+        options: For the clients of all servers.
+    """
+
+    def __init__(
+        self,
+        model: syncmcp.SamplingHandler,
+        servers: Mapping[str, Source],
+        screen: Screen,
+        **options: Any,
+    ) -> None:
+        self.group = syncmcp.ClientGroup(servers, sampling=self._answer, **options)
+        self._model = model
+        self._screen = screen
+        # In no provider's words: any model can go on with it.
+        self._said: list[SamplingMessage] = []
+
+    def run(self, lines: Iterable[str]) -> None:
+        """Do what each line wants, until there are no more or one of them is ``/quit``."""
+        for line in lines:
+            word, _, rest = line.strip().partition(" ")
+            if word == "/quit":
+                return
+            try:
+                if word in COMMANDS:
+                    COMMANDS[word](self, rest.strip())
+                elif word.startswith("/"):
+                    self._screen.say(f"there is no {word}; /help lists what there is")
+                elif word:
+                    self._ask(line)
+            except syncmcp.McpError as error:
+                self._screen.say(f"{word}: {error}")
+            except KeyboardInterrupt:
+                self._screen.say(f"{word}: stopped")
+
+    def _ask(self, line: str) -> None:
+        """Have the model answer, by way of any tools."""
+        screen = self._screen
+        loop = syncmcp.ToolLoop(
+            self._model,
+            self.group,
+            timeout=None,  # a person is there to stop it
+            on_step=screen.step,
+            on_text=screen.text,
+            on_progress=screen.progress,
+        )
+        said = [*self._said, SamplingMessage(role="user", content=TextContent(text=line))]
+        try:
+            with cancelled_by_ctrl_c() as token:
+                self._said = loop.run(said, cancel=token).messages
+            screen.end_of_turn()
+        except Exception as error:  # those of a provider's package, too
+            screen.end_of_turn()
+            screen.say(f"stopped: {shorten(str(error), 500)}")
+            # What was done stays said, where the error has it.
+            self._said = settled(getattr(error, "messages", None) or self._said)
+
+    def _answer(
+        self, request: CreateMessageRequestParams, context: syncmcp.HandlerContext
+    ) -> CreateMessageResult:
+        """A server asks for a model: it gets the one that is there at the moment."""
+        return self._model(request, context)
+
+    # -- commands
+
+    def help(self, _: str) -> None:
+        """Say what can be typed."""
+        for word, command in COMMANDS.items():
+            self._screen.say(f"{word:10} {command.__doc__}")
+        self._screen.say("/quit      End the chat, as the end of the input does.")
+
+    def tools(self, _: str) -> None:
+        """List what the model can use, and whose it is."""
+        for key, tool in self.group.tools.items():
+            server, _name = self.group.server_of("tools", key)
+            self._screen.say(f"{key} ({server}): {shorten(tool.description or '', 100)}")
+
+    def servers(self, _: str) -> None:
+        """Say how each server stands."""
+        for name, status in self.group.status.items():
+            there = status.server and f"speaks {status.server.revision}"
+            self._screen.say(f"{name} is {status.state}: {status.error or there or 'not used'}")
+
+    def refresh(self, _: str) -> None:
+        """Ask all servers anew what they have."""
+        self.group.refresh()
+        self._screen.say(f"{len(self.group.tools)} tools")
+
+    def roots(self, words: str) -> None:
+        """List where servers may work; or `add` or `remove` a folder."""
+        change, _, folder = words.partition(" ")
+        if change == "add":
+            self.group.roots.add(folder)
+        elif change == "remove":
+            self.group.roots.remove(folder)
+        for root in self.group.roots.list():
+            self._screen.say(f"{root.path} ({root.status})")
+
+    def model(self, words: str) -> None:
+        """Go on with another model: `anthropic`, `openai:gpt-5.6-terra`; or say which it is."""
+        if words:
+            self._model = model_named(words)
+        self._screen.say(f"the model is {self._model!r}")
+
+
+COMMANDS: Final[Mapping[str, Callable[[Chat, str], None]]] = {
+    "/tools": Chat.tools,
+    "/servers": Chat.servers,
+    "/refresh": Chat.refresh,
+    "/roots": Chat.roots,
+    "/model": Chat.model,
+    "/help": Chat.help,
+}
+
+
+@contextmanager
+def cancelled_by_ctrl_c() -> Iterator[syncmcp.CancelToken]:
+    """Yield a token that Ctrl-C cancels, instead of ending the program."""
+    token = syncmcp.CancelToken()
+
+    def stop(*_: object) -> None:
+        # Not here: the thread that is interrupted may be in the middle of anything.
+        threading.Thread(target=token.cancel, args=("Ctrl-C",)).start()
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield token
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def settled(said: list[SamplingMessage]) -> list[SamplingMessage]:
+    """A conversation without the last wish for tools, which nobody fulfilled."""
+    wished = said and any(isinstance(block, ToolUseContent) for block in said[-1].blocks)
+    return said[:-1] if wished else said
+
+
+# -- the program
+
+
+def typed(screen: Screen) -> Iterator[str]:
+    """What a person types, line by line; Ctrl-C takes a line back."""
+    while True:
+        try:
+            line = screen.line()
+        except KeyboardInterrupt:
+            screen.say()
+        except EOFError:
+            return
+        else:
+            yield line
+
+
+def recited(script: Script, screen: Screen) -> Iterator[str]:
+    """What the script says in a person's place."""
+    for line in script.person:
+        screen.say(f"you> {line}")
+        yield line
 
 
 def scripted_forms(script: Script) -> syncmcp.FormHandler:
@@ -92,67 +420,92 @@ def scripted_forms(script: Script) -> syncmcp.FormHandler:
     return fill_in
 
 
+class Somebody(NamedTuple):
+    """Who answers forms, who approves everything else, and who approves servers of files."""
+
+    elicitation: Any
+    approval: syncmcp.Approval
+    approve: servers_file.Approve | None = None
+
+
 @contextmanager
-def answering(
-    ui: str | None, script: Script
-) -> Iterator[tuple[Terminal | Browser | syncmcp.FormHandler, syncmcp.Approval]]:
-    """Yield who answers forms, and who approves everything else."""
+def somebody(ui: str, script: Script, screen: Screen) -> Iterator[Somebody]:
+    """Yield who is there, by what was chosen on the command line."""
+
+    def report(record: AuditRecord) -> None:
+        if record.by != "person":
+            about = f"{record.question} ({record.review})"
+            screen.say(f"  [{record.decision.value} by {record.by}: {about}]")
+
     if ui == "terminal":
         from syncmcp.ui.terminal import AskOnTerminal, Terminal
 
-        yield Terminal(), AskOnTerminal(audit=report)
+        terminal = Terminal(beside=screen.lent)
+        asking = AskOnTerminal(terminal=terminal, audit=report)
+        yield Somebody(terminal, asking, terminal.approve)
     elif ui == "browser":
         from syncmcp.ui.browser import AskInBrowser, Browser
 
         with Browser() as browser:
-            yield browser, AskInBrowser(browser=browser, audit=report)
+            yield Somebody(browser, AskInBrowser(browser=browser, audit=report))
     else:
         # Nothing is approved by itself: a program that runs alone has to say so.
-        yield scripted_forms(script), syncmcp.Approval(syncmcp.AllowAll(), audit=report)
+        approval = syncmcp.Approval(syncmcp.AllowAll(), audit=report)
+        yield Somebody(scripted_forms(script), approval)
 
 
-def report(record: AuditRecord) -> None:
-    """Print one decision."""
-    print(f"  [{record.decision.value} by {record.by}: {record.question} ({record.review})]")
-
-
-def show(step: Step) -> None:
-    """Print one step of the loop."""
-    if isinstance(step, ModelTurn) and step.result.text:
-        print(f"agent: {step.result.text}")
-    elif isinstance(step, ToolFinished):
-        said = " ".join(
-            block.text for block in step.result.content if isinstance(block, TextContent)
-        )
-        print(f"{step.use.name} {json.dumps(step.use.input)}\n  -> {said}")
-
-
-def run(command: list[str], ui: str | None, script: Script) -> None:
-    """Do the script's task."""
-    model = ScriptedModel(script.model)
-    with (
-        answering(ui, script) as (elicitation, approval),
-        syncmcp.connect(
-            syncmcp.Stdio(*command),
-            name="demo",  # what questions and approvals call the server
-            sampling=model,
-            elicitation=elicitation,
-            approval=approval,
-        ) as client,
-    ):
-        syncmcp.ToolLoop(model, client, approval=approval, on_step=show).run(script.task)
+def named_servers(
+    options: argparse.Namespace, approve: servers_file.Approve | None
+) -> Mapping[str, Source]:
+    """The servers of the command line, by their names; the bundled one if there are none."""
+    found: dict[str, Source] = {}
+    for path in options.servers:
+        found |= servers_file.read(path, approve=approve, trust=options.trust)
+    for url in options.url:
+        found[urlsplit(url).netloc] = url
+    if options.command:
+        found[Path(options.command[0]).name] = syncmcp.Stdio(*options.command)
+    return found or {"demo": BUNDLED}
 
 
 def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description="An agent that answers its server.")
-    parser.add_argument("--ui", choices=("terminal", "browser"), help="where you are asked")
-    parser.add_argument("--script", type=Path, metavar="FILE.json", help="see the class Script")
-    parser.add_argument("command", nargs="*", default=BUNDLED, help="the server, after --")
+    """Read the command line, and chat."""
+    parser = argparse.ArgumentParser(description="A chat with a model that uses your servers.")
+    parser.add_argument("--model", default="scripted", metavar="PROVIDER[:NAME]")
+    parser.add_argument("--servers", action="append", default=[], metavar="FILE", help="mcpServers")
+    parser.add_argument("--trust", action="store_true", help="the files, without being asked")
+    parser.add_argument("--url", action="append", default=[], help="a server")
+    parser.add_argument("--root", action="append", default=[], help="where servers may work")
+    parser.add_argument("--ui", choices=("terminal", "browser", "none"), help="where you are asked")
+    parser.add_argument(
+        "--script", type=Path, metavar="FILE", help="JSON, for when nobody is there"
+    )
+    parser.add_argument("command", nargs="*", help="a server, after --")
     options = parser.parse_args()
+    screen = Screen()
     script = Script.model_validate_json(options.script.read_bytes()) if options.script else Script()
-    run([*options.command], options.ui, script)
+    alone = options.script is not None or not sys.stdin.isatty()
+    ui = options.ui or ("none" if alone else "terminal")
+    model = model_named(options.model)
+    if alone and options.model == "scripted":
+        model = ScriptedModel(script.model)
+    with somebody(ui, script, screen) as there:
+        chat = Chat(
+            model,
+            named_servers(options, there.approve),
+            screen,
+            roots=options.root,
+            elicitation=there.elicitation,
+            approval=there.approval,
+        )
+        with chat.group:
+            chat.run(recited(script, screen) if alone else typed(screen))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except syncmcp.McpError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

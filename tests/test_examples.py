@@ -31,7 +31,12 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 # Without arguments, and without a terminal.
 SAYS = {
-    "agent": ['"outputFormat":"plain"', "-> Rain, mountains, and a fish market.", "agent: Bergen:"],
+    "agent": [
+        "you> /servers\ndemo is open: speaks ",
+        '"outputFormat":"plain"',
+        "-> Rain, mountains, and a fish market.",
+        "agent: Bergen:",
+    ],
     "answer_by_hand": ["the server asks: Sign up for a maths fact a day.", '"name":"Ada"'],
     "approval_ui": [
         "guide asks a model, for 500 tokens: What is Bergen known for?\n  yes, no, half? half\n",
@@ -360,7 +365,7 @@ def test_what_a_page_shows_runs_from_top_to_bottom(
 class TestTheAgent:
     def test_another_script_gives_other_answers(self, tmp_path: Path) -> None:
         script = {
-            "task": "Add up.",
+            "person": ["Add up."],
             "model": [
                 {"tool": "add", "arguments": {"a": 20, "b": 3}},
                 {"tool": "ask_user_preferences"},
@@ -406,7 +411,7 @@ class TestTheAgent:
             assert "Hello" not in person.screen
 
     def test_in_the_browser_a_person_answers_and_approves(self, tmp_path: Path) -> None:
-        script = {"model": [{"tool": "ask_user_preferences"}, "Done."]}
+        script = {"person": ["Ask me."], "model": [{"tool": "ask_user_preferences"}, "Done."]}
         (tmp_path / "answers.json").write_text(json.dumps(script), encoding="utf-8")
         options = ["--ui", "browser", "--script", "answers.json"]
         process = subprocess.Popen(
@@ -419,6 +424,7 @@ class TestTheAgent:
         )
         try:
             assert process.stdout is not None
+            assert process.stdout.readline() == "you> Ask me.\n"
             link = SimpleNamespace(address=process.stdout.readline().strip())
             with Visitor(cast("Browser", link)) as person:
                 (call,) = person.waiting()

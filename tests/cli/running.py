@@ -94,8 +94,11 @@ class AtTerminal:
         raw: All that it wrote.
     """
 
-    def __init__(self, child: pexpect.spawn[bytes], columns: int, rows: int) -> None:
+    def __init__(
+        self, child: pexpect.spawn[bytes], columns: int, rows: int, patience: float
+    ) -> None:
         self._child = child
+        self._patience = patience
         self._screen = _Screen(child, columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self.raw = b""
@@ -130,7 +133,7 @@ class AtTerminal:
 
     def _reads(self) -> bool:
         try:
-            data: bytes = self._child.read_nonblocking(65536, 6 * PATIENCE)
+            data: bytes = self._child.read_nonblocking(65536, self._patience)
         except (pexpect.EOF, pexpect.TIMEOUT):
             return False
         self.raw += data
@@ -155,7 +158,12 @@ class _Screen(pyte.Screen):
 
 @contextmanager
 def at_terminal(
-    *words: str, columns: int = 120, rows: int = 120, shell: str | None = None, **env: str
+    *words: str,
+    columns: int = 120,
+    rows: int = 120,
+    shell: str | None = None,
+    patience: float = 6 * PATIENCE,
+    **env: str,
 ) -> Iterator[AtTerminal]:
     """The command at a terminal of its own.
 
@@ -163,6 +171,7 @@ def at_terminal(
         words: Its command line.
         columns: The width of the terminal.
         rows: Its height.
+        patience: How long it may write nothing, in seconds, while something is waited for.
         shell: A line for ``sh`` instead, in which ``$SYNCMCP`` is the command.
         env: Variables.
     """
@@ -179,6 +188,6 @@ def at_terminal(
         echo=False,
     )
     try:
-        yield AtTerminal(child, columns, rows)
+        yield AtTerminal(child, columns, rows, patience)
     finally:
         child.close(force=True)
