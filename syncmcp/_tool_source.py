@@ -83,12 +83,11 @@ class _OfGroup:
         self._group = group
 
     def tools(self, cancel: CancelToken) -> Iterable[Tool]:
-        with self._group._lock:
-            self._group._check_open()
-            return self._group.tools.values()
+        self._group._membership.check_open()
+        return self._group.tools.values()
 
     def find(self, name: str) -> Found:
-        return Found(*self._group._route("tools", name))
+        return Found(*self._group._route(lambda catalog: catalog.route("tools", name)))
 
     def outlives_its_servers(self) -> bool:
-        return self._group._state == "open"
+        return self._group._membership.state == "open"

@@ -7,8 +7,9 @@ import shlex
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,12 +72,18 @@ def shop() -> Iterator[Shop]:
         yield there
 
 
+def started(line: str, **env: str) -> AbstractContextManager[AtTerminal]:
+    """A program at a terminal, which may take its time to start."""
+    variables: dict[str, Any] = {**environment(**env)}
+    return at_terminal(shell=line, patience=STARTED, **variables)
+
+
 @contextmanager
 def chat(*words: str, **env: str) -> Iterator[AtTerminal]:
     """A person who is asked for the first line; the program ends well when they are done."""
     command = [sys.executable, "-W", "error", example("agent.py"), *words]
     line = f"exec {shlex.join(command)}"
-    with at_terminal(shell=line, patience=STARTED, **environment(**env)) as person:
+    with started(line, **env) as person:
         person.sees("you>")
         yield person
         prompted(person)
@@ -155,7 +162,7 @@ def test_a_broken_server_of_three_is_reported_and_every_command_answers(
 
 def test_quit_ends_the_chat_as_the_end_of_the_input_does() -> None:
     line = shlex.join([sys.executable, example("agent.py")])
-    with at_terminal(shell=f"exec {line}", patience=STARTED, **environment()) as person:
+    with started(f"exec {line}") as person:
         person.sees("you>")
         says(person, "/quit")
         assert person.ends() == 0
@@ -210,12 +217,12 @@ def test_a_server_of_a_file_in_this_folder_is_used_after_a_yes(
     Path("mcp.json").write_text(json.dumps({"mcpServers": {"mine": command}}))
     line = shlex.join([sys.executable, example("agent.py"), "--servers", "mcp.json"])
     home = {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
-    with at_terminal(shell=f"exec {line}", patience=STARTED, **environment(**home)) as person:
+    with started(f"exec {line}", **home) as person:
         person.sees("Use it?")
         person.types(ENTER)  # No comes first
         assert person.ends() == 1
         assert "mine" in person.screen
-    with at_terminal(shell=f"exec {line}", patience=STARTED, **environment(**home)) as person:
+    with started(f"exec {line}", **home) as person:
         person.sees("Use it?")
         person.types(DOWN, ENTER)
         person.sees("you>")

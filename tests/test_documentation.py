@@ -133,11 +133,13 @@ def test_every_command_exists(command: str) -> None:
             subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
     elif words[0] == "pytest":
         assert {word for word in words[1:] if word.startswith("--")} <= {"--mcp-record=all"}
+    elif words[0] == "syncmcp" and words[1].startswith("--"):
+        asked = [sys.executable, "-m", "syncmcp", "--help"]
+        page = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+        assert re.search(rf"^ *{words[1]}\b", page, re.MULTILINE)
     elif words[0] == "syncmcp":
         page = (DOCS / "command-line.md").read_text(encoding="utf-8")
-        option = words[1].startswith("--")
-        start = words[1] if option else f"Usage: syncmcp {words[1]}"
-        assert re.search(rf"^ *{start}\b", page, re.MULTILINE)
+        assert re.search(rf"^Usage: syncmcp {words[1]}\b", page, re.MULTILINE)
     else:
         assert words[0] in FOREIGN
 

@@ -103,7 +103,7 @@ def test_who_approves_sees_the_server_its_own_name_of_the_tool_and_what_it_claim
 
 def test_where_the_loop_has_no_approval_that_of_each_server_decides() -> None:
     model = Model(wants(use("a", "close_fish"), use("b", "close_books")), DONE)
-    own = {"fish": {"approval": AllowAll()}, "books": {"approval": DenyAll()}}
+    own: dict[str, Any] = {"fish": {"approval": AllowAll()}, "books": {"approval": DenyAll()}}
     with ClientGroup({"fish": shop("fish"), "books": shop("books")}, per_server=own) as group:
         ToolLoop(model, group).run("go")
     allowed, denied = texts(model.told(1))
