@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -48,7 +49,7 @@ from syncmcp.types import (
 from syncmcp.ui.text import shorten, visible
 
 with suppress(ImportError):  # there is none on Windows
-    import readline  # noqa: F401 - `input` then edits its line, and remembers the ones before
+    import_module("readline")  # `input` then edits its line, and remembers the ones before
 
 BUNDLED: Final = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
 

@@ -108,8 +108,8 @@ class Call:
         if self.carrier is None:
             send(out)
         else:
-            send_on = partial(self.options.context.copy().run, send, out)
-            self.carrier.run(send_on, at_once=True)
+            context = self.options.context.copy()
+            self.carrier.run(lambda: context.run(send, out), at_once=True)
 
     def hand_over(self, send: Callable[[Outgoing], object]) -> bool:
         """Have it sent, which may block, by the thread that waits for it or by one of its pool.

@@ -118,7 +118,8 @@ class RequestFuture(concurrent.futures.Future[R]):
     def _collected_by(self, thread: int | None) -> None:
         """It is collected by a batch, which this thread will send."""
         self._collector = thread
-        self._waiters = _Waiters(self)
+        # Of the standard library, which types it as the list that this is.
+        vars(self)["_waiters"] = _Waiters(self)
 
     def _check_sent(self) -> None:
         if self._collector == threading.get_ident() and not self._finished:

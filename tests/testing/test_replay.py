@@ -15,6 +15,7 @@ import pytest
 import syncmcp
 from syncmcp.testing import NotRecorded, Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
+from syncmcp.types import CallToolResult
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads, nervous
 from tests.testing.sessions import Visit, record, replay, shop, target
 
@@ -229,7 +230,7 @@ class TestOrder:
 
     def test_the_order_of_the_recording_can_be_insisted_on(self, path: Path) -> None:
         write(path, asks(2, "a"), asks(3, "b"), says(3, "B"), says(2, "A"))
-        second: Future[syncmcp.types.CallToolResult] = Future()
+        second: Future[CallToolResult] = Future()
         both, earlier = threading.Event(), threading.Event()
 
         def look(_: object) -> None:
