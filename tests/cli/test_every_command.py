@@ -67,10 +67,23 @@ def run_all(url: str, commands: list[tuple[list[str], str]]) -> None:
         assert '{"error"' not in terminal.screen
 
 
+def record_and_replay(url: str, words: list[str], shown: str) -> None:
+    with at_terminal("record", "tape.jsonl", words[0], url, *words[1:]) as terminal:
+        assert terminal.ends() == 0, terminal.screen
+    assert shown in terminal.screen
+    with at_terminal("replay", "tape.jsonl", *words) as terminal:
+        assert terminal.ends() == 0, terminal.screen
+    assert shown in terminal.screen
+
+
 @pytest.mark.peer
 @pytest.mark.timeout(300)
 def test_every_command_works_on_the_reference_server(elsewhere: Path, everything: str) -> None:
     run_all(everything, _EVERYTHING)
+    record_and_replay(everything, ["call", "get-sum", "a:=2", "b:=3"], "The sum of 2 and 3 is 5")
+    with at_terminal("call", everything, "get-tiny-image", "--output", "tiny.png") as terminal:
+        assert terminal.ends() == 0, terminal.screen
+    assert Path("tiny.png").read_bytes().startswith(b"\x89PNG")
     with at_terminal("listen", everything, "--tools", "--wait", "0.2") as terminal:
         terminal.sees("listening to the tools")
         assert terminal.ends() == 6
@@ -96,6 +109,10 @@ def test_every_command_works_where_somebody_signed_in(elsewhere: Path, private: 
             page.read()
         assert terminal.ends() == 0
     run_all(private, _PRIVATE)
+    record_and_replay(private, ["call", "add", "a:=1", "b:=2"], "3")
+    with at_terminal("listen", private, "--tools", "--wait", "0.2") as terminal:
+        terminal.sees("listening to the tools")
+        assert terminal.ends() == 6
     with at_terminal("shell", private) as terminal:
         terminal.sees("Ctrl-D ends")
         terminal.types("call add a:=1 b:=1", ENTER)
@@ -104,6 +121,9 @@ def test_every_command_works_where_somebody_signed_in(elsewhere: Path, private: 
         assert terminal.ends() == 0
     with at_terminal("auth", "logout", private) as terminal:
         assert terminal.ends() == 0
+    with at_terminal("auth", "status", private) as terminal:
+        assert terminal.ends() == 3
+    assert "not signed in" in terminal.screen
     with at_terminal("tools", private) as terminal:
         assert terminal.ends() == 3
 
@@ -114,6 +134,8 @@ def test_the_commands_that_need_no_server(elsewhere: Path) -> None:
     with at_terminal("roots", "list") as terminal:
         assert terminal.ends() == 0
     assert str(elsewhere) in terminal.screen
+    with at_terminal("roots", "remove", ".") as terminal:
+        assert terminal.ends() == 0
     with at_terminal("servers") as terminal:
         assert terminal.ends() == 0
     assert "no file of an editor is here" in terminal.screen
