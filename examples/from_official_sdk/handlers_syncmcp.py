@@ -37,10 +37,7 @@ def form(
     context: syncmcp.HandlerContext,
 ) -> ElicitResult:
     return ElicitResult.accept(
-        {
-            "outputFormat": "plain",
-            "includeTimestamps": True,
-        }
+        {"outputFormat": "plain"}
     )
 
 

@@ -139,7 +139,7 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, MissingCapability):
         return next((_OFFERS[name] for name in _OFFERS if name in _lacking(error)), None)
     if isinstance(error, NotApproved):
-        return "approve it at a terminal, or believe the file with --trust"
+        return "approve it with `syncmcp servers approve`, or believe the file with --trust"
     if isinstance(error, AuthError):
         return "sign in with `syncmcp auth login`, or give the server's token with --header"
     if isinstance(error, ConnectFailed):
