@@ -141,19 +141,13 @@ def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
             ) as terminal:
                 agree(terminal, "resource")
                 assert terminal.ends() == 0
+            # What a server says when somebody signs in is kept with the sign-in.
+            server.metadata["revocation_endpoint"] = f"{server.origin}/nowhere"
         assert command("auth", "status", resource.url, "--json").result["client_id"] != "mine"
         assert [grant["client"] for grant in server.valid.values()] != ["mine"]
         assert len(server.valid) == len(server.refreshable) == 1
-        server.metadata["revocation_endpoint"] = f"{server.origin}/nowhere"
-        with at_terminal(
-            "auth",
-            "login",
-            resource.url,
-            "--no-browser",
-            "--client-id",
-            "mine",
-            columns=1000,
-        ) as terminal:
+        again = ["--no-browser", "--client-id", "mine"]
+        with at_terminal("auth", "login", resource.url, *again, columns=1000) as terminal:
             agree(terminal, "resource")
             assert terminal.ends() == 0
         assert "was not revoked" in terminal.screen
