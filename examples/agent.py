@@ -26,9 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from pydantic import BaseModel, ValidationError
 
 import syncmcp
 from syncmcp import servers_file
@@ -47,6 +45,12 @@ from syncmcp.types import (
     ToolUseContent,
 )
 from syncmcp.ui.text import shorten, visible
+
+try:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn
+except ModuleNotFoundError:
+    sys.exit("the chat is drawn by rich: install syncmcp-client[terminal]")
 
 with suppress(ImportError):  # there is none on Windows
     import_module("readline")  # `input` then edits its line, and remembers the ones before
@@ -173,7 +177,9 @@ class Screen:
         elif isinstance(step, ToolFinished):
             self._end_bar(step.use)
             asked = f"{step.use.name} {json.dumps(step.use.input, ensure_ascii=False)}"
-            self.say(f"{shorten(asked, 500)}\n  -> {shorten(words_of(step.result), 2000)}")
+            # Set in, so that no server writes a line that could be the host's.
+            given = shorten(words_of(step.result), 2000).replace("\n", "\n     ")
+            self.say(f"{shorten(asked, 500)}\n  -> {given}")
 
     def progress(
         self, use: ToolUseContent, done: float, total: float | None, message: str | None
@@ -371,6 +377,7 @@ def cancelled_by_ctrl_c() -> Iterator[syncmcp.CancelToken]:
     token = syncmcp.CancelToken()
 
     def stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not ask
         # Not here: the thread that is interrupted may be in the middle of anything.
         threading.Thread(target=token.cancel, args=("Ctrl-C",)).start()
 
@@ -463,7 +470,9 @@ def named_servers(
     for path in options.servers:
         found |= servers_file.read(path, approve=approve, trust=options.trust)
     for url in options.url:
-        found[urlsplit(url).netloc] = url
+        where = urlsplit(url)
+        name = where.netloc.rpartition("@")[2]  # names are shown: without a password
+        found[name + where.path if name in found else name] = url
     if options.command:
         found[Path(options.command[0]).name] = syncmcp.Stdio(*options.command)
     return found or {"demo": BUNDLED}
@@ -484,9 +493,16 @@ def main() -> None:
     parser.add_argument("command", nargs="*", help="a server, after --")
     options = parser.parse_args()
     screen = Screen()
-    script = Script.model_validate_json(options.script.read_bytes()) if options.script else Script()
+    try:
+        said = options.script.read_bytes() if options.script else None
+        script = Script() if said is None else Script.model_validate_json(said)
+    except (OSError, ValidationError) as error:
+        parser.error(f"--script: {error}")
     alone = options.script is not None or not sys.stdin.isatty()
     ui = options.ui or ("none" if alone else "terminal")
+    real = options.model != "scripted" or options.servers or options.url or options.command
+    if real and alone and not (options.ui or options.script):
+        parser.error("nobody is here to be asked; --script FILE or --ui none approves everything")
     model = model_named(options.model)
     if alone and options.model == "scripted":
         model = ScriptedModel(script.model)

@@ -479,7 +479,7 @@ class Connection:
             return
         with self._lock:
             owner, certain = self._tasks.cause(message, out)
-        self._questions.take(message, dialect, owner, certain=certain)
+        self._questions.take(message, dialect, owner, certain=certain, out=out)
 
     def _malformed(self, message: jsonrpc.Malformed, out: Outgoing | None) -> None:
         meant = False

@@ -51,14 +51,19 @@ class _Inboxes:
         deadline = Deadline(limit)
         while True:
             bell = threading.Lock()
+            lost: list[tuple[str, McpError]] = []
             with self._lock:
-                found = self._take()
-                if found is not None or not self._turns:
-                    return found
-                if deadline.expired:
-                    raise TimeoutError(f"nothing changed within {limit:g} s")
-                bell.acquire()
-                self._bells.append(bell)
+                found = self._take(lost)
+                over, late = found is not None or not self._turns, deadline.expired
+                if not over and not late:
+                    bell.acquire()
+                    self._bells.append(bell)
+            for name, error in lost:
+                _log.warning("[%s] %s", name, error)
+            if over:
+                return found
+            if late:
+                raise TimeoutError(f"nothing changed within {limit:g} s")
             try:
                 with lending_handler():
                     acquire(bell, deadline.remaining())
@@ -73,15 +78,15 @@ class _Inboxes:
             self._turns.pop(name, None)
             self.errors[name] = error
 
-    def _take(self) -> tuple[str, ChangeEvent] | None:
-        """The next event that is there; called with the lock held."""
+    def _take(self, lost: list[tuple[str, McpError]]) -> tuple[str, ChangeEvent] | None:
+        """The next event that is there, and who is `lost`; called with the lock held."""
         for name, inbox in list(self._turns.items()):
             try:
                 event = inbox.next(0)
             except TimeoutError:
                 continue
             except McpError as error:
-                _log.warning("[%s] %s", name, error)
+                lost.append((name, error))
                 self.leave_out(name, error)
                 continue
             del self._turns[name]
@@ -162,14 +167,15 @@ class GroupSubscription:
         return found
 
     def _counts(self) -> bool:
-        """Whether one more event is wanted; after the last, the servers are told."""
+        """Whether one more event is wanted; after the last, no more comes."""
         with self._lock:
             if self._left is None:
                 return True
             self._left -= 1
             last = self._left
         if last == 0:
-            self.close()
+            for inbox in self._inboxes.of.values():
+                inbox.end()
         return last >= 0
 
     def close(self, timeout: float | None = None) -> None:

@@ -326,9 +326,9 @@ class Kept:
             while True:
                 self._put_one(key, result)
                 with self._lock:
-                    newest = self._arriving[key]
+                    newest = self._arriving.get(key, result)
                     if newest is result:
-                        del self._arriving[key]
+                        self._arriving.pop(key, None)
                         return
                 result = newest
         except BaseException:  # Ctrl-C in the store, mostly

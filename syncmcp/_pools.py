@@ -19,6 +19,8 @@ class Pools:
         # A handler that calls the client lends its seat, so that no number of them is too small.
         self.handlers = Workers(f"syncmcp-handler[{label}]", max_handlers, lends=True)
         self.exchanges = Workers(f"syncmcp-exchange[{label}]", max_in_flight)
+        # Exchanges that may go on when nobody waits for them: they take the place of no other.
+        self.carriers = Workers(f"syncmcp-carrier[{label}]", max_in_flight)
         # One thread: it continues futures whose steps run code of the caller's.
         self.resumer = Workers(f"syncmcp-resume[{label}]", 1)
         self.naps = Naps()
@@ -34,4 +36,5 @@ class Pools:
         self.workers.close()
         self.handlers.close()
         self.exchanges.close()
+        self.carriers.close()
         self.resumer.close()

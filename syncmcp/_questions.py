@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.peer import Peer
     from syncmcp.handlers import HandlerContext, RequestHandler
+    from syncmcp.transports.base import Outgoing
 
     Answering = Callable[[HandlerContext], dict[str, Any]]
 
@@ -85,6 +86,7 @@ class Questions:
         owner: Call | None,
         *,
         certain: bool,
+        out: Outgoing | None,
     ) -> None:
         """Answer a request, now or when its handler is done. Never blocks.
 
@@ -94,6 +96,7 @@ class Questions:
             owner: The request of ours that it belongs to, if that is known.
             certain: Whether it came on the stream of `owner`, and not just while no other request
                 was in flight.
+            out: The exchange on whose stream it came, if that is known.
         """
         if isinstance(request, jsonrpc.BadRequest):
             self._refuse(request, jsonrpc.INVALID_PARAMS, request.reason)
@@ -101,6 +104,9 @@ class Questions:
         if request.method == "ping":
             self._notifier.post(jsonrpc.encode_result(request.id, {}))
             self._settled(request, result={})
+            return
+        if owner is None and out is not None and out.lingers:
+            self._refuse(request, jsonrpc.INTERNAL_ERROR, "the call behind it was given up")
             return
         handlers = self._desk.table.for_call(None if owner is None else owner.options.handlers)
         custom = self._desk.table.request(request.method)

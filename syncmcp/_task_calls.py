@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol.jsonrpc import Request
+from syncmcp._protocol.peer import own_id
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, RESULT, created, related
 from syncmcp.errors import RequestCancelled, RequestTimeout
 
@@ -115,10 +116,9 @@ class TaskCalls:
 
     def begin(self, call: Call, out: Outgoing) -> None:
         """A call is about to be sent as `out`."""
-        client = self._desk.client()
-        if self._blocking and _asks(call) and client is not None:
-            out.lingers = LINGER
-            call.carrier = client._pools.exchanges
+        client = self._desk.client() if self._blocking and _asks(call) else None
+        if client is not None:
+            out.lingers, call.carrier = LINGER, client._pools.carriers
 
     def settled(self, out: Outgoing) -> bool:
         """Whether nothing more is to be heard for what is in `out`; called with the lock held."""
@@ -143,8 +143,9 @@ class TaskCalls:
 
     def late(self, id: object, result: Any) -> None:
         """An answer came that nobody waits for: if it is a task, nobody ever will."""
+        key = own_id(id)
         with self._lock:
-            wanted = isinstance(id, int) and self._given_up.pop(id, self) is None
+            wanted = key is not None and self._given_up.pop(key, self) is None
         task = created(result) if wanted and isinstance(result, dict) else None
         client = self._desk.client()
         if task is not None and client is not None:

@@ -268,7 +268,8 @@ class _Following:
         """Withdraw what it asks at the moment. Never blocks, and calls no code of the caller's."""
         with self._lock:
             asking, self._asking = self._asking, CancelToken()
-            course.until = self._asking._subscribe
+            # Also what the next look finds was asked before this.
+            course.until, course.until_then = asking._subscribe, self._asking._subscribe
         asking.cancel()
 
     def wait(self, timeout: float | None) -> bool:

@@ -404,8 +404,8 @@ class _Run:
                 show=self._show,
             )
         return HandlerContext(
-            outer.client,
-            outer.server,
+            outer._client,
+            outer._server,
             outer.method,
             call=outer.call,
             cancel=cancel,

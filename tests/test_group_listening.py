@@ -81,6 +81,24 @@ class TestListening:
         assert list(changes) == [("a", ChangeEvent("tools"))]
         assert list(changes) == []
 
+    def test_the_last_event_waits_for_no_server(
+        self, group: ClientGroup, shops: dict[str, Server], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told: list[float | None] = []
+        close = GroupSubscription.close
+
+        def closing(self: GroupSubscription, timeout: float | None = None) -> None:
+            told.append(timeout)
+            close(self, timeout)
+
+        monkeypatch.setattr(GroupSubscription, "close", closing)
+        changes = group.listen(tools=True, stop_after=1, timeout=PATIENCE)
+        shops["a"].add_tool(lambda: "v", name="v", input_schema={})
+        assert next(changes) == ("a", ChangeEvent("tools"))
+        assert told == []
+        assert next(changes, None) is None
+        assert told == [None]
+
     def test_closing_it_wakes_who_waits(self, group: ClientGroup) -> None:
         changes = group.listen(tools=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -200,6 +201,25 @@ def test_a_server_that_goes_on_after_a_cancel_may_ask_something_new(
         assert task.result(PATIENCE).text == "cancel, signed by Ada"
     assert person.asked == 2
     assert office.stats.violations == []
+
+
+def test_a_question_that_was_not_seen_before_the_cancel_is_shown_to_nobody(
+    office: Office, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._protocol.tasks.WORTH_HEARING", math.inf)
+    office.tasks.poll_interval_ms = 3_600_000
+    office.does_instead_of_cancelling(lambda task: None)
+    with syncmcp.connect(office, mode=STATELESS, elicitation=person, **ON) as client:
+        task = client.start_task("sign")
+        assert task.wait(0) is False
+        (theirs,) = office.tasks.all
+        assert office.stats.wait_for(lambda _: theirs.status == "input_required", PATIENCE)
+        task.cancel()
+        assert office.stats.wait_for(lambda stats: stats.requests["tasks/get"] >= 2, PATIENCE)
+        theirs.finish({"content": [{"type": "text", "text": "done all the same"}]})
+        task.refresh()
+        assert task.result(PATIENCE).text == "done all the same"
+    assert person.asked == 0
 
 
 @pytest.mark.parametrize("tool", ["sign", "think"])

@@ -318,3 +318,14 @@ def test_a_coroutine_function_is_told_nothing(name: str) -> None:
     options: dict[str, Any] = {name: coroutine}
     with pytest.raises(UsageError, match=name):
         ToolLoop(Model(), ClientGroup(), **options)
+
+
+def test_a_model_of_a_group_may_use_a_loop_of_its_own() -> None:
+    servers = {"fish": shop("fish"), "books": shop("books")}
+    with ClientGroup(servers) as group, syncmcp.connect(shop("atlas")) as client:
+        within = ToolLoop(Model(then=DONE), client)
+
+        def model(request: CreateMessageRequestParams, context: HandlerContext) -> Any:
+            return within.run("and what do you say?", context=context).result
+
+        assert ToolLoop(model, group).run("go").text == within.run("go").text

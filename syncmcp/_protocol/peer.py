@@ -74,7 +74,7 @@ class Peer(Generic[C, Q]):
 
     def get(self, id: object) -> C | None:
         """The request of ours with this id, if it is open."""
-        key = _own_id(id)
+        key = own_id(id)
         return None if key is None else self._calls.get(key) or self._lasting.get(key)
 
     def only(self) -> C | None:
@@ -89,7 +89,7 @@ class Peer(Generic[C, Q]):
 
     def take(self, id: object) -> C | None:
         """Remove and return the request of ours with this id; `None` if somebody was faster."""
-        key = _own_id(id)
+        key = own_id(id)
         if key is None:
             return None
         call = self._calls.pop(key, None) or self._lasting.pop(key, None)
@@ -138,7 +138,7 @@ class Peer(Generic[C, Q]):
         return self._questions.pop(id, None)
 
 
-def _own_id(id: object) -> int | None:
+def own_id(id: object) -> int | None:
     """The id of ours that the peer means. Some servers turn numbers into strings."""
     if type(id) is int:
         return id

@@ -118,6 +118,7 @@ class Course:
         guard: Entered while that changes, which several who look may do at the same moment.
         until: When the questions that are open are withdrawn, and the task is followed further
             without an answer. Those that a later look finds have what stands here then.
+        until_then: What takes its place with the next look, if that is something else.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class Course:
         self.told: Callable[[TaskState], object] | None = None
         self.guard: AbstractContextManager[object] = nullcontext()
         self.until: Until | None = None
+        self.until_then: Until | None = None
         # What that was before the look that found the questions.
         self._until: Until | None = None
         self._rounds = RoundCount(AUGMENTED, max_rounds)
@@ -184,7 +186,8 @@ class Course:
                     if hear_no_more is None and self.state.interval >= WORTH_HEARING:
                         hear_no_more = yield Hear(self.id)
                     yield Pause(self.state.interval, self.id)
-                self._until = self.until
+                with self.guard:
+                    self._until, self.until = self.until, self.until_then or self.until
                 dialect = yield from self.look(within)
                 assert dialect.tasks is not None  # or it could not have been asked
                 result = yield from dialect.tasks.advance(self, dialect, within)

@@ -78,6 +78,8 @@ class Refusals:
         # After a redirect elsewhere the token is none of that server's business.
         if response.status_code not in (401, 403) or not self._auth._is_for(request.url or ""):
             return None
+        if (exchange := current()) is not None and exchange.lingers:
+            return None  # whoever wanted an answer has gone
         if request.body is not None and not isinstance(request.body, (bytes, str)):
             return None  # it was read while it was sent
         self._guard.meet(response)

@@ -123,6 +123,8 @@ def read(
     if session.out.json:
         session.out.result(result.to_wire())
     if output is not None:
+        if not result.contents:
+            raise CommandError("the resource has no contents for --output")
         _save(session.out, result.contents, output, force=force)
     elif not session.out.json:
         _show_contents(session.out, result)

@@ -25,7 +25,8 @@ __all__ = ["providers", "revisions", "root_paths", "servers"]
 
 def servers(ctx: typer.Context, incomplete: str) -> list[str]:
     """The names that files have for servers."""
-    return _plain(_names(ctx), incomplete)
+    # One that begins with - would be an option, of which --trust asks nobody.
+    return _plain((name for name in _names(ctx) if name[:1] != "-"), incomplete)
 
 
 def providers(incomplete: str) -> list[str]:

@@ -36,12 +36,17 @@ def check_place(path: Path, *, force: bool) -> None:
     Raises:
         CommandError: It could not.
     """
-    if path.is_dir():
-        raise CommandError(f"{str(path)!r} is a directory", hint="name a file in it")
-    if not path.parent.is_dir():
-        raise CommandError(f"{str(path)!r} cannot be written: there is no such directory")
-    if not force and os.path.lexists(path):
-        raise _taken(path)
+    try:
+        if path.is_dir():
+            raise CommandError(f"{str(path)!r} is a directory", hint="name a file in it")
+        if not path.parent.is_dir():
+            raise CommandError(f"{str(path)!r} cannot be written: there is no such directory")
+        if not force and os.path.lexists(path):
+            raise _taken(path)
+        if path.exists() and not path.is_file():
+            raise CommandError(f"{str(path)!r} is no file, but a device for example")
+    except OSError as error:
+        raise CommandError(f"{str(path)!r} cannot be written: {error.strerror}") from error
 
 
 def save_all(contents: Sequence[Savable], path: Path, *, force: bool) -> list[Path]:

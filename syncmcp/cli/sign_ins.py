@@ -47,8 +47,11 @@ def begin(url: str, receiver: Receiver, note: Callable[[str], object], **options
     client, before = _chosen(options), _chosen(store.load(key) or {})
     if client != before:
         store.save(key, client or None)
+        earlier = _of(url, before)
+        if earlier._client == _of(url, client)._client:
+            return token  # filed in the same place: it has taken that of the earlier one
         try:
-            _of(url, before).logout()  # else nobody could reach it any more
+            earlier.logout()  # else nobody could reach it any more
         except McpError as error:
             note(f"the earlier sign-in is forgotten, but was not revoked: {error}")
     return token

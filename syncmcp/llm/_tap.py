@@ -8,11 +8,12 @@ nothing to anybody else's requests.
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
+
+from syncmcp._http_exchange import shut_down
 
 __all__ = ["Left", "Tap"]
 
@@ -58,7 +59,7 @@ class Tap:
         with self._lock:
             self.closed = True
             for each in self._sockets:
-                _shut_down(each)
+                shut_down(each)
 
     def keep(self, stream: Any) -> None:
         """The call uses this connection."""
@@ -72,7 +73,7 @@ class Tap:
         with self._lock:
             self._sockets.add(each)
             if self.closed:
-                _shut_down(each)
+                shut_down(each)
 
     def forget(self) -> None:
         """The sockets may be somebody else's from here on."""
@@ -99,6 +100,7 @@ def _on_request(request: Any) -> None:
     if tap is not None and tap.closed:
         raise Left
     others = request.extensions.get("trace")
+    others = getattr(others, "others", others)  # ours, of the last time it was sent
 
     def trace(name: str, info: dict[str, Any]) -> None:
         if name.endswith(_CONNECTED):
@@ -109,6 +111,7 @@ def _on_request(request: Any) -> None:
         if others is not None:
             others(name, info)
 
+    trace.others = others  # type: ignore[attr-defined]
     request.extensions = {**request.extensions, "trace": trace}
 
 
@@ -135,8 +138,3 @@ def _in_use(stream: Any) -> None:
     tap: Tap | None = getattr(_here, "tap", None)
     if tap is not None:
         tap.keep(stream)
-
-
-def _shut_down(each: Any) -> None:
-    with suppress(OSError):  # it is closed already
-        each.shutdown(socket.SHUT_RDWR)

@@ -175,6 +175,7 @@ class SseTransport(HttpSender):
         if not out.ids:
             self._post(out, exchange)
             return
+        out.lingers = 0.0  # its answer comes elsewhere, as long as the connection lives
         with self._lock:
             self._posted[out] = None
         try:

@@ -212,12 +212,13 @@ class Terminal:
     def _turn(self, context: HandlerContext | None) -> Iterator[Screen]:
         from syncmcp.ui._screen import Gone, Quit, Screen
 
-        try:
-            stdin, stdout = self._streams()
-        except _NoTerminal as problem:
-            _log.error("%s", problem)
-            raise
         with _turns.turn(context), self._beside():
+            try:
+                # Not before: what is drawn beside may stand in the place of the standard streams.
+                stdin, stdout = self._streams()
+            except _NoTerminal as problem:
+                _log.error("%s", problem)
+                raise
             self._shown = (None, 0)
             screen = Screen(stdin, stdout, context, _turns.waiting)
             with screen.held():

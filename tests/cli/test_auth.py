@@ -129,6 +129,20 @@ def test_a_client_that_was_registered_by_hand_is_used_and_remembered(
         assert command("auth", "status", resource.url).code == 3
 
 
+def test_whoever_names_the_same_issuer_later_stays_signed_in(
+    elsewhere: Path, command: Command
+) -> None:
+    with world() as resource:
+        server = resource.authorization_server
+        for given in ([], ["--issuer", server.issuer], []):
+            with at_terminal(
+                "auth", "login", resource.url, "--no-browser", *given, columns=1000
+            ) as terminal:
+                agree(terminal, "resource")
+                assert terminal.ends() == 0
+            assert command("auth", "status", resource.url).code == 0
+
+
 def test_who_signs_in_as_another_client_is_signed_out_as_the_earlier_one(
     elsewhere: Path, command: Command
 ) -> None:

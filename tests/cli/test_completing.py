@@ -18,7 +18,7 @@ from tests.stage import PATIENCE
 @pytest.fixture
 def names(elsewhere: Path) -> Path:
     """A file of this folder, which may be anybody's."""
-    names = ["demo", "deep", "other", "a b", "$(touch${IFS}hacked)", "x\u202ey", "*"]
+    names = ["demo", "deep", "other", "a b", "$(touch${IFS}hacked)", "x\u202ey", "*", "--trust"]
     servers = {name: {"command": "no-such-command-at-all"} for name in names}
     path = elsewhere / ".cursor/mcp.json"
     path.parent.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -116,3 +117,13 @@ def test_there_is_a_limit_to_what_is_saved(
     ran = command("call", url, "draw", "-o", "big")
     assert (ran.code, ran.error["kind"]) == (1, "LimitExceeded")
     assert list(elsewhere.iterdir()) == []
+
+
+def test_what_is_no_file_is_not_replaced(command: Command, studio: tuple[str, list[str]]) -> None:
+    url, calls = studio
+    os.mkfifo("pipe")
+    ran = command("call", url, "draw", "--output", "pipe", "--force")
+    assert (ran.code, "is no file" in ran.error["message"]) == (2, True)
+    ran = command("call", url, "draw", "--output", "x" * 300)
+    assert (ran.code, "cannot be written" in ran.error["message"]) == (2, True)
+    assert calls == []

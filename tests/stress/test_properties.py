@@ -596,7 +596,7 @@ def plant_ids_that_are_coerced(patch: pytest.MonkeyPatch) -> None:
         except (TypeError, ValueError):
             return None
 
-    patch.setattr(peer, "_own_id", own_id)
+    patch.setattr(peer, "own_id", own_id)
 
 
 def plant_a_cursor_that_is_swallowed(patch: pytest.MonkeyPatch) -> None:

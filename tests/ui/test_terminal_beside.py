@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -114,3 +116,21 @@ def test_a_question_of_a_real_server_has_the_terminal_to_itself(
         person.types(DOWN, ENTER)
         assert "decline" in answer.result(PATIENCE).text
     assert steps == ["lent", "back"]
+
+
+def test_what_is_drawn_beside_may_stand_in_the_place_of_the_standard_streams(
+    person: Person, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", person.stdin)
+    monkeypatch.setattr(sys, "stdout", io.StringIO())  # as a progress bar's, no terminal
+
+    @contextmanager
+    def beside() -> Iterator[None]:
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(sys, "stdout", person.stdout)
+            yield
+
+    answer = pool.submit(Terminal(beside=beside).form, form(), asked())
+    person.sees("What will you do?")
+    person.types(CTRL_C)
+    assert answer.result(PATIENCE).action == "cancel"
