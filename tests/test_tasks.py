@@ -630,17 +630,6 @@ def test_a_call_that_becomes_a_task_after_it_was_given_up_is_cancelled_then(
         studio.running(0)
 
 
-def test_calls_that_ask_to_become_tasks_take_one_place_each() -> None:
-    studio = Slow()
-    with Wire("http", STATEFUL).connect(studio, max_in_flight=3, **ON) as client:
-        calls = [client.start_task.future("render") for _ in range(3)]
-        studio.has(3)
-        studio.told.set()
-        assert len({call.result(PATIENCE).id for call in calls}) == 3
-        studio.gate.set()
-        studio.running(0)
-
-
 def test_calls_that_were_given_up_and_are_read_on_take_the_place_of_no_others() -> None:
     studio = Slow()
     with Wire("http", STATEFUL).connect(studio, max_in_flight=2, **ON) as client:
