@@ -29,7 +29,8 @@ def together(
 
     What has not ended by `deadline` goes on, and is not in the result.
     """
-    workers = Workers("syncmcp-group", AT_ONCE)
+    # A thread that finds no job ends at once: nothing has to be closed, whatever interrupts this.
+    workers = Workers("syncmcp-group", AT_ONCE, linger=0.0)
     outcomes: dict[str, R | BaseException] = {}
     # Guards the outcomes.
     lock = threading.RLock()
@@ -50,13 +51,10 @@ def together(
 
     if jobs:
         finished.acquire()
-        try:
-            for name, job in jobs.items():
-                workers.run(partial(do, name, job))
-            with lending_handler():
-                acquire(finished, deadline.remaining())
-        finally:
-            workers.close()
+        for name, job in jobs.items():
+            workers.run(partial(do, name, job))
+        with lending_handler():
+            acquire(finished, deadline.remaining())
     with lock:
         return {name: outcomes[name] for name in jobs if name in outcomes}
 

@@ -20,7 +20,7 @@ _log = logging.getLogger("syncmcp.threads")
 _Inbox: TypeAlias = "SimpleQueue[Callable[[], object] | None]"
 """Where an idle thread gets its next job, or `None`: the word to end."""
 
-# An idle pool thread stays this long, in seconds, so that a burst of calls reuses threads.
+# An idle thread stays this long, in seconds, so that a burst of calls reuses threads.
 _LINGER = 10.0
 
 
@@ -34,11 +34,15 @@ class Workers:
         limit: How many jobs run at one time. One that waits for something else may lend its seat
             to another job meanwhile; see `lending`.
         lends: Whether jobs that make a blocking call of this library do so by themselves.
+        linger: Seconds that an idle thread stays for the next job.
     """
 
-    def __init__(self, name: str, limit: int, *, lends: bool = False) -> None:
+    def __init__(
+        self, name: str, limit: int, *, lends: bool = False, linger: float = _LINGER
+    ) -> None:
         self._name = name
         self._limit = limit
+        self._linger = linger
         self.lends = lends
         # Guards everything below. Never held while a job runs.
         self._lock = threading.RLock()
@@ -172,7 +176,7 @@ class Workers:
                 return None
             self._idle.append(inbox)
         try:
-            job = inbox.get(timeout=_LINGER)
+            job = inbox.get(timeout=self._linger)
         except Empty:
             with self._lock:
                 if inbox in self._idle:

@@ -24,8 +24,9 @@ _GLANCE = 0.02
 # How many followers a token may collect before it looks which of them are still there.
 _PRUNE_STEP = 16
 
-# Runs what people hang on tokens that a clock or an Event cancels: the timer thread must not block.
-_pool = Workers("syncmcp-cancel", limit=16)
+# Runs the callbacks of tokens that a clock or an Event cancels: the timer thread must not block.
+# Nobody closes it, and it is needed seldom: its threads end soon.
+_pool = Workers("syncmcp-cancel", limit=16, linger=0.1)
 
 
 class CancelToken:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from syncmcp.testing.leaks import Footprint, library_threads
+from syncmcp.testing.leaks import Footprint
 
-pytest_plugins = ("tests.plugin_requirements",)
+pytest_plugins = ("tests.plugin_requirements", "tests.plugin_workers")
 
 # Generated examples are judged by what they show, never by how long a busy machine takes.
 settings.register_profile(
@@ -19,18 +20,37 @@ settings.register_profile(
 settings.load_profile("without a clock")
 
 
-def pytest_collection_finish() -> None:
-    """Hide what collecting has made from the garbage collector: it outlives every test.
-
-    The leak check collects, and would go through thousands of tests each time.
-    """
+def _hide_from_the_collector() -> None:
+    """Take what is there now out of the garbage collector's walks, having collected once."""
     gc.collect()
     gc.freeze()
 
 
-# Things that are ending may take this long, in seconds: far more than any of them needs. An idle
-# thread of a pool that nobody closed, its client having been collected, stays for ten.
-PATIENCE = 30.0
+def pytest_collection_finish() -> None:
+    """Thousands of tests outlive every collection, which would walk through all of them."""
+    _hide_from_the_collector()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """What a file has imported stays, too."""
+    yield
+    if nextitem is not None and nextitem.path != item.path:
+        _hide_from_the_collector()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The home folder of all tests of a worker: what they keep there is nobody else's."""
+    place = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(place))
+        for name in ("CACHE", "CONFIG", "DATA", "STATE"):
+            patch.delenv(f"XDG_{name}_HOME", raising=False)
+        patch.delenv("SYNCMCP_HOME", raising=False)
+        yield place
 
 
 @pytest.fixture(autouse=True)
@@ -38,18 +58,5 @@ def no_leaks() -> Iterator[None]:
     """Fail a test that leaves something behind; what wider fixtures hold is not counted."""
     before = Footprint()
     yield
-    leaks = before.left_behind(PATIENCE)
+    leaks = before.left_behind()
     assert not leaks, "left behind: " + "; ".join(leaks)
-
-
-@pytest.fixture
-def short_stay(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let idle threads end soon: the pool of the cancel tokens is never closed."""
-    before = library_threads()
-    with monkeypatch.context() as patch:
-        patch.setattr("syncmcp._workers._LINGER", 0.01)
-        yield
-        # They look how long they may stay when they become idle, which must be within this.
-        for thread in library_threads() - before:
-            if thread.name.startswith("syncmcp-cancel"):
-                thread.join(PATIENCE)

@@ -125,7 +125,7 @@ def test_a_timed_token_that_nobody_holds_is_collected_before_its_time() -> None:
 
 
 @pytest.mark.requirement("M-02")
-def test_a_callback_of_a_timed_token_runs_elsewhere_than_on_the_timer(short_stay: None) -> None:
+def test_a_callback_of_a_timed_token_runs_elsewhere_than_on_the_timer() -> None:
     names: SimpleQueue[str] = SimpleQueue()
     token = CancelToken.after(0.02)
     token.on_cancel(lambda: names.put(threading.current_thread().name))

@@ -98,7 +98,7 @@ def test_a_test_gets_a_server_of_its_own_and_a_client_of_it(pytester: pytest.Pyt
 def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        import socket, subprocess, sys, syncmcp
+        import os, socket, subprocess, sys, threading, syncmcp
         import syncmcp.testing.leaks
         import pytest
         kept = []
@@ -119,17 +119,45 @@ def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -
         def test_child(mcp_no_leaks):
             kept.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
 
+        def test_pipe(mcp_no_leaks):
+            kept.extend(os.pipe())
+
+        def test_thread(mcp_no_leaks):
+            gate = threading.Event()
+            threading.Thread(target=gate.wait, name="syncmcp-mine", daemon=True).start()
+            kept.append(gate)
+
+        def test_future(mcp_no_leaks):
+            gate = threading.Event()
+            server = syncmcp.testing.Server("waiting")
+            server.add_tool(lambda: str(gate.wait()), name="wait")
+            client = syncmcp.connect(server)
+            kept.append((gate, server, client, client.call_tool.future("wait")))
+
         def test_last():
-            client, channel, child = kept
+            client, channel, child, *ends, waiting, (gate, server, other, future) = kept
             client.close()
             channel.close()
             child.communicate(b"")
+            for end in ends:
+                os.close(end)
+            waiting.set()
+            gate.set()
+            other.close()
+            server.close()
         """
     )
     result = run(pytester)
-    result.assert_outcomes(passed=4, errors=3)
+    result.assert_outcomes(passed=7, errors=6)
     result.stdout.fnmatch_lines(
-        ["left behind: thread syncmcp-*", "left behind: *socket:*", "left behind: child process *"]
+        [
+            "left behind: thread syncmcp-*",
+            "left behind: *socket:*",
+            "left behind: child process *",
+            "left behind: *pipe:*",
+            "left behind: thread syncmcp-mine",
+            "left behind: thread syncmcp-*",
+        ]
     )
 
 

@@ -510,7 +510,7 @@ def test_without_any_approval_nobody_is_asked() -> None:
 @pytest.mark.requirement("M-05", "M-14")
 @pytest.mark.parametrize("timeout", [None, 2 * PATIENCE])
 def test_a_person_who_does_not_decide_in_time_has_denied_the_call(
-    timeout: float | None, short_stay: None
+    timeout: float | None,
 ) -> None:
     class Absent:
         def review(self, question: Question, /) -> Verdict:
@@ -529,7 +529,7 @@ def test_a_person_who_does_not_decide_in_time_has_denied_the_call(
 
 @pytest.mark.requirement("M-05", "M-14")
 def test_a_question_runs_out_of_time_no_sooner_than_its_clock(
-    short_stay: None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     after = CancelToken.after
 

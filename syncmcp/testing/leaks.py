@@ -8,6 +8,15 @@ import threading
 import time
 from pathlib import Path
 
+PATIENCE = 2.0
+"""Seconds after which what a test left behind counts as a leak: far more than any end needs."""
+
+# Seconds of it that pass before the garbage collector runs, which costs more than most tests.
+_BEFORE_COLLECTING = 0.5
+
+# Seconds between two looks at what is left.
+_LOOK = 0.002
+
 # One per process, kept for the life of the process.
 _PERMANENT = frozenset(("syncmcp-reaper", "syncmcp-timer"))
 
@@ -67,24 +76,28 @@ class Footprint:
             *(f"descriptor {number}, {target}" for number, target in channels),
         ]
 
-    def left_behind(self, patience: float = 30.0) -> list[str]:
+    def left_behind(self, patience: float = PATIENCE) -> list[str]:
         """What has come since then and does not go away, in words.
 
+        Things that are ending end within milliseconds, so they are waited for first. Only if that
+        was not enough, the garbage collector runs, for a client that the test abandoned.
+
         Args:
-            patience: Seconds that threads and processes which are ending get for it.
+            patience: Seconds that everything together gets to go away.
         """
-        leaks = Footprint().grown_since(self)
-        if not leaks:
+        early = min(patience, _BEFORE_COLLECTING)
+        if not self._outlasting(early):
             return []
-        # An abandoned client lets go of its things when it is collected.
         gc.collect()
-        deadline = time.monotonic() + patience
-        while True:
-            for thread in library_threads() - self.threads:
-                if thread.ident is not None:  # else it is being started, and cannot be joined yet
-                    thread.join(max(0.0, deadline - time.monotonic()))
-            leaks = Footprint().grown_since(self)
-            if not leaks or time.monotonic() >= deadline:
-                return leaks
-            # Nothing to join: a child or a descriptor is on its way out and cannot be waited for.
-            time.sleep(0.005)
+        return self._outlasting(patience - early)
+
+    def _outlasting(self, seconds: float) -> list[str]:
+        """Wait until everything new has gone away, so long at most; return what has not."""
+        deadline = time.monotonic() + seconds
+        while leaks := Footprint().grown_since(self):
+            left = deadline - time.monotonic()
+            if left <= 0.0:
+                break
+            # Children and descriptors cannot be joined, so all kinds are looked at alike.
+            time.sleep(min(left, _LOOK))
+        return leaks

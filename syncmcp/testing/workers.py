@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-_IDLE_SECONDS = 1.0
+_IDLE_SECONDS = 0.1
 
 Job = Callable[[], None]
 
