@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -147,15 +148,19 @@ def read(source: str, file: str) -> tuple[list[Carrier], list[str]]:
     return reader.carriers, reader.problems
 
 
+def _sources(root: Path) -> Iterator[Path]:
+    """The files that may hold tests; what `make peers` installs is not even walked through."""
+    for folder, inside, files in os.walk(root):
+        inside[:] = [name for name in inside if name[0] != "." and name not in _FOREIGN]
+        yield from (Path(folder, name) for name in files if name.endswith(".py"))
+
+
 @cache
 def scan(root: Path = TESTS) -> tuple[list[Carrier], list[str]]:
     """All carriers below a folder, and what is wrong with the marks there; it is read once."""
     carriers: list[Carrier] = []
     problems: list[str] = []
-    for path in sorted(root.rglob("*.py")):
-        inside = path.relative_to(root).parts
-        if any(part.startswith(".") or part in _FOREIGN for part in inside):
-            continue
+    for path in sorted(_sources(root)):
         file = path.relative_to(root.parent).as_posix()
         found, wrong = read(path.read_text(encoding="utf-8"), file)
         carriers += found

@@ -344,7 +344,7 @@ def test_a_server_that_is_gone_for_good_takes_the_subscription_with_it(
     revision: syncmcp.Mode,
 ) -> None:
     server = shop()
-    with serve_http(server) as http, FaultProxy(http.url) as network:
+    with serve_http(server, retry_ms=1) as http, FaultProxy(http.url) as network:
         retry = syncmcp.Retry(attempts=2, pause=0.01)
         with syncmcp.connect(network.url, mode=revision, retry=retry) as client:
             events = client.listen(tools=True, uris=["a:1"], timeout=6 * PATIENCE)

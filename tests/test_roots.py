@@ -176,7 +176,7 @@ def test_the_uri_of_a_root_object_is_never_taken_for_a_path(uri: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["", "a\0b", None, 5, b"/tmp", ["/tmp"], {"uri": "file:///"}, object()], ids=repr
+    "value", ["", "a\0b", None, 5, b"/tmp", ["/tmp"], {"uri": "file:///"}, ...], ids=repr
 )
 def test_what_is_no_path_is_refused(value: Any) -> None:
     with pytest.raises(UsageError, match="root"):

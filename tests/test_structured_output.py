@@ -484,7 +484,7 @@ def test_arguments_that_a_newer_schema_takes_are_sent() -> None:
     script += [s.expect("tools/call"), s.reply({"content": []})]
     script += [s.expect("tools/list"), s.reply({"tools": []})]
     script += [s.expect("tools/call"), s.reply({"content": []})]
-    with Scripted(script) as peer, syncmcp.connect(peer, validate_input=True) as client:
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, validate_input=True) as client:
         client.list_tools()
         assert not client.call_tool("a").is_error
         client._schemas.learn([Tool.from_wire(older)], client._schemas.generation, whole=True)

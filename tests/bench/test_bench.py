@@ -22,6 +22,8 @@ from tests.bench.sides.syncmcp_side import SyncmcpSide
 from tests.bench.workloads import WORKLOADS, run
 from tests.transports.phases import PHASES
 
+pytestmark = pytest.mark.slow
+
 DOCS = ROOT / "docs"
 SMALL: dict[str, Any] = {
     "calls": 3,

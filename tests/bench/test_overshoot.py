@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.bench import overshoot
 from tests.stage import PATIENCE
 
-# Seconds in which a call comes to its phase, however busy the machine is.
-ENOUGH = 8.0
+pytestmark = pytest.mark.slow
 
 
+@pytest.mark.alone
 def test_a_call_that_runs_out_of_time_is_late_by_a_little_in_each_phase() -> None:
-    figures = list(overshoot.measure(1, ("TLS", "JSON"), ENOUGH))
+    figures = list(overshoot.measure(1, ("TLS", "JSON")))
     assert [(one.phase, one.tls) for one in figures] == [
         ("TLS", True),
         ("JSON", False),

@@ -37,6 +37,7 @@ from syncmcp.testing import (
     Server,
     serve_http,
 )
+from tests.stage import in_threads
 
 from .certificates import Certificates, make
 from .http_peer import WAIT, Request, serving
@@ -450,12 +451,15 @@ def _client_left(planned: Planned, _: FaultProxy) -> bool:
 @pytest.mark.pitfall("4", "14")
 def test_every_call_ends_by_its_deadline_however_slow_the_wire_is(wire: Wire, fault: Fault) -> None:
     shop = Shop(wire.answers)
+    operations = (TOOL, LIST, READ)
     with connected(shop, wire) as (proxy, client):
-        for operation in (TOOL, LIST, READ):
-            slow = proxy.queue(fault, method=operation.method)
-            started = time.monotonic()
-            error = failure(operation, client, timeout=LIMIT)
-            assert time.monotonic() - started < LIMIT + SOON
+        held = [proxy.queue(fault, method=operation.method) for operation in operations]
+        started = time.monotonic()
+        errors = in_threads(
+            *(partial(failure, operation, client, timeout=LIMIT) for operation in operations)
+        )
+        assert time.monotonic() - started < LIMIT + SOON
+        for operation, slow, error in zip(operations, held, errors, strict=True):
             assert type(error) is RequestTimeout
             assert (error.kind, error.seconds, error.delivery) == ("total", LIMIT, "unknown")
             assert slow.happened
