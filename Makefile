@@ -7,13 +7,13 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .SUFFIXES:
-.NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAGE := .ci/stage
 ARGS ?=
+CORES := $(shell getconf _NPROCESSORS_ONLN)
 
 ifndef PYTHON
 PYTHON := $(shell .ci/find-python)
@@ -66,12 +66,24 @@ demo: $(VENV)/.base ## run the demo: open a server, list, call, eight futures
 
 # ---------------------------------------------------------------- check
 
+# `make stress` and `make bench` have the rest; `make check` leaves out what runs whole programs.
+ALL := not stress and not bench
+QUICK := $(ALL) and not peer and not slow
+TIER ?= $(ALL)
+
 .PHONY: test
-test: venv peers browser check ## set up everything, then `make check`
+test: ## set up everything, then every check and every test
+	@$(MAKE) venv peers browser
+	@$(MAKE) static protocol tests
 
 .PHONY: check
-check: format-check lint types contracts docs protocol ## every check and every test
-	@$(MAKE) tests ARGS="--ignore=tests/protocol $(ARGS)"
+check: ## every check, and the tests that run no whole programs: for each change
+	@$(MAKE) static protocol tests TIER="$(QUICK)"
+
+# What needs no tests: as many at a time as there are cores.
+.PHONY: static
+static: $(VENV)/.dev ## format, lint, types, contracts, docs
+	@$(MAKE) -j $(CORES) --output-sync=target format-check lint types contracts docs
 
 .PHONY: format
 format: $(VENV)/.dev ## rewrite the code in the house format
@@ -87,11 +99,12 @@ lint: $(VENV)/.dev ## ruff
 	@$(STAGE) "lint" $(BIN)/ruff check .
 
 # The library is checked for each platform; the tests reach into Linux.
-.PHONY: types
-types: $(VENV)/.dev ## mypy for linux, win32 and darwin; pyright
-	@$(STAGE) "mypy for linux" $(BIN)/mypy --platform linux --cache-dir build/mypy/linux
-	@$(STAGE) "mypy for win32" $(BIN)/mypy --platform win32 --cache-dir build/mypy/win32 syncmcp pytest_syncmcp.py examples
-	@$(STAGE) "mypy for darwin" $(BIN)/mypy --platform darwin --cache-dir build/mypy/darwin syncmcp pytest_syncmcp.py examples
+.PHONY: types mypy-linux mypy-win32 mypy-darwin pyright
+types: mypy-linux pyright mypy-win32 mypy-darwin ## mypy for linux, win32 and darwin; pyright
+mypy-win32 mypy-darwin: WHAT := syncmcp pytest_syncmcp.py examples
+mypy-linux mypy-win32 mypy-darwin: mypy-%: $(VENV)/.dev
+	@$(STAGE) "mypy for $*" $(BIN)/mypy --platform $* --cache-dir build/mypy/$* $(WHAT)
+pyright: $(VENV)/.dev
 	@$(STAGE) "pyright" $(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: contracts
@@ -102,18 +115,21 @@ contracts: $(VENV)/.dev ## the architecture: import contracts of setup.cfg
 docs: $(VENV)/.dev ## build docs/ into build/docs, warnings are errors
 	@$(STAGE) "documentation" $(BIN)/sphinx-build -W --keep-going -q -b html -d build/doctrees docs build/docs
 
+# Several processes share the tests; tests/plugin_workers.py says how.
+PYTEST := $(BIN)/pytest -n auto --dist loadscope
+
 .PHONY: protocol
 protocol: $(VENV)/.dev ## the protocol core's own tests, which must cover every branch of it
 	@$(STAGE) "protocol core, 100 % of its branches" $(BIN)/pytest -q tests/protocol \
 		--cov=syncmcp._protocol --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
 .PHONY: tests
-tests: $(VENV)/.dev ## the tests alone (ARGS="-k name" and the like)
-	@$(STAGE) "tests on Python $(PYTHON_VERSION)" $(BIN)/pytest -m "not stress and not bench" --durations=15 $(ARGS)
+tests: $(VENV)/.dev ## the other tests alone (ARGS="-k name" and the like)
+	@$(STAGE) "tests on Python $(PYTHON_VERSION)" $(PYTEST) -m "$(TIER)" --ignore=tests/protocol --durations=15 $(ARGS)
 
 .PHONY: oldest
-oldest: ## the tests without peers on Python 3.10, in a virtual environment of its own
-	@$(MAKE) VENV=.venv-3.10 PYTHON="$$(.ci/find-python 3.10)" ARGS='-m "not peer and not stress and not bench" $(ARGS)' tests
+oldest: ## the tests of `make check` on Python 3.10, in a virtual environment of its own
+	@$(MAKE) VENV=.venv-3.10 PYTHON="$$(.ci/find-python 3.10)" protocol tests TIER="$(QUICK)"
 
 .PHONY: floors
 floors: ## the tests that dependencies matter to on Python 3.10, with the lowest versions pyproject.toml allows
@@ -121,12 +137,10 @@ floors: ## the tests that dependencies matter to on Python 3.10, with the lowest
 
 .PHONY: floors-here
 floors-here: $(VENV)/.floors
-	@# The official SDK wants newer versions than these; the type checkers and the browser run elsewhere, and so do the
-	@# tests of threads, questions, frameworks and benchmarks, which use nothing that the others do not.
-	@$(STAGE) "tests on the lowest versions" $(BIN)/pytest -m "not peer and not stress and not bench" \
-		--ignore=tests/testing/test_official_client.py --ignore=tests/test_from_official_sdk.py --ignore=tests/test_typing.py \
-		--ignore=tests/ui/test_browser_chromium.py --ignore=tests/bench --ignore=tests/embedding \
-		--ignore=tests/questions --ignore=tests/stress $(ARGS)
+	@# The official SDK wants newer versions than these, and the tests of threads and questions use nothing that the
+	@# others do not.
+	@$(STAGE) "tests on the lowest versions" $(PYTEST) -m "$(QUICK)" \
+		--ignore=tests/testing/test_official_client.py --ignore=tests/questions --ignore=tests/stress $(ARGS)
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 	@test -x $(BIN)/python || $(STAGE) "virtual environment $(VENV) with Python $(PYTHON_VERSION)" $(PYTHON) -m venv $(VENV)

@@ -23,7 +23,7 @@ from tests.test_examples import environment, example
 # Seconds: what a program needs that starts on a busy machine, with a provider's package to load.
 STARTED = 9 * PATIENCE
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 # Of what is asked before a call.
 YES, NO = (ENTER,), (DOWN, DOWN, ENTER)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DEMO = Path(__file__).parent.parent / "examples" / "demo.py"
 
 OTHER_SERVER = """

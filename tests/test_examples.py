@@ -24,7 +24,7 @@ from tests.ui.visitor import Visitor
 # Seconds: some start a cluster of processes, and a busy machine takes its time.
 _LONGEST = 240
 
-pytestmark = pytest.mark.timeout(_LONGEST + 20)
+pytestmark = [pytest.mark.timeout(_LONGEST + 20), pytest.mark.slow]
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

@@ -22,7 +22,7 @@ from tests.stage import PATIENCE, Stage
 # its time.
 _LONGEST = 400
 
-pytestmark = pytest.mark.timeout(_LONGEST + 20)
+pytestmark = [pytest.mark.timeout(_LONGEST + 20), pytest.mark.slow]
 
 PROGRAM = Path(__file__).with_name("executor_program.py")
 

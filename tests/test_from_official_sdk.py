@@ -21,6 +21,8 @@ import pytest
 from syncmcp.testing import AuthorizationServer, Server, demo_server, serve_http
 from tests.stage import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "examples" / "from_official_sdk"
 PAGE = (ROOT / "docs" / "from-the-official-sdk.md").read_text(encoding="utf-8")

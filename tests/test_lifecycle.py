@@ -414,6 +414,7 @@ def test_threads_blocked_in_calls_hear_of_the_death_too() -> None:
     assert len({id(error.__traceback__) for error in errors}) == 10
 
 
+@pytest.mark.alone
 @pytest.mark.pitfall("2", "7")
 def test_cycles_of_connect_and_kill_leave_nothing_behind_and_burn_nothing(
     monkeypatch: pytest.MonkeyPatch,

@@ -19,6 +19,8 @@ from syncmcp import Client
 from syncmcp._operation import Operation
 from syncmcp.testing import Server
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 SNIPPETS = Path(__file__).with_name("typing_snippets.py")
 

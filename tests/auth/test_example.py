@@ -13,6 +13,8 @@ import requests
 
 from syncmcp.testing import AuthorizationServer, HttpServer, Server, serve_http
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 WAIT = 60.0
 

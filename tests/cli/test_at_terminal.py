@@ -14,6 +14,8 @@ from syncmcp.testing import Server, ToolContext, serve_http
 from tests.cli.running import CTRL_C, CTRL_D, DEMO, DOWN, ENTER, TAB, at_terminal
 from tests.stage import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "before\x1b[2J\x1b[31mafter\u202e\x07"
 
 

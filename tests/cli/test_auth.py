@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,9 @@ from syncmcp.cli.sign_ins import kept
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import call, world
 from tests.cli.running import AtTerminal, Command, at_terminal, ended, program
+from tests.ports import free_port
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +92,6 @@ def agree(terminal: AtTerminal, last: str) -> None:
     (address,) = re.findall(rf"http://\S+{last}=\S+", terminal.screen)
     with urllib.request.urlopen(address, timeout=30) as page:
         page.read()
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-    return port
 
 
 def test_a_client_that_was_registered_by_hand_is_used_and_remembered(

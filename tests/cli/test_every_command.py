@@ -14,6 +14,8 @@ from tests.cli.running import ENTER, TAB, at_terminal
 from tests.peers.launch import http_server
 from tests.peers.peers import EVERYTHING, HTTP
 
+pytestmark = pytest.mark.slow
+
 _EVERYTHING = [
     (["list"], "demo://resource/dynamic/text/{resourceId}"),
     (["tools"], "get-sum"),

@@ -27,6 +27,7 @@ from tests.cli.running import DEMO, ended, program
 from tests.stage import PATIENCE
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_program_ends_with_the_code_of_what_happened(elsewhere: Path) -> None:
     cases = {

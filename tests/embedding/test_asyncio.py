@@ -14,6 +14,8 @@ from syncmcp.types import ElicitRequestFormParams, ElicitResult
 from tests.embedding.frameworks import EXAMPLES, finished
 from tests.stage import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.requirement("M-01", "M-19")
 @pytest.mark.pitfall("3", "14")

@@ -15,7 +15,7 @@ from tests.embedding.frameworks import CEILING, EXAMPLES, FRAMEWORKS, children, 
 from tests.programs import ROOT, environment
 from tests.transports._stdio import wait_gone
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tests.programs import environment
 from tests.stage import PATIENCE, in_threads
 from tests.transports._stdio import wait_gone
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 
 @pytest.mark.pitfall("1", "3", "7")

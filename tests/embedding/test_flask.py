@@ -20,6 +20,8 @@ from tests.peers.peers import Program
 from tests.stage import PATIENCE, Stage, in_threads
 from tests.transports._stdio import wait_gone
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def served(target: syncmcp.Target) -> Iterator[str]:

@@ -17,6 +17,8 @@ from tests.embedding.frameworks import EXAMPLES, FRAMEWORKS, finished
 from tests.programs import Program, running
 from tests.stage import Stage, relayed
 
+pytestmark = pytest.mark.slow
+
 ALL = "from gevent import monkey; monkey.patch_all()\nimport gevent\n"
 
 OUTCOME = """

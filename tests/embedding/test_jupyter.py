@@ -7,7 +7,7 @@ import pytest
 from tests.embedding.frameworks import EXAMPLES, FRAMEWORKS, finished
 from tests.programs import ROOT
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 RUNNER = ROOT / "tests" / "embedding" / "run_notebook.py"
 NOTEBOOK = EXAMPLES / "notebook.py"

@@ -7,6 +7,8 @@ import pytest
 from tests.embedding.frameworks import EXAMPLES, FRAMEWORKS, finished
 from tests.programs import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.peer
 @pytest.mark.pitfall("1", "3")

@@ -19,6 +19,8 @@ from examples.embedding.tkinter_window import Bridge, Countdown, Window
 from syncmcp.testing import Server, ToolContext
 from tests.stage import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 
 class StandIn:
     """No window, but the loop of one, and what it would show."""

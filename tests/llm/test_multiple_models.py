@@ -15,6 +15,8 @@ from tests.llm.double import double
 from tests.llm.providers import ANTHROPIC, GEMINI, PROVIDERS, RESPONSES, Call
 from tests.test_examples import environment
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "multiple_models.py"
 
 

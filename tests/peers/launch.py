@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.peers.peers import ROOT
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 START_TIMEOUT = 60.0
 STOP_TIMEOUT = 1.0
 KILL_TIMEOUT = 10.0
-
-# Below those that systems choose from by themselves.
-_PORTS = range(20_000, 30_000)
 
 
 class HttpServer:
@@ -82,17 +79,6 @@ class HttpServer:
         # The group outlives its leader for as long as any child is in it.
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, gently or signal.SIGKILL)
-
-
-def free_port() -> int:
-    """A port of the loopback address that nothing listens at, and that nobody is given by chance.
-
-    Until the peer listens there, a port that the system had chosen could be given to another test.
-    """
-    for port in random.sample(_PORTS, 100):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("a hundred ports are taken")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from syncmcp.auth import (
     Waiting,
 )
 from syncmcp.errors import LoginRequired, TokenRefused
-from tests.peers.launch import HttpServer, free_port, http_server
+from tests.peers.launch import HttpServer, http_server
 from tests.peers.oauth.guarded import guarded
 from tests.peers.oauth.person import Person
 from tests.peers.oauth.proofs import Proofs
@@ -37,6 +37,7 @@ from tests.peers.oauth.sign_ins import ASKING, DEMO, FASTMCP, JUDGING, MCP_1_9
 from tests.peers.oauth.stage import AN_HOUR, PATIENCE, Stage, notebook, set_clock, staged
 from tests.peers.peers import Program
 from tests.peers.setup_peers import HERE, NODE_MODULES, venv_python
+from tests.ports import free_port
 from tests.transports import certificates
 from tests.ui.setup_browser import chromium, in_ci
 
@@ -45,7 +46,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("table")]
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.usefixtures("table"),
+    pytest.mark.together("peers"),
+]
 
 THREADS = 8
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]

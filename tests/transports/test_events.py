@@ -224,6 +224,7 @@ def test_time_is_linear_in_the_number_of_data_lines() -> None:
     assert seconds(1_000_000) < 20
 
 
+@pytest.mark.alone
 @pytest.mark.pitfall("H3")
 def test_five_megabytes_in_one_line_take_no_time() -> None:
     stream = b"data: " + b"x" * 5_000_000 + b"\n\n"

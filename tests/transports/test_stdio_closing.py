@@ -287,6 +287,7 @@ def test_ctrl_c_while_closing_leaves_no_server_behind(monkeypatch: pytest.Monkey
         assert threads() == []
 
 
+@pytest.mark.alone
 @pytest.mark.pitfall("2", "7")
 def test_after_many_deaths_nothing_runs_or_stays() -> None:
     for number in range(40):

@@ -163,6 +163,7 @@ def test_a_byte_order_mark_before_the_first_message_is_dropped(first: bytes) -> 
         assert transport.noise == 0
 
 
+@pytest.mark.alone
 @pytest.mark.pitfall("12")
 def test_a_line_of_50_megabytes_is_skipped_without_being_kept() -> None:
     code = """
@@ -254,6 +255,7 @@ for line in sys.stdin:
         assert error.stderr_tail.count("\n") < 20
 
 
+@pytest.mark.alone
 @pytest.mark.pitfall("10")
 def test_stderr_without_a_newline_takes_little_memory() -> None:
     sink = StderrSink("devnull", "test", ())

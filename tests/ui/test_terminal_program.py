@@ -15,6 +15,8 @@ import pytest
 
 from tests.ui.person import CTRL_C, DOWN, ENTER, WAIT, Person
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("form_program.py")
 REPOSITORY = PROGRAM.parents[2]
 
