@@ -108,5 +108,14 @@ def _locked(file: IO[str], operation: int) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest: begun last, one of them would end long after all."""
-    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("peer", "slow"))))
+    """Begin with the files that take longest: begun last, one of them would end long after all.
+
+    Those that have nothing but tests that run alone come last, when fewer have to wait for them.
+    """
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    if item.get_closest_marker("alone"):
+        return 2
+    return 0 if item.get_closest_marker("peer") or item.get_closest_marker("slow") else 1

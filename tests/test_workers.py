@@ -107,10 +107,11 @@ def test_a_worker_is_like_a_process_started_at_a_terminal(tmp_path: Path) -> Non
     run(tmp_path, ignore_ctrl_c=True)
 
 
-def test_the_longest_files_are_begun_first(tmp_path: Path) -> None:
+def test_the_longest_files_are_begun_first_and_those_that_run_alone_last(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("def test_a(): ...")
     slow = "import pytest\n@pytest.mark.{}\ndef test_{}(): ..."
     (tmp_path / "test_b.py").write_text(slow.format("slow", "b"))
     (tmp_path / "test_c.py").write_text(slow.format("peer", "c"))
+    (tmp_path / "test_0.py").write_text(slow.format("alone", "0"))
     names = re.findall(r"::(test_\w)", run(tmp_path, "--collect-only"))
-    assert names == ["test_b", "test_c", "test_a"]
+    assert names == ["test_b", "test_c", "test_a", "test_0"]

@@ -7,10 +7,9 @@ import pytest
 from tests.bench import overshoot
 from tests.stage import PATIENCE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
-@pytest.mark.alone
 def test_a_call_that_runs_out_of_time_is_late_by_a_little_in_each_phase() -> None:
     figures = list(overshoot.measure(1, ("TLS", "JSON")))
     assert [(one.phase, one.tls) for one in figures] == [
