@@ -123,13 +123,15 @@ protocol: $(VENV)/.dev ## the protocol core's own tests, which must cover every 
 	@$(STAGE) "protocol core, 100 % of its branches" $(BIN)/pytest -q tests/protocol \
 		--cov=syncmcp._protocol --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 
+WITHOUT ?= --ignore=tests/protocol
+
 .PHONY: tests
 tests: $(VENV)/.dev ## the other tests alone (ARGS="-k name" and the like)
-	@$(STAGE) "tests on Python $(PYTHON_VERSION)" $(PYTEST) -m "$(TIER)" --ignore=tests/protocol --durations=15 $(ARGS)
+	@$(STAGE) "tests on Python $(PYTHON_VERSION)" $(PYTEST) -m "$(TIER)" --durations=15 $(WITHOUT) $(ARGS)
 
 .PHONY: oldest
 oldest: ## the tests of `make check` on Python 3.10, in a virtual environment of its own
-	@$(MAKE) VENV=.venv-3.10 PYTHON="$$(.ci/find-python 3.10)" protocol tests TIER="$(QUICK)"
+	@$(MAKE) VENV=.venv-3.10 PYTHON="$$(.ci/find-python 3.10)" tests TIER="$(QUICK)" WITHOUT=
 
 .PHONY: floors
 floors: ## the tests that dependencies matter to on Python 3.10, with the lowest versions pyproject.toml allows
