@@ -49,9 +49,11 @@ _BOM = b"\xef\xbb\xbf"
 _FRAME = re.compile(rb"[ \t]*(?:\{|\[[ \t]*\{)")
 
 # How long, in seconds, the news of a server's death waits for its exit status, and then for the
-# last words on its stderr.
+# last words on its stderr: longer if it has ended, and so only has to be read to the end. (Another
+# process that it started may hold its stderr open.)
 _EXIT_WAIT = 0.05
 _TAIL_WAIT = 0.02
+_LAST_WORDS_WAIT = 0.25
 
 # How long, in seconds, `close` waits for each thread after it was told to end.
 _JOIN_WAIT = 1.0
@@ -278,7 +280,7 @@ class StdioTransport:
 
     def _obituary(self, process: Process) -> ConnectionLost:
         code = process.wait(_EXIT_WAIT)
-        self._errors_ended.wait(_TAIL_WAIT)
+        self._errors_ended.wait(_TAIL_WAIT if code is None else _LAST_WORDS_WAIT)
         text = "the server closed its stdout" if code is None else "the server exited"
         return ConnectionLost(text, **self._facts(code))
 
