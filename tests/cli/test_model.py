@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from syncmcp.cli.model import PROVIDERS, sampling_by
+from syncmcp.llm import OpenAISampling
 from tests.cli.running import ENTER, Command, at_terminal
 from tests.llm.double import Double, double
 from tests.llm.providers import OpenAIChat, OpenAIResponses
@@ -16,10 +18,14 @@ ASKED = ("request_llm_help", "question=Why?")
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
-    """A provider that answers."""
-    with double() as there:
+    """A provider that answers, whose clients are closed as the end of the program would do it."""
+    with double() as there, ExitStack() as clients:
         monkeypatch.setenv("OPENAI_API_KEY", "key")
         monkeypatch.setenv("OPENAI_BASE_URL", f"{there.url}/v1")
+        new_client = OpenAISampling._new_client
+        monkeypatch.setattr(
+            OpenAISampling, "_new_client", lambda self: clients.enter_context(new_client(self))
+        )
         yield there
 
 
