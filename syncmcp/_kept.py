@@ -294,9 +294,10 @@ class Kept:
         return identity if self._tells_identity else None
 
     def _refused(self, send: Send, error: McpError) -> None:
-        kind = refused_page(send.method, send.params, error)
-        if kind is not None:
-            self.changed(ChangeEvent(kind))
+        name = refused_page(send.method, send.params, error)
+        if name is not None:
+            with self._lock:
+                self._changes.refused(name, monotonic())
 
     # -- the store ---------------------------------------------------------------------------
 

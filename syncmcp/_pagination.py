@@ -120,9 +120,9 @@ class Walk(Generic[L]):
 
     The list begins anew at its first page where a cursor is of no use any more: in another session
     (spec 2025-11-25: pagination, "Implementation Guidelines"), and, once, where the server refuses
-    it (spec 2026-07-28: caching, "Interaction with Pagination"). A server may lose each session in
-    the middle of the list: for another session the list begins as often as `Retry` lets one request
-    be sent, and twice at the least.
+    it (spec 2026-07-28: caching, "Interaction with Pagination"). As a server may lose each session
+    in the middle of the list, there is a limit: the list is begun as often as `Retry` has one
+    request sent, or twice where that is more.
 
     Attributes:
         items: The attribute of a page that has its items.

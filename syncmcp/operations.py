@@ -178,7 +178,7 @@ class Operations(Tasks, Protocol):
     def iter_resources(
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> Iterator[Resource]:
-        """Iterate over the server's resources, fetching a page when it is needed."""
+        """Iterate over the server's resources, page by page; see `iter_tools`."""
         return iterate(
             "resources/list",
             types.ListResourcesResult,
@@ -212,7 +212,7 @@ class Operations(Tasks, Protocol):
     def iter_resource_templates(
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> Iterator[ResourceTemplate]:
-        """Iterate over the server's resource templates, fetching a page when it is needed."""
+        """Iterate over the server's resource templates, page by page; see `iter_tools`."""
         return iterate(
             "resources/templates/list",
             types.ListResourceTemplatesResult,
@@ -300,7 +300,7 @@ class Operations(Tasks, Protocol):
     def iter_prompts(
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> Iterator[Prompt]:
-        """Iterate over the server's prompts, fetching a page when it is needed."""
+        """Iterate over the server's prompts, page by page; see `iter_tools`."""
         return iterate(
             "prompts/list", types.ListPromptsResult, "prompts", "name", self, max_pages, options
         )

@@ -173,10 +173,12 @@ def over_http(library: Library, response: Any, **options: Any) -> Iterator[Clien
         post = http.endpoint.handle_post
 
         def handle_post(headers: Any, body: bytes, **more: Any) -> Any:
-            library.comes((json.loads(body).get("params") or {}).get("cursor"))
+            message = json.loads(body)
+            if isinstance(message, dict):  # no frame of a batch
+                library.comes((message.get("params") or {}).get("cursor"))
             return post(headers, body, **more)
 
-        if options["mode"] == STATEFUL:
+        if options["mode"] != STATELESS:
             library.end_sessions = http.endpoint.forget_sessions
         vars(http.endpoint)["handle_post"] = handle_post
         with syncmcp.connect(http.url, **options) as client:
