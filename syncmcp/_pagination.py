@@ -48,7 +48,9 @@ def pages(
 ) -> Steps[L]:
     """One page, or all of them in one result: kept ones, or else the server's."""
     if not isinstance(cursor, AllPages):
-        return (yield from _one_page(method, model, host, cursor, params))
+        generation = host._schemas.generation
+        raw = yield from one_page(method, _at(cursor, params), host)
+        return _learned(validate(model, raw, method), host, generation)
     walk = Walk(method, model, items, host, max_pages, params)
     kept = yield from _together(walk, partial(recall, host), host)
     if kept is not None:
@@ -72,25 +74,27 @@ def all_pages(
     return whole
 
 
-def _one_page(
-    method: str,
-    model: type[L],
-    host: OperationHost,
-    cursor: str | None,
-    params: dict[str, Any] | None,
-) -> Steps[L]:
-    generation = host._schemas.generation
+def one_page(
+    method: str, params: dict[str, Any] | None, host: OperationHost
+) -> Steps[dict[str, Any]]:
+    """The result of one request as it came; see `recall_or_exchange`.
+
+    If it is for a page of a list, its cursor is used in no other session than the one there is.
+
+    Raises:
+        SessionLost: That has ended (until 2025-11-25).
+    """
     session: OneSession | None = None
     known = host._connection
-    if cursor is not None and known is not None and known.dialect.stateful:
+    of_a_list = params is not None and "cursor" in params and method.endswith("/list")
+    if of_a_list and known is not None and known.dialect.stateful:
         # As far as anybody knows, the cursor is of this session, be it over or not.
         session = OneSession(known)
     try:
-        raw = yield from recall_or_exchange(host, method, _at(cursor, params), session=session)
+        return (yield from recall_or_exchange(host, method, params, session=session))
     except SessionChanged as error:
         text = "the session of the cursor has ended: list from the first page"
         raise _session_lost(text, error, method, host) from error.ended
-    return _learned(validate(model, raw, method), host, generation)
 
 
 def _session_lost(

@@ -350,7 +350,7 @@ def test_the_limit_of_the_call_is_that_of_all_its_beginnings(
 
 
 @stateful
-@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize("way", ["blocking", "future", "request"])
 @pytest.mark.requirement("PAG-04")
 def test_a_cursor_of_the_callers_is_not_sent_in_another_session(wire: str, way: str) -> None:
     library = Library()
@@ -360,6 +360,7 @@ def test_a_cursor_of_the_callers_is_not_sent_in_another_session(wire: str, way: 
         fetch: dict[str, Callable[[], object]] = {
             "blocking": lambda: client.list_tools(cursor=cursor),
             "future": lambda: client.list_tools.future(cursor=cursor).result(PATIENCE),
+            "request": lambda: client.request("tools/list", {"cursor": cursor}),
         }
         with pytest.raises(SessionLost, match="first page") as caught:
             fetch[way]()
