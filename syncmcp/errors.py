@@ -262,10 +262,7 @@ class OutcomeUnknown(ConnectionLost):
 
 
 class SessionLost(ConnectionLost):
-    """The session is gone: the server no longer knows it, or its process ended under a list.
-
-    The request was not processed: the server refused it, or its cursor belongs to that session.
-    """
+    """The session, or that of the request's cursor, is gone; the request was not processed."""
 
     delivery: Delivery = "refused"
 
