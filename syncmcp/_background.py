@@ -305,6 +305,8 @@ class _Run(Generic[R]):
             call.pool = self._host._pools.exchanges
         self._send, self._connection, self._call = send, connection, call
         try:
+            if send.session is not None:
+                send.session.enter(connection)
             connection.start(call, send.params, offer=send.offer)
         except McpError as error:
             call.outcome = error
@@ -385,6 +387,7 @@ class _Run(Generic[R]):
             self._future._settle(stop.value, None)
             return
         if isinstance(effect, Send):
+            self._repetition = None  # what steps send after a failure is counted anew
             self._request(effect, self._connection)
         elif isinstance(effect, Ask):
             self._ask(effect, self._connection)

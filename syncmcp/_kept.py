@@ -26,7 +26,7 @@ from syncmcp._protocol.caching import (
     refused_page,
 )
 from syncmcp._protocol.exchange import exchange
-from syncmcp._protocol.steps import Recall, Reply, Send, Steps
+from syncmcp._protocol.steps import OneSession, Recall, Reply, Send, Steps
 from syncmcp._protocol.subscription import ChangeEvent, read_event
 from syncmcp._threads import monotonic
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
@@ -54,23 +54,37 @@ class Keeping(Protocol):
 
 
 def recall(
-    host: Keeping, method: str, params: dict[str, Any] | None
+    host: Keeping,
+    method: str,
+    params: dict[str, Any] | None,
+    *,
+    session: OneSession | None = None,
 ) -> Steps[dict[str, Any] | None]:
-    """The result of this request that is kept; `None` if there is none, or nothing is kept."""
+    """The result of this request that is kept; `None` if there is none, or nothing is kept.
+
+    Raises:
+        SessionChanged: The request belongs to a `session` that has ended.
+    """
     if host._kept is None:
         return None
     kept: dict[str, Any] | None = yield Recall(method, params)
+    if kept is not None and session is not None:
+        session.enter(host._live())
     return kept
 
 
 def recall_or_exchange(
-    host: Keeping, method: str, params: dict[str, Any] | None
+    host: Keeping,
+    method: str,
+    params: dict[str, Any] | None,
+    *,
+    session: OneSession | None = None,
 ) -> Steps[dict[str, Any]]:
     """The result of a request: one that is kept, or else the server's; see `exchange`."""
-    kept = yield from recall(host, method, params)
+    kept = yield from recall(host, method, params, session=session)
     if kept is not None:
         return kept
-    return (yield from exchange(method, params, max_rounds=host._round_limit))
+    return (yield from exchange(method, params, max_rounds=host._round_limit, session=session))
 
 
 def keeping(steps: Steps[R], host: Keeping, options: Options) -> Steps[R]:
@@ -241,7 +255,7 @@ class Kept:
 
     def _begin(self, send: Send, options: Options) -> Callable[[Reply], None] | None:
         """What to do with the reply to a request that is about to be sent."""
-        method, params, of_its_own, _ = send
+        method, params, of_its_own, *_ = send
         if options.cache == "bypass" or not options.plain or of_its_own is not None:
             return None
         if not may_be_kept(method, params):
@@ -280,9 +294,10 @@ class Kept:
         return identity if self._tells_identity else None
 
     def _refused(self, send: Send, error: McpError) -> None:
-        kind = refused_page(send.method, send.params, error)
-        if kind is not None:
-            self.changed(ChangeEvent(kind))
+        name = refused_page(send.method, send.params, error)
+        if name is not None:
+            with self._lock:
+                self._changes.refused(name, monotonic())
 
     # -- the store ---------------------------------------------------------------------------
 

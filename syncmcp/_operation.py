@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, TypeVar, overload
 
 from typing_extensions import ParamSpec
 
@@ -23,6 +23,9 @@ from syncmcp.errors import UsageError
 from syncmcp.futures import RequestFuture
 from syncmcp.streams import Items, ResultStream
 
+if TYPE_CHECKING:
+    from syncmcp._connection import Connection
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -33,6 +36,9 @@ class OperationHost(Host, Protocol):
     def _resolve(self, given: CallOptions) -> Options:
         """The options of a call: what was given, and the client's settings for the rest."""
         ...
+
+    _connection: Connection | None
+    """The connection there is, or was: one that died stays until there is another."""
 
     _page_limit: int
     """How many pages of a list are fetched at most."""

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from syncmcp import types
 from syncmcp._kept import recall, recall_or_exchange
-from syncmcp._operation import BoundOperation, OperationHost
+from syncmcp._operation import OperationHost
 from syncmcp._options import CallOptions, whole_number
 from syncmcp._protocol.exchange import exchange
-from syncmcp._protocol.steps import Steps
+from syncmcp._protocol.steps import OneSession, SessionChanged, Steps
 from syncmcp._results import validate
-from syncmcp.errors import LimitExceeded, ProtocolError
+from syncmcp._runner import run
+from syncmcp._threads import Deadline
+from syncmcp.errors import InvalidParams, LimitExceeded, ProtocolError, SessionLost
 
 if TYPE_CHECKING:
     from syncmcp.types import PaginatedResult
 
 L = TypeVar("L", bound="PaginatedResult")
+
+_log = logging.getLogger("syncmcp.retry")
 
 
 class AllPages:
@@ -42,16 +47,16 @@ def pages(
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
     """One page, or all of them in one result: kept ones, or else the server's."""
-    generation = host._schemas.generation
     if not isinstance(cursor, AllPages):
-        raw = yield from recall_or_exchange(host, method, _at(cursor, params))
+        generation = host._schemas.generation
+        raw = yield from one_page(method, _at(cursor, params), host)
         return _learned(validate(model, raw, method), host, generation)
-    limit = host._page_limit if max_pages is None else max_pages
-    kept = yield from _together(partial(recall, host), method, params, model, items, limit)
+    walk = Walk(method, model, items, host, max_pages, params)
+    kept = yield from _together(walk, partial(recall, host), host)
     if kept is not None:
-        return _learned(kept, host, generation, whole=True)
+        return kept
     # From the first page: some that are kept and some that are new may not belong together.
-    return (yield from all_pages(method, model, items, host, limit, params))
+    return (yield from all_pages(method, model, items, host, max_pages, params))
 
 
 def all_pages(
@@ -63,36 +68,154 @@ def all_pages(
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
     """All pages in one result, as the server has them now; each is asked for with `params`."""
-    generation = host._schemas.generation
-    limit = host._page_limit if max_pages is None else max_pages
-    whole = yield from _together(exchange, method, params, model, items, limit)
+    walk = Walk(method, model, items, host, max_pages, params)
+    whole = yield from _together(walk, exchange, host)
     assert whole is not None
-    return _learned(whole, host, generation, whole=True)
-
-
-def _together(
-    fetch: Callable[[str, dict[str, Any] | None], Steps[dict[str, Any] | None]],
-    method: str,
-    params: dict[str, Any] | None,
-    model: type[L],
-    items: str,
-    limit: int,
-) -> Steps[L | None]:
-    """All pages in one result; `None` if one of them cannot be had."""
-    guard = PageGuard(method, limit)
-    raw = yield from fetch(method, params)
-    if raw is None:
-        return None
-    whole = page = validate(model, raw, method)
-    while page.next_cursor is not None:
-        guard.check(page.next_cursor)
-        raw = yield from fetch(method, _at(page.next_cursor, params))
-        if raw is None:
-            return None
-        page = validate(model, raw, method)
-        getattr(whole, items).extend(getattr(page, items))
-    whole.next_cursor = None
     return whole
+
+
+def one_page(
+    method: str, params: dict[str, Any] | None, host: OperationHost
+) -> Steps[dict[str, Any]]:
+    """The result of one request as it came; see `recall_or_exchange`.
+
+    If it is for a page of a list, its cursor is used in no other session than the one there is.
+
+    Raises:
+        SessionLost: That has ended (until 2025-11-25).
+    """
+    session: OneSession | None = None
+    known = host._connection
+    of_a_list = params is not None and "cursor" in params and method.endswith("/list")
+    if of_a_list and known is not None and known.dialect.stateful:
+        # As far as anybody knows, the cursor is of this session, be it over or not.
+        session = OneSession(known)
+    try:
+        return (yield from recall_or_exchange(host, method, params, session=session))
+    except SessionChanged as error:
+        text = "the session of the cursor has ended: list from the first page"
+        raise _session_lost(text, error, method, host) from error.ended
+
+
+def _session_lost(
+    text: str, error: SessionChanged, method: str, host: OperationHost
+) -> SessionLost:
+    return SessionLost(
+        text,
+        delivery=error.delivery,
+        attempts=error.attempts,
+        method=method,
+        server=host._label,
+    )
+
+
+class Fetch(Protocol):
+    """Gets a page; `exchange` is one."""
+
+    def __call__(
+        self, method: str, params: dict[str, Any] | None, *, session: OneSession | None
+    ) -> Steps[dict[str, Any] | None]:
+        """The page, or `None` if it cannot be had."""
+        ...
+
+
+class Walk(Generic[L]):
+    """The pages of one list, from the first to the last.
+
+    The list begins anew at its first page where a cursor is of no use any more: in another session
+    (spec 2025-11-25: pagination, "Implementation Guidelines"), and, once, where the server refuses
+    it (spec 2026-07-28: caching, "Interaction with Pagination"). As a server may lose each session
+    in the middle of the list, there is a limit: the list is begun as often as `Retry` has one
+    request sent, or twice where that is more.
+
+    Attributes:
+        items: The attribute of a page that has its items.
+        cursor: Where the next page is; `None` before the first and after the last.
+        first: Whether the newest page is the first.
+        generation: `Schemas.generation` when the newest page was asked for.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        model: type[L],
+        items: str,
+        host: OperationHost,
+        max_pages: int | None,
+        params: dict[str, Any] | None = None,
+    ) -> None:
+        self.items = items
+        self.cursor: str | None = None
+        self.first = True
+        self.generation = 0
+        self._method = method
+        self._model = model
+        self._host = host
+        self._params = params
+        self._limit = host._page_limit if max_pages is None else max_pages
+        self._guard = PageGuard(method, self._limit)
+        self._session = OneSession()
+        policy = host._repeatable.policy
+        self._losses_left = max(1, 0 if policy is None else policy.attempts - 1)
+        self._refusals_left = 1
+
+    def next_page(self, fetch: Fetch) -> Steps[L | None]:
+        """The next page, or the first where the list begins anew; `None` if it cannot be had.
+
+        Raises:
+            ProtocolError: Its cursor was used before.
+            LimitExceeded: It is one too many.
+            SessionLost: The session ended in the middle of the list too often.
+            InvalidParams: The server refused a cursor once more.
+        """
+        while True:
+            self.generation = self._host._schemas.generation
+            if self.cursor is not None:
+                self._guard.check(self.cursor)
+            at = _at(self.cursor, self._params)
+            try:
+                raw = yield from fetch(self._method, at, session=self._session)
+            except SessionChanged as error:
+                if not self._losses_left:
+                    text = "the session ended in the middle of the list, time and again"
+                    raise _session_lost(text, error, self._method, self._host) from error.ended
+                self._losses_left -= 1
+                self._begin_anew("there is another session")
+                continue
+            except InvalidParams:
+                if self.cursor is None or not self._refusals_left:
+                    raise
+                self._refusals_left -= 1
+                self._begin_anew("the server refused the cursor")
+                continue
+            if raw is None:
+                return None
+            page = validate(self._model, raw, self._method)
+            self._session.hold()
+            self.first, self.cursor = self.cursor is None, page.next_cursor
+            return page
+
+    def _begin_anew(self, why: str) -> None:
+        _log.warning("[%s] %s begins anew: %s", self._host._label, self._method, why)
+        self.cursor = None
+        self._session = OneSession()
+        self._guard = PageGuard(self._method, self._limit)
+
+
+def _together(walk: Walk[L], fetch: Fetch, host: OperationHost) -> Steps[L | None]:
+    """All pages in one result; `None` if one of them cannot be had."""
+    whole: L | None = None
+    generation = 0
+    while whole is None or walk.cursor is not None:
+        page = yield from walk.next_page(fetch)
+        if page is None:
+            return None
+        if whole is None or walk.first:
+            whole, generation = page, walk.generation
+        else:
+            getattr(whole, walk.items).extend(getattr(page, walk.items))
+    whole.next_cursor = None
+    return _learned(whole, host, generation, whole=True)
 
 
 def _at(cursor: str | None, params: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -134,24 +257,41 @@ class PageGuard:
 
 def iterate(
     method: str,
-    list_page: BoundOperation[..., Any],
+    model: type[PaginatedResult],
     items: str,
+    name: str,
     host: OperationHost,
     max_pages: int | None,
     options: CallOptions,
 ) -> Iterator[Any]:
-    """The items of a list, whose pages are fetched as they are needed."""
+    """The items of a list, whose pages are fetched as they are needed.
+
+    Where the list begins anew, the items that were given are known by their attribute `name` and
+    not given again.
+    """
     host._resolve(options)  # a mistake is raised here, not when the first page is fetched
-    guard = PageGuard(method, host._page_limit if max_pages is None else max_pages)
+    walk = Walk(method, model, items, host, max_pages)
+
+    def page_of_walk() -> Steps[Any]:
+        page = yield from walk.next_page(partial(recall_or_exchange, host))
+        assert page is not None
+        return _learned(page, host, walk.generation)
 
     def items_of_pages() -> Iterator[Any]:
-        cursor: str | None = None
+        given: set[str] = set()
+        # What was given before the list began anew. An item that the server lists twice is given
+        # twice, as long as nothing happens.
+        before: frozenset[str] = frozenset()
         while True:
-            page = list_page(cursor=cursor, **options)
-            yield from getattr(page, items)
-            cursor = page.next_cursor
-            if cursor is None:
+            resolved = host._resolve(options)
+            page = run(page_of_walk(), host, resolved, Deadline(resolved.timeout))
+            if walk.first:
+                before = frozenset(given)
+            for item in getattr(page, items):
+                if getattr(item, name) not in before:
+                    given.add(getattr(item, name))
+                    yield item
+            if walk.cursor is None:
                 return
-            guard.check(cursor)
 
     return items_of_pages()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from typing_extensions import Unpack
 
 from syncmcp._background import submit
-from syncmcp._kept import recall_or_exchange
 from syncmcp._operation import OperationHost, check_mapping
 from syncmcp._options import CallOptions, text
+from syncmcp._pagination import one_page
 from syncmcp._protocol.steps import Steps
 from syncmcp._results import validate
 from syncmcp._runner import run
@@ -122,5 +122,5 @@ def any_request(
         raise UsageError(f"result is dict or a pydantic model, not {result!r}")
     check_mapping(params, "params")
     model: Any = result
-    raw = yield from recall_or_exchange(host, method, None if params is None else dict(params))
+    raw = yield from one_page(method, None if params is None else dict(params), host)
     return raw if model is dict else validate(model, raw, method)

@@ -63,7 +63,9 @@ class Retry:
     `McpError.attempts` and `RequestFuture.attempts` tell how many there were.
 
     One repetition does not depend on this: a request that a server refused because it no longer
-    knows the session (404) is sent again, once, in a new session.
+    knows the session (404) is sent again, once, in a new session. A page of a list is not, for its
+    cursor is of the old session: the list begins anew. A list that loses one session after the
+    other is begun up to `attempts` times, or twice where that is more.
 
     Args:
         attempts: How often a request is sent at most, the first time included.

@@ -191,11 +191,13 @@ def _request(
     deadline: Deadline,
     counted: Callable[[int], object] | None,
 ) -> Reply:
-    method, params, offer, within = send
+    method, params, offer, within, session = send
     if within is not None:
         deadline = deadline.sooner(within)
 
     def attempt(connection: Connection) -> Reply:
+        if session is not None:
+            session.enter(connection)
         options.identity, options.altered = None, False
         result = connection.request(method, params, options, deadline, offer=offer)
         return Reply(result, connection.dialect, options.identity, options.altered)

@@ -12,7 +12,7 @@
     │   ├── ConnectFailed                    no connection came about
     │   ├── ConnectionLost                   a connection ended under a request
     │   │   ├── OutcomeUnknown               ... and repeating the request might do its work twice
-    │   │   └── SessionLost                  ... because the server forgot the session
+    │   │   └── SessionLost                  ... because the session is gone
     │   └── HttpError                        an HTTP status that answers no request
     │       └── AuthError                    401 or 403, or no token can be had
     │           ├── LoginRequired            ... without a person, and there is none to ask
@@ -262,7 +262,7 @@ class OutcomeUnknown(ConnectionLost):
 
 
 class SessionLost(ConnectionLost):
-    """The server no longer knows this session; the request was not processed."""
+    """The session, or that of the request's cursor, is gone; the request was not processed."""
 
     delivery: Delivery = "refused"
 

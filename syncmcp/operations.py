@@ -118,15 +118,24 @@ class Operations(Tasks, Protocol):
     ) -> Steps[ListToolsResult]:
         """List the server's tools: all of them, or one page (spec: tools, "Listing Tools").
 
+        All pages are of one session: if it ends in the middle, because the server's process died or
+        the server forgot it, the list begins anew at its first page. So it does, once, if the
+        server refuses a cursor (spec 2026-07-28: caching, "Interaction with Pagination"). `timeout`
+        counts for all of it.
+
         Args:
             cursor: Where to start one page: `None` for the first, a page's `next_cursor` for the
                 one after it. Left out, all pages are fetched and put together.
-            max_pages: The most pages to fetch; the client's `max_pages` by default.
+            max_pages: The most pages of the list, counted anew where it begins anew; the client's
+                `max_pages` by default.
             options: See `CallOptions`.
 
         Raises:
             LimitExceeded: There are more pages.
             ProtocolError: The server's cursors go round in circles.
+            SessionLost: The session ended in the middle of the list, more often than `Retry` sends
+                a request; or it ended before the page at `cursor` was there (until 2025-11-25).
+            InvalidParams: The server refused `cursor`, or two cursors of its own.
         """
         return (
             yield from pages("tools/list", types.ListToolsResult, "tools", self, cursor, max_pages)
@@ -139,8 +148,15 @@ class Operations(Tasks, Protocol):
 
         Takes what `list_tools` takes, and raises what it raises, when a page is fetched;
         `timeout` counts for each page.
+
+        Where the list begins anew, as that of `list_tools` does, tools that were given already are
+        skipped: they are known by their names (resources by their URIs, templates by their URI
+        templates, tasks by their ids). What the iterator cannot do is to take back a tool that is
+        not on the new list, or to give one again that has changed. `list_tools` is one list.
         """
-        return iterate("tools/list", self.list_tools, "tools", self, max_pages, options)
+        return iterate(
+            "tools/list", types.ListToolsResult, "tools", "name", self, max_pages, options
+        )
 
     # -- resources -----------------------------------------------------------------------------
 
@@ -162,8 +178,16 @@ class Operations(Tasks, Protocol):
     def iter_resources(
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> Iterator[Resource]:
-        """Iterate over the server's resources, fetching a page when it is needed."""
-        return iterate("resources/list", self.list_resources, "resources", self, max_pages, options)
+        """Iterate over the server's resources, page by page; see `iter_tools`."""
+        return iterate(
+            "resources/list",
+            types.ListResourcesResult,
+            "resources",
+            "uri",
+            self,
+            max_pages,
+            options,
+        )
 
     @operation
     def list_resource_templates(
@@ -188,11 +212,12 @@ class Operations(Tasks, Protocol):
     def iter_resource_templates(
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> Iterator[ResourceTemplate]:
-        """Iterate over the server's resource templates, fetching a page when it is needed."""
+        """Iterate over the server's resource templates, page by page; see `iter_tools`."""
         return iterate(
             "resources/templates/list",
-            self.list_resource_templates,
+            types.ListResourceTemplatesResult,
             "resource_templates",
+            "uri_template",
             self,
             max_pages,
             options,
@@ -275,8 +300,10 @@ class Operations(Tasks, Protocol):
     def iter_prompts(
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> Iterator[Prompt]:
-        """Iterate over the server's prompts, fetching a page when it is needed."""
-        return iterate("prompts/list", self.list_prompts, "prompts", self, max_pages, options)
+        """Iterate over the server's prompts, page by page; see `iter_tools`."""
+        return iterate(
+            "prompts/list", types.ListPromptsResult, "prompts", "name", self, max_pages, options
+        )
 
     @operation
     def get_prompt(

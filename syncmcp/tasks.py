@@ -476,7 +476,9 @@ class Tasks(OperationHost, Protocol):
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> Iterator[Task]:
         """Iterate over the tasks that the server has for us, page by page; see `iter_tools`."""
-        return iterate("tasks/list", self.list_tasks, "tasks", self, max_pages, options)
+        return iterate(
+            "tasks/list", types.ListTasksResult, "tasks", "task_id", self, max_pages, options
+        )
 
     _hearing: TaskHearing | None = None
     """Made by the first who waits for a task, under the lock."""

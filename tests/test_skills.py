@@ -15,7 +15,7 @@ import syncmcp
 from syncmcp import InvalidOutput, InvalidParams, LimitExceeded, NotSupported, ProtocolError
 from syncmcp._skill_entry import MAX_BYTES, MAX_FILES
 from syncmcp.skills import EXTENSION, LoadedSkill, SkillRefused, Skills, problem
-from syncmcp.testing import Cut, FaultProxy, Server, ToolContext, serve_http
+from syncmcp.testing import Cut, FaultProxy, RpcError, Server, ToolContext, serve_http
 from syncmcp.types import Skill
 from tests.stage import STATEFUL, STATELESS, WIRES, Wire, in_threads
 
@@ -714,6 +714,28 @@ def test_cursors_that_go_round_in_circles_end_the_list() -> None:
             Skills(client).list()
         with pytest.raises(LimitExceeded, match="max_pages"):
             Skills(client).list(max_pages=1)
+
+
+@pytest.mark.requirement("CCH-07")
+def test_a_refused_cursor_discards_the_pages_that_are_kept() -> None:
+    server = telling(entry(WHOLE), {})
+    given: list[Any] = []
+
+    def listed(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        given.append(params.get("cursor"))
+        if given[-1] is None:
+            return {"skills": [], "ttlMs": 60_000}
+        raise RpcError(-32602, "Invalid cursor")
+
+    server.on_request("skills/list", listed)
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+        for _ in range(2):
+            client.request("skills/list")
+        assert given == [None]
+        with pytest.raises(InvalidParams):
+            client.request("skills/list", {"cursor": "of another time"})
+        client.request("skills/list")
+        assert given == [None, "of another time", None]
 
 
 def test_an_entry_without_uri_or_frontmatter_is_no_entry() -> None:

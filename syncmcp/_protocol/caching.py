@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
-from syncmcp._protocol.subscription import ChangeEvent, Kind, is_within
+from syncmcp._protocol.subscription import ChangeEvent, is_within
 from syncmcp.errors import McpError, ServerError
 
 MAX_LIFETIME = 24 * 3600.0
@@ -19,14 +19,14 @@ MAX_URIS = 256
 """Resources whose changes are known one by one."""
 
 # The requests whose results may be kept, and the list that each is a page of.
-_METHODS: Mapping[str, Kind | None] = {
+_METHODS: Mapping[str, str | None] = {
     "prompts/list": "prompts",
     "resources/list": "resources",
     "resources/read": None,
     "resources/templates/list": "resources",
     "server/discover": None,
     "skills/get": None,
-    "skills/list": None,
+    "skills/list": "skills",
     "tools/list": "tools",
 }
 
@@ -55,7 +55,7 @@ def is_public(result: Mapping[str, Any]) -> bool:
     return result.get("cacheScope") == "public"
 
 
-def refused_page(method: str, params: Mapping[str, Any] | None, error: McpError) -> Kind | None:
+def refused_page(method: str, params: Mapping[str, Any] | None, error: McpError) -> str | None:
     """The list whose cursor a server refuses with this error: its pages are of no use any more."""
     if not isinstance(error, ServerError) or error.code != INVALID_PARAMS:
         return None
@@ -86,6 +86,10 @@ class LastChanges:
             # Those that changed longest ago are known no more: any resource may be one of them.
             for uri in list(self._uris)[: MAX_URIS // 2]:
                 self._resources = max(self._resources, self._uris.pop(uri))
+
+    def refused(self, name: str, now: float) -> None:
+        """The server refused a cursor of this list; see `refused_page`."""
+        self._lists[name] = now
 
     def everything(self, now: float) -> None:
         """It is another server now, perhaps."""

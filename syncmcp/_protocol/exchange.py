@@ -6,7 +6,7 @@ from typing import Any
 
 from syncmcp._protocol.offer import Offer
 from syncmcp._protocol.rounds import InputRound, RoundCount, pause_before, url_questions
-from syncmcp._protocol.steps import Ask, Pause, Reply, Send, Steps
+from syncmcp._protocol.steps import Ask, OneSession, Pause, Reply, Send, Steps
 from syncmcp._protocol.tasks import Course, TaskState, see_through
 from syncmcp.errors import UrlElicitationRequired
 
@@ -15,7 +15,11 @@ MAX_ROUNDS = 10
 
 
 def exchange(
-    method: str, params: dict[str, Any] | None = None, *, max_rounds: int = MAX_ROUNDS
+    method: str,
+    params: dict[str, Any] | None = None,
+    *,
+    max_rounds: int = MAX_ROUNDS,
+    session: OneSession | None = None,
 ) -> Steps[dict[str, Any]]:
     """Send a request, have the server's questions answered, and return the final result.
 
@@ -26,22 +30,27 @@ def exchange(
     Raises:
         ProtocolError: The result is no object, or of a kind that nobody agreed on.
         TooManyRounds: The server asked more than `max_rounds` times.
+        SessionChanged: The request belongs to a `session` that has ended.
     """
-    outcome = yield from exchange_or_task(method, params, max_rounds=max_rounds)
+    outcome = yield from exchange_or_task(method, params, max_rounds=max_rounds, session=session)
     if isinstance(outcome, TaskState):
         return (yield from see_through(Course(outcome.id, params, outcome, max_rounds)))
     return outcome
 
 
 def exchange_or_task(
-    method: str, params: dict[str, Any] | None, *, max_rounds: int
+    method: str,
+    params: dict[str, Any] | None,
+    *,
+    max_rounds: int,
+    session: OneSession | None = None,
 ) -> Steps[dict[str, Any] | TaskState]:
     """Like `exchange`, but come back with the task if the call becomes one."""
     sent = params
     rounds = RoundCount(method, max_rounds)
     while True:
         try:
-            reply: Reply = yield Send(method, sent)
+            reply: Reply = yield Send(method, sent, session=session)
         except UrlElicitationRequired as error:
             questions = url_questions(error.data)
             if not questions:

@@ -7,11 +7,14 @@ thread or behind a future.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from syncmcp.errors import McpError
 
 if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.offer import Offer
+    from syncmcp.errors import Delivery
 
 R = TypeVar("R")
 
@@ -20,6 +23,52 @@ Until: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
 
 The function must not block.
 """
+
+
+class SessionChanged(McpError):
+    """A request was not sent, for its session has ended. Steps see it, and callers never do.
+
+    Attributes:
+        ended: What ended the session, if that is known.
+    """
+
+    delivery: Delivery = "not_sent"
+    ended: McpError | None = None
+
+
+class Session(Protocol):
+    """A session with a server, or the life of its process: in either era, a connection."""
+
+    @property
+    def dead(self) -> McpError | None:
+        """Why it is over, if it is."""
+        ...
+
+
+class OneSession:
+    """The session that all requests of one list are sent in: its cursors mean nothing in another.
+
+    Args:
+        session: Which it is; `None` if the first request decides that.
+    """
+
+    def __init__(self, session: Session | None = None) -> None:
+        self._latest = session
+        self._held = session is not None
+
+    def enter(self, session: Session | None) -> None:
+        """A request is about to be sent in `session`.
+
+        Raises:
+            SessionChanged: It belongs to another one.
+        """
+        if self._held and self._latest is not None and session is not self._latest:
+            raise SessionChanged("the session has ended", ended=self._latest.dead)
+        self._latest = session
+
+    def hold(self) -> None:
+        """The latest request has its result: those after it belong to its session."""
+        self._held = True
 
 
 class Send(NamedTuple):
@@ -32,6 +81,9 @@ class Send(NamedTuple):
 
     within: float | None = None
     """The longest that it may take, in seconds, where that is less than the call has left."""
+
+    session: OneSession | None = None
+    """The session that it belongs to: in another one it fails with `SessionChanged`, unsent."""
 
 
 class Post(NamedTuple):

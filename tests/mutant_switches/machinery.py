@@ -198,6 +198,14 @@ def _forget_cursors(original: Function) -> Function:
     return check
 
 
+def _let_refusals_be(original: Function) -> Function:
+    def init(self: Any, *args: Any) -> None:
+        original(self, *args)
+        self._refusals_left = 0
+
+    return init
+
+
 CALLS = (
     Mutant(
         "no-total-limit",
@@ -403,6 +411,20 @@ LISTS = (
         f"{PAGINATION}:pages",
         _resume_old_lists,
         ("PAG-04",),
+    ),
+    Mutant(
+        "cursors-cross-sessions",
+        "a list goes on with its cursor in another session",
+        "syncmcp._protocol.steps:OneSession.enter",
+        always(None),
+        ("PAG-04",),
+    ),
+    Mutant(
+        "refused-cursors-end-lists",
+        "a refused cursor ends the list",
+        f"{PAGINATION}:Walk.__init__",
+        _let_refusals_be,
+        ("CCH-07",),
     ),
     Mutant(
         "first-page-alone",

@@ -84,6 +84,7 @@ def test_a_refused_cursor_names_the_list_it_belongs_to() -> None:
     refused = InvalidParams("Invalid cursor", code=-32602)
     assert refused_page(LIST, {"cursor": "x"}, refused) == "tools"
     assert refused_page("resources/templates/list", {"cursor": "x"}, refused) == "resources"
+    assert refused_page("skills/list", {"cursor": "x"}, refused) == "skills"
     assert refused_page(LIST, None, refused) is None
     assert refused_page(READ, {"uri": "a:1"}, refused) is None
     others: list[McpError] = [MethodNotFound("?", code=-32601), RequestTimeout("late")]

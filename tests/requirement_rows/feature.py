@@ -65,7 +65,7 @@ LISTS = (
         "A list ends where no next cursor is given, be it on the first page."),
     Row("PAG-04", "MUST", STATEFUL,
         f"{S2511}/server/utilities/pagination#implementation-guidelines",
-        "A cursor dies with its session: a new connection begins at the first page."),
+        "A cursor is not used in another session: there the list begins at its first page."),
 )
 
 TOOLS = (
@@ -153,7 +153,7 @@ CACHE = (
     Row("CCH-06", "MUST", STATELESS, f"{CACHING}#interaction-with-notifications",
         "A change notification outdates an answer that was still fresh."),
     Row("CCH-07", "SHOULD", STATELESS, f"{CACHING}#interaction-with-pagination",
-        "A refused cursor throws away all pages and begins the list anew."),
+        "If a cursor is refused, all pages of its list are discarded and it begins anew."),
 )
 
 ICONS = (
