@@ -148,9 +148,10 @@ class InputAnswers:
 
         method = self._ask.questions[key].method
         error: McpError
-        # One of another call, which the handler made, names that call's method.
-        unfit = isinstance(outcome, InvalidAnswer) and outcome.method == method
-        if unfit or isinstance(outcome, (Refused, Denied, InvalidQuestion)):
+        if isinstance(outcome, (Refused, Denied, InvalidQuestion)) or (
+            # One of another call, which the handler made, names that call's method.
+            isinstance(outcome, InvalidAnswer) and outcome.method == method
+        ):
             error = fresh(outcome, server=self._desk.label, method=self._ask.method)
         else:
             # Not as it is: what became of another request would be taken for this one's end.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from syncmcp import UsageError
-from syncmcp.roots import Roots, contains, path_of, to_root, uri_of
+from syncmcp.roots import RootLike, Roots, contains, path_of, to_root, uri_of
 from syncmcp.types import Root
 from tests.stage import in_threads, interrupted, nervous
 
@@ -352,7 +352,8 @@ def test_a_list_is_replaced_as_a_whole_and_told_once(place: Path) -> None:
     seen: list[list[str]] = []
     roots.on_change(lambda: seen.append([status.path.name for status in roots.list()]))
     named = Root(uri=(place / "one").as_uri(), name="One")
-    roots.replace(iter([f"{place}/file.txt", place / "one", named]))
+    new: list[RootLike] = [f"{place}/file.txt", place / "one", named]
+    roots.replace(iter(new))
     assert seen == [["file.txt", "one"]]
     assert [status.root.name for status in roots.list()] == [None, "One"]
     roots.replace([])
@@ -423,7 +424,7 @@ def test_of_lists_that_replace_each_other_at_once_one_is_left_whole(place: Path)
             seen.append([status.path for status in roots.list()])
 
     with nervous():
-        assert in_threads(*(lambda mine=mine: work(mine) for mine in lists)) == [None] * 3  # type: ignore[misc]
+        assert in_threads(*(lambda mine=mine: work(mine) for mine in lists)) == [None] * 3
     assert [each for each in seen if each not in lists] == []
 
 
