@@ -7,10 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import syncmcp
+from syncmcp import tasks
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitRequestFormParams, ElicitResult
 
-TASKS: dict[str, dict[str, object]] = {"io.modelcontextprotocol/tasks": {}}
+TASKS: dict[str, dict[str, object]] = {tasks.EXTENSION: {}}
 FORM = {"type": "object", "properties": {"frame": {"type": "string"}}, "required": ["frame"]}
 
 

@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
     from syncmcp.batch import Batch
     from syncmcp.executors import Call, Outcome, fan_out
+    from syncmcp.forms import InvalidAnswer
     from syncmcp.group import ClientGroup, RequiredServersFailed, ServerStatus
     from syncmcp.roots import Roots
     from syncmcp.servers_file import NotApproved, ServerEntry, ServersFile, ServersFileError
@@ -139,6 +140,7 @@ __all__ = [
     "Interceptor",
     "InterceptorFailed",
     "InternalError",
+    "InvalidAnswer",
     "InvalidArguments",
     "InvalidOutput",
     "InvalidParams",
@@ -215,6 +217,7 @@ _LAZY = {
     "Call": "syncmcp.executors",
     "ClientGroup": "syncmcp.group",
     "DenyAll": "syncmcp.approval",
+    "InvalidAnswer": "syncmcp.forms",
     "Listener": "syncmcp.subscriptions",
     "NotApproved": "syncmcp.servers_file",
     "RateLimit": "syncmcp.approval",

@@ -87,6 +87,7 @@ def answer(
         InvalidQuestion: It is a form that cannot be shown.
         Refused: The handler refuses.
         Denied: A policy or a person does not allow it.
+        InvalidAnswer: It is a form, and the handler's answer does not fit it.
         Exception: The handler fails, or gives an answer that cannot be sent.
     """
     if isinstance(request, types.CreateMessageRequestParams):
@@ -197,6 +198,8 @@ def _read_elicitation(
 def _fill_in(
     request: ElicitRequestFormParams, handlers: Handlers, context: HandlerContext
 ) -> dict[str, Any]:
+    from syncmcp.forms import InvalidAnswer
+
     form = _read_form(request)
     handler, asks_person = handlers.elicitation.form, "form" in handlers._personal
     assert handler is not None
@@ -216,8 +219,10 @@ def _fill_in(
     problems = form.problems(content)
     if problems:
         # The names alone: the values are somebody's.
-        raise UsageError(
-            f"the answer does not fit the form: {', '.join(problems)}", method=ELICITATION
+        raise InvalidAnswer(
+            f"the answer does not fit the form: {', '.join(problems)}",
+            method=ELICITATION,
+            problems=problems,
         )
     return result.model_copy(update={"content": content}).to_wire()
 

@@ -5,6 +5,7 @@ The server's own description, where the caller has it at hand, checks more than 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Completable", "completion_params", "prompt_params", "uri_of"]
 
-Completable: TypeAlias = "CompletionReference | Prompt | ResourceTemplate"
-"""What has arguments that can be completed."""
+Completable: TypeAlias = "CompletionReference | Prompt | ResourceTemplate | str"
+"""What has arguments that can be completed; a string names a prompt, or is a URI template."""
+
+# Two ways to be sure that a string is no name: `demo://...`, and `urn:isbn:{isbn}`.
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://|[^{}\s]*\{)")
+_LIKE_URI = re.compile(r"[{}]|://")
 
 
 def uri_of(resource: str | Resource) -> str:
@@ -90,9 +95,30 @@ def completion_params(
     return params
 
 
+def _named(ref: str) -> PromptReference | ResourceTemplateReference:
+    """What a string refers to: a prompt by its name, or a template by its text.
+
+    A scheme that ``//`` follows, or a scheme and an expression in braces, make it a URI template.
+
+    Raises:
+        UsageError: It is empty, or may be either.
+    """
+    text(ref, "ref")
+    if _URI.match(ref):
+        return types.ResourceTemplateReference(uri=ref)
+    if _LIKE_URI.search(ref):
+        raise UsageError(
+            f"{ref!r} may be the name of a prompt or a URI template: say which, with"
+            " PromptReference(name=...) or ResourceTemplateReference(uri=...)"
+        )
+    return types.PromptReference(name=ref)
+
+
 def _reference(
     ref: Completable, names: Iterable[str]
 ) -> PromptReference | ResourceTemplateReference:
+    if isinstance(ref, str):
+        return _named(ref)
     if isinstance(ref, types.Prompt):
         if ref.arguments is not None:
             known = (argument.name for argument in ref.arguments)
@@ -103,8 +129,8 @@ def _reference(
         return types.ResourceTemplateReference(uri=ref.uri_template)
     if not isinstance(ref, types.PromptReference | types.ResourceTemplateReference):
         raise UsageError(
-            "ref is a Prompt, a ResourceTemplate, a PromptReference or a "
-            f"ResourceTemplateReference, not {ref!r}"
+            "ref is the name of a prompt, a URI template, a Prompt, a ResourceTemplate, a"
+            f" PromptReference or a ResourceTemplateReference, not {ref!r}"
         )
     return ref
 

@@ -255,8 +255,19 @@ class Asked:
             outcome = error
             if not context.cancel.cancelled:
                 _log.exception("[%s] the handler of %s failed", self._desk.label, self._method)
+                self.report(error)
         self._settle(outcome)
         context._end()
+
+    def report(self, error: BaseException) -> None:
+        """Tell the program what its handler did wrong. On the thread of the handler."""
+        tell, context = self._desk.table.on_handler_error, self._handed
+        if tell is None or context is None:
+            return
+        try:
+            self._context.run(tell, error, context)
+        except BaseException:  # sys.exit() too: the server waits
+            _log.exception("[%s] on_handler_error failed", self._desk.label)
 
     def _stopped(self) -> None:
         """The program, or a person, cancelled the token; the handler may take no notice."""

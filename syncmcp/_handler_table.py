@@ -10,6 +10,7 @@ from syncmcp._coroutines import refuse_coroutines
 from syncmcp._protocol.offer import Offer
 from syncmcp._schemas import Schemas
 from syncmcp.handlers import (
+    HandlerContext,
     Handlers,
     LogHandler,
     NotificationHandler,
@@ -32,17 +33,20 @@ class HandlerTable:
         on_progress: ProgressHandler | None,
         on_notification: Callable[[str, dict[str, Any]], object] | None,
         answering: Handlers,
+        on_handler_error: Callable[[BaseException, HandlerContext], object] | None = None,
     ) -> None:
         for name, handler in (
             ("on_log", on_log),
             ("on_progress", on_progress),
             ("on_notification", on_notification),
+            ("on_handler_error", on_handler_error),
         ):
             if handler is not None:
                 refuse_coroutines(handler, name)
         self.on_log = on_log
         self.on_progress = on_progress
         self.on_notification = on_notification
+        self.on_handler_error = on_handler_error
         self.answering = answering
         self.schemas = Schemas()
         # Guards the two tables; held for look-ups and changes only.

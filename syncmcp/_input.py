@@ -144,9 +144,14 @@ class InputAnswers:
                 self._settle(self._answers)
 
     def _as_error(self, key: str, outcome: BaseException) -> McpError:
+        from syncmcp.forms import InvalidAnswer
+
         method = self._ask.questions[key].method
         error: McpError
-        if isinstance(outcome, (Refused, Denied, InvalidQuestion)):
+        if isinstance(outcome, (Refused, Denied, InvalidQuestion)) or (
+            # One of another call, which the handler made, names that call's method.
+            isinstance(outcome, InvalidAnswer) and outcome.method == method
+        ):
             error = fresh(outcome, server=self._desk.label, method=self._ask.method)
         else:
             # Not as it is: what became of another request would be taken for this one's end.

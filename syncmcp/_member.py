@@ -136,7 +136,7 @@ class Member:
         # First: what changes after this is told.
         listener = self._listen(client, changed, deadline.sooner(_LISTEN_SECONDS))
         self.listener = listener
-        return fetch(client, deadline)
+        return fetch(self.name, client, deadline)
 
     def _listen(
         self, client: Client, changed: Callable[[Lists], object], deadline: Deadline
@@ -151,9 +151,9 @@ class Member:
         wanted = Wanted(tools, prompts, resources)
         if wanted == Wanted():
             return None
-        lost = partial(_lost, self.name)
+        anew, lost = partial(fetch, self.name), partial(_lost, self.name)
         try:
-            return refresh(client, wanted, fetch, changed, DEBOUNCE, lost, deadline)
+            return refresh(client, wanted, anew, changed, DEBOUNCE, lost, deadline)
         except NotSupported:
             return None
         except ClosedError:
@@ -169,7 +169,7 @@ class Member:
             McpError: A list could not be fetched.
         """
         assert self.client is not None
-        return fetch(self.client)
+        return fetch(self.name, self.client)
 
     def close_by(self, deadline: Deadline) -> None:
         """End what the group began, until `deadline`."""
@@ -192,13 +192,13 @@ class Member:
         connection, negotiated = client._connection, client._negotiated
         if connection is None or negotiated is None:
             return ServerStatus("closed" if not client._wanted else "lost")
-        server = client._connected(negotiated)
+        server = client._connected(negotiated)._called(self.name)
         dead = connection.dead
         return ServerStatus("open" if dead is None else "lost", dead, server)
 
 
-def fetch(client: Client, deadline: Deadline | None = None) -> Lists:
-    """All that a server offers.
+def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
+    """All that a server offers, which the group knows by `name`.
 
     Raises:
         McpError: A list could not be fetched.
@@ -212,7 +212,8 @@ def fetch(client: Client, deadline: Deadline | None = None) -> Lists:
             return ()
 
     return Lists(
-        client.server,
+        # A client that the program gave has a name of its own, which means nothing to the group.
+        client.server._called(name),
         all_of(client.list_tools, "tools"),
         all_of(client.list_resources, "resources"),
         all_of(client.list_resource_templates, "resource_templates"),

@@ -78,6 +78,7 @@ def settings_of(client: Client) -> dict[str, Any]:
         "on_log": client._handlers.on_log,
         "on_progress": client._handlers.on_progress,
         "on_notification": client._handlers.on_notification,
+        "on_handler_error": client._handlers.on_handler_error,
         "client_info": client._client_info,
         "max_in_flight": client._max_in_flight,
         "max_pages": client._page_limit,

@@ -204,24 +204,31 @@ class Questions:
         with self._lock:
             # The server may have withdrawn it, and used its id for another one.
             wanted = self._peer.finish(request.id, asked) is not None
+        fault: ValueError | None = None
         if wanted and outcome is not None:
-            post(self._frame(request, outcome))
+            frame, fault = self._frame(request, outcome)
+            post(frame)
             if isinstance(answering, Answered) and not answering.gave(outcome):
                 # A refusal of the library's: nobody answered in time, or the call behind it ended.
                 what = "error" if isinstance(outcome, BaseException) else "result"
                 self._answer_settled(request, **{what: outcome})
         if owned is not None:  # last: while the server goes on, there is time for it
             owned.let_go(asked)
+        if fault is not None:  # after all: no limit of the question counts any more
+            asked.report(fault)
 
-    def _frame(self, request: jsonrpc.Request, outcome: dict[str, Any] | BaseException) -> bytes:
+    def _frame(
+        self, request: jsonrpc.Request, outcome: dict[str, Any] | BaseException
+    ) -> tuple[bytes, ValueError | None]:
+        """The answer for the wire, and why it is not the handler's."""
         try:
             if isinstance(outcome, dict):
                 result = relate(outcome, related(request.params))
-                return jsonrpc.encode_result(request.id, result)
-            return jsonrpc.encode_error(request.id, *refusal(request.method, outcome))
+                return jsonrpc.encode_result(request.id, result), None
+            return jsonrpc.encode_error(request.id, *refusal(request.method, outcome)), None
         except ValueError as error:
             _log.exception("the answer of the handler of %s is no JSON", request.method)
-            return jsonrpc.encode_error(request.id, *refusal(request.method, error))
+            return jsonrpc.encode_error(request.id, *refusal(request.method, error)), error
 
     def _refuse(
         self, request: jsonrpc.Request | jsonrpc.BadRequest, code: int, reason: str

@@ -30,7 +30,7 @@ class Registration:
 
     @property
     def roots(self) -> Roots:
-        """Where servers are told to work: add, remove and list (spec: "Roots").
+        """Where servers are told to work: add, remove, replace and list (spec: "Roots").
 
         A change reaches the server by itself. Roots inform; they do not confine.
 

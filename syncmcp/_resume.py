@@ -51,7 +51,8 @@ class Resume:
             The result, or what the server asks next.
 
         Raises:
-            UsageError: There is no such question, or the answer does not fit its form.
+            UsageError: There is no such question.
+            InvalidAnswer: The answer does not fit its form.
             McpError: Whatever else can become of a request.
         """
         resolved = self._host._resolve(options)

@@ -11,6 +11,7 @@ from typing_extensions import ParamSpec
 from syncmcp import types
 from syncmcp._catalog import Catalog, Kind, Offered
 from syncmcp._operation import BoundOperation, Operation
+from syncmcp.errors import UsageError
 from syncmcp.futures import RequestFuture
 from syncmcp.streams import ResultStream
 
@@ -32,6 +33,9 @@ class Router(Protocol):
         ...
 
 
+_COMPLETABLE: tuple[Kind, ...] = ("prompts", "resource_templates")
+
+
 def by_key(kind: Kind) -> Find:
     """Finds things of one kind; see `Catalog.route`."""
 
@@ -43,12 +47,32 @@ def by_key(kind: Kind) -> Find:
 
 def completable(catalog: Catalog, ref: Any) -> tuple[Offered, Any]:
     """Finds what has arguments to be completed: a prompt or a template, or what refers to one."""
+    if isinstance(ref, str):
+        return _keyed(catalog, ref)
     if isinstance(ref, types.PromptReference):
         return catalog.described("prompts", ref.name)
     if isinstance(ref, types.ResourceTemplateReference):
         return catalog.described("resource_templates", ref.uri)
     is_template = isinstance(ref, types.ResourceTemplate)
     return catalog.route("resource_templates" if is_template else "prompts", ref)
+
+
+def _keyed(catalog: Catalog, key: str) -> tuple[Offered, Any]:
+    """Finds the prompt or the template of a key, which may look like anything: see `NameHook`."""
+    found, errors = [], {}
+    for kind in _COMPLETABLE:
+        try:
+            found.append(catalog.described(kind, key))
+        except UsageError as error:
+            errors[kind] = error
+    if len(found) > 1:
+        raise UsageError(
+            f"the group has both a prompt and a template {key!r}: say which, with"
+            " PromptReference(name=...) or ResourceTemplateReference(uri=...)"
+        )
+    if not found:
+        raise errors["resource_templates" if "{" in key or "://" in key else "prompts"]
+    return found[0]
 
 
 class Routed(Generic[P, R]):

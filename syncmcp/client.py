@@ -56,6 +56,7 @@ from syncmcp.errors import (
     fresh,
 )
 from syncmcp.handlers import (
+    HandlerContext,
     Handlers,
     LogHandler,
     ProgressHandler,
@@ -111,6 +112,9 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             server's name, which logs it; see `LogRecords`.
         on_progress: Told every call's progress; see `ProgressHandler`.
         on_notification: Told every notification as ``(method, params)``, on a pool thread.
+        on_handler_error: Told what a handler did wrong, as ``(error, context)``, on its thread and
+            before the server is: what it raised, `Refused` and `Denied` aside, or what is wrong
+            with its answer (`InvalidAnswer`).
         client_info: How the client presents itself; by default as syncmcp.
         max_in_flight: How many requests may be under way at one time; more wait in line.
         max_pages: How many pages of a list are fetched at most.
@@ -163,6 +167,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         on_log: LogHandler | logging.Logger | None = None,
         on_progress: ProgressHandler | None = None,
         on_notification: Callable[[str, dict[str, Any]], object] | None = None,
+        on_handler_error: Callable[[BaseException, HandlerContext], object] | None = None,
         client_info: Implementation | None = None,
         max_in_flight: int = 256,
         max_pages: int = 1000,
@@ -215,7 +220,11 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         self._registering = threading.RLock()
         answering = Handlers(sampling, elicitation, approval=approval)
         self._handlers = HandlerTable(
-            as_log_handler(on_log, self._label), on_progress, on_notification, answering
+            as_log_handler(on_log, self._label),
+            on_progress,
+            on_notification,
+            answering,
+            on_handler_error,
         )
         self._human_timeout = seconds(human_timeout, "human_timeout")
         self._max_handlers = whole_number(max_handlers, "max_handlers")

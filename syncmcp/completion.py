@@ -37,7 +37,8 @@ class Completer:
 
     Args:
         client: The client.
-        ref: The prompt or resource template, or a reference to one; see `Client.complete`.
+        ref: The prompt or resource template, its name, or a reference to it; see
+            `Client.complete`.
         pause: How long, in seconds, nothing more must be typed before the server is asked. 0 for
             an interface that waits by itself.
         timeout: The longest that the server may take, in seconds; `None` for the client's own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 from syncmcp.errors import NotSupported
@@ -37,6 +38,12 @@ class ConnectedServer:
         """Whether the program said to believe what it says of its tools."""
         self.revision: str = negotiated.dialect.revision
         """The revision that is spoken."""
+
+    def _called(self, name: str) -> ConnectedServer:
+        """The same server under another name of the program's."""
+        other = copy.copy(self)
+        other.name = name
+        return other
 
     @property
     def info(self) -> Implementation | None:

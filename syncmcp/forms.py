@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from syncmcp._form_field import (
@@ -38,6 +39,7 @@ __all__ = [
     "Field",
     "Form",
     "Format",
+    "InvalidAnswer",
     "Kind",
     "Option",
     "UnsupportedForm",
@@ -94,6 +96,19 @@ class UnsupportedForm(UsageError):
 
     field: str | None = None
     reason: str = ""
+
+
+class InvalidAnswer(UsageError):
+    """An answer to a form does not fit it, and was not sent.
+
+    `on_handler_error` is told of it where a handler gave it; in 2026-07-28 the call that was asked
+    raises it, too. Where a program answers by hand, `Client.resume` raises it.
+
+    Attributes:
+        problems: What is wrong, by the names of the fields, in sentences for a person.
+    """
+
+    problems: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)

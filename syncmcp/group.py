@@ -75,7 +75,8 @@ class ClientGroup:
         require: Which servers must be there for the group to open: ``"any"``: one of them at
             least, if there are any; ``"all"``; or the names of those that must.
         name_hook: Returns the key of what a server offers: given its name (or URI, or URI
-            template), and the server. Called on the threads that open, add and refresh.
+            template), and the server, whose `name` is the one that the group calls it. Called on
+            the threads that open, add and refresh.
         per_server: Options for the clients of single servers, over those for all.
         close_timeout: The longest that closing may take, in seconds, for all servers together.
         options: What `Client` takes, for all clients that the group makes. Handlers see in

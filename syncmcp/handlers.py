@@ -239,8 +239,8 @@ class HandlerContext:
 class SamplingHandler(Protocol):
     """Lets a model answer for a server (spec: "Sampling"). Runs on a pool thread; may block.
 
-    Every handler that answers a question may `raise Refused(code, message, data)`; whatever else
-    it raises is logged, and the server learns that it failed, not why.
+    Every handler that answers a question may `raise Refused(code, message, data)`. Whatever else
+    it raises is logged and told to `on_handler_error`; the server learns that it failed, not why.
     """
 
     def __call__(
@@ -254,7 +254,8 @@ class FormHandler(Protocol):
     """Answers a form (spec: "Elicitation", form mode). Runs on a pool thread; may block.
 
     Fields that an accepted answer leaves out get the defaults of the form. An answer that does not
-    fit the form is not sent: that is a mistake of the handler's, and logged.
+    fit the form is not sent: that is an `InvalidAnswer`, which is logged and told to
+    `on_handler_error`, and in 2026-07-28 raised by the call that was asked.
     """
 
     def __call__(

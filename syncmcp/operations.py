@@ -405,14 +405,17 @@ class Operations(Tasks, Protocol):
 
         Args:
             ref: The prompt or resource template, from a list: then the names of arguments are
-                checked. Or a `PromptReference` or `ResourceTemplateReference`.
+                checked. Or the name of a prompt; a URI template, which begins with a scheme and
+                has ``://`` or an expression in braces; or a `PromptReference` or
+                `ResourceTemplateReference`.
             argument_name: Which of its arguments is being typed.
             value: What has been typed.
             context: Arguments settled already (since 2025-06-18; left out before).
             options: See `CallOptions`.
 
         Raises:
-            UsageError: An argument is unknown or no string.
+            UsageError: An argument is unknown or no string; or `ref` may be the name of a prompt
+                as well as a template.
         """
         params = completion_params(ref, argument_name, value, context)
         raw = yield from exchange("completion/complete", params)

@@ -57,7 +57,8 @@ class InputRequired(Generic[R]):
                 `ListRootsResult`, or one of them as a dict. What is missing is asked again.
 
         Raises:
-            UsageError: There is no such question, that is no answer, or it does not fit the form.
+            UsageError: There is no such question, or that is no answer.
+            InvalidAnswer: It does not fit the form.
         """
         wire = {}
         for key, answer in (answers or {}).items():
@@ -108,7 +109,7 @@ class InputRequired(Generic[R]):
 
 def _filled_in(key: str, question: InputRequest, answer: dict[str, Any]) -> dict[str, Any]:
     """An answer as it is sent: forms with their defaults, checked as a handler's are."""
-    from syncmcp.forms import Form
+    from syncmcp.forms import Form, InvalidAnswer
     from syncmcp.types import ElicitRequestFormParams
 
     try:
@@ -119,8 +120,10 @@ def _filled_in(key: str, question: InputRequest, answer: dict[str, Any]) -> dict
     except ValueError:  # whoever answers what cannot be read knows better than we do
         return answer
     content = form.with_defaults(answer.get("content") or {})
-    for name, problem in form.problems(content).items():
-        raise UsageError(f"the answer to {key!r} does not fit the form: {name}: {problem}")
+    problems = form.problems(content)
+    for name, problem in problems.items():
+        text = f"the answer to {key!r} does not fit the form: {name}: {problem}"
+        raise InvalidAnswer(text, problems=problems)
     return {**answer, "content": content}
 
 

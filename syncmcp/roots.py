@@ -81,11 +81,8 @@ class Roots:
         self._source = source
         # Guards the two tables; never held while a callback, the source or a disk is waited for.
         self._lock = threading.RLock()
-        self._roots: dict[str, Root] = {}
+        self._roots = _by_uri(items)
         self._callbacks: dict[object, Callable[[], object]] = {}
-        for item in _each(items):
-            root = to_root(item)
-            self._roots[root.uri] = root
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has the same roots, and nobody who is told of its changes.
@@ -122,6 +119,25 @@ class Roots:
             raise UsageError(f"there is no root {uri}")
         self._tell()
         return root
+
+    def replace(self, items: Iterable[RootLike]) -> None:
+        """Put a new list in the place of all roots that were added; the source stays.
+
+        Whoever reads the roots meanwhile sees the old list or the new one. Servers are told once,
+        and not at all if both lists are equal, their order and names included.
+
+        Args:
+            items: Roots, paths or ``file:`` URIs; all must exist and be readable.
+
+        Raises:
+            UsageError: An item is no root (see `to_root`); nothing has changed then.
+        """
+        roots = _by_uri(items)  # outside of the lock, for it looks at the disk
+        with self._lock:
+            changed = [*self._roots.values()] != [*roots.values()]
+            self._roots = roots
+        if changed:
+            self._tell()
 
     def current(self, context: HandlerContext) -> list[Root]:
         """The roots that a server is to see now, those of the source included.
@@ -181,6 +197,11 @@ class Roots:
             roots = [*self._roots.values()]
         found = ((root, Path(path_of(root.uri))) for root in roots)
         return [RootStatus(root, path, _status(path)) for root, path in found]
+
+
+def _by_uri(items: Iterable[RootLike]) -> dict[str, Root]:
+    """The roots of a list; of two with one path the later, in the place of the earlier."""
+    return {root.uri: root for root in map(to_root, _each(items))}
 
 
 def _copy(items: list[Root], source: RootSource | None) -> Roots:

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from typing_extensions import Unpack
 
@@ -28,6 +28,7 @@ from syncmcp._pagination import ALL_PAGES, AllPages, iterate, pages
 from syncmcp._protocol.exchange import exchange, exchange_or_task
 from syncmcp._protocol.steps import Reply, Send, Steps
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, Course, TaskState
+from syncmcp._protocol.tasks import EXTENSION as _EXTENSION
 from syncmcp._results import validate
 from syncmcp._runner import run
 from syncmcp._task_hearing import TaskHearing
@@ -41,7 +42,11 @@ if TYPE_CHECKING:
     from syncmcp.futures import RequestFuture
     from syncmcp.types import CallToolResult, ListTasksResult, Task
 
-__all__ = ["TaskUpdate", "ToolTask"]
+__all__ = ["EXTENSION", "TaskUpdate", "ToolTask"]
+
+EXTENSION: Final = _EXTENSION
+"""The identifier of the extension that tasks are since 2026-07-28; switched on by
+``Client(extensions={tasks.EXTENSION: {}})``."""
 
 POST_SECONDS = 30.0
 """What having a task cancelled may take, in seconds, where nobody waits for it."""

@@ -40,6 +40,7 @@ MODULES = (
     "syncmcp.saving",
     "syncmcp.servers_file",
     "syncmcp.skills",
+    "syncmcp.tasks",
     "syncmcp.templates",
     "syncmcp.testing",
     "syncmcp.tools",

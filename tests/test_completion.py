@@ -116,6 +116,51 @@ def test_arguments_of_prompts_and_templates_are_completed_with_context(wire: Wir
             assert asked.result().completion.values == ["Beppu"]
 
 
+@every_wire
+@pytest.mark.requirement("M-13")
+def test_a_string_is_the_name_of_a_prompt_or_a_template_with_its_scheme(wire: Wire) -> None:
+    with wire.connect(atlas()) as client:
+        assert client.complete("letter", "tone", "cu").completion.values == ["curt", "cute"]
+        assert client.complete.future("letter", "tone", "f").result().completion.values == [
+            "friendly"
+        ]
+        place = "acme://{country}/{city}"
+        for found in (
+            client.complete(place, "city", "B", {"country": "no"}),
+            client.complete.future(place, "city", "B", {"country": "no"}).result(),
+        ):
+            assert found.completion.values == ["Bergen", "Bodø"]
+        assert values(Completer(client, "letter", pause=0).suggest("tone", "cur")) == ["curt"]
+
+
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+@pytest.mark.parametrize(
+    ("ref", "sent"),
+    [
+        ("letter", {"type": "ref/prompt", "name": "letter"}),
+        ("git:commit", {"type": "ref/prompt", "name": "git:commit"}),
+        ("a letter / to", {"type": "ref/prompt", "name": "a letter / to"}),
+        ("acme://home", {"type": "ref/resource", "uri": "acme://home"}),
+        ("acme://{city}", {"type": "ref/resource", "uri": "acme://{city}"}),
+        ("urn:isbn:{isbn}", {"type": "ref/resource", "uri": "urn:isbn:{isbn}"}),
+        ("file:{+path}", {"type": "ref/resource", "uri": "file:{+path}"}),
+    ],
+)
+@pytest.mark.requirement("M-13")
+def test_a_string_is_sent_as_what_it_names(ref: str, sent: Any, mode: Any) -> None:
+    server = atlas()
+    seen: list[Any] = []
+
+    def complete(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        seen.append(params["ref"])
+        return {"completion": {"values": []}}
+
+    server.on_request(METHOD, complete)
+    with syncmcp.connect(server, mode=mode) as client:
+        client.complete(ref, "x", "")
+    assert seen == [sent]
+
+
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("CMP-02", "M-13")
 def test_the_context_is_sent_where_the_revision_has_one(revision: Mode) -> None:
@@ -158,9 +203,14 @@ TEMPLATE = ResourceTemplate(name="city", uri_template="acme://{country}/{city}")
         ((LETTER, "tone", "", {"to": 1}), "context"),
         ((LETTER, "tone", "", {1: "Ann"}), "context"),
         ((LETTER, "tone", "", "Ann"), "context"),
-        (("letter", "tone", ""), "ref is a"),
-        ((None, "tone", ""), "ref is a"),
-        (({"type": "ref/prompt", "name": "letter"}, "tone", ""), "ref is a"),
+        ((None, "tone", ""), "ref is the name"),
+        (({"type": "ref/prompt", "name": "letter"}, "tone", ""), "ref is the name"),
+        (("", "tone", ""), "ref is a string that is not empty"),
+        (("{country}", "tone", ""), "'{country}' may be the name of a prompt or a URI template"),
+        (("letter}", "tone", ""), "may be the name of a prompt or a URI template"),
+        (("to: {who}", "tone", ""), "may be the name of a prompt or a URI template"),
+        (("a acme://city", "tone", ""), "may be the name of a prompt or a URI template"),
+        (("letter", "", ""), "argument_name"),
     ],
 )
 @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])

@@ -327,7 +327,7 @@ def test_coroutine_functions_are_refused_where_they_are_given() -> None:
             client.on_request("acme/x", function)
         with pytest.raises(UsageError, match="coroutine"):
             client.on_notification("acme/x", function)
-        for option in ("on_log", "on_progress", "on_notification"):
+        for option in ("on_log", "on_progress", "on_notification", "on_handler_error"):
             options: dict[str, Any] = {option: function}
             with pytest.raises(UsageError, match=option):
                 Client(warehouse(), **options)

@@ -255,6 +255,39 @@ class TestRouting:
                 assert done.completion.values == ["one of a"]
             with pytest.raises(UsageError, match="several prompts 'greet'"):
                 group.complete(PromptReference(name="greet"), "who", "")
+            assert group.complete("b_greet", "who", "t").completion.values == ["two of b"]
+            done = group.complete.future("shop://a/{what}", "what", "o").result(PATIENCE)
+            assert done.completion.values == ["one of a"]
+            with pytest.raises(UsageError, match="'greet' has no argument 'whom'"):
+                group.complete("a_greet", "whom", "")
+            with pytest.raises(UsageError, match="several prompts 'greet'"):
+                group.complete("greet", "who", "")
+            for nothing, kind in (("gret", "prompt"), ("shop://c/{what}", "resource template")):
+                with pytest.raises(UsageError, match=f"no server of the group has a {kind} '"):
+                    group.complete(nothing, "who", "")
+
+    def test_a_string_is_looked_up_as_a_key_whatever_it_looks_like(self) -> None:
+        def server(name: str) -> Server:
+            made = Server(name)
+            made.prompt(name="greet")(lambda who: who)
+            made.resource_template(f"shop://{name}/{{what}}", name="what")(lambda what: what)
+            for place in ({"prompt": "greet"}, {"template": f"shop://{name}/{{what}}"}):
+                argument = "who" if "prompt" in place else "what"
+                made.completion(argument=argument, **place)(lambda typed, _: [f"{name} {typed}"])
+            return made
+
+        keys = {"greet": "a {greeting}", "shop://a/{what}": "goods of a", "shop://b/{what}": "x"}
+        with ClientGroup(
+            {"a": server("a")}, name_hook=lambda name, of: keys.get(name, name)
+        ) as group:
+            assert group.complete("a {greeting}", "who", "t").completion.values == ["a t"]
+            assert group.complete("goods of a", "what", "t").completion.values == ["a t"]
+        keys = {"greet": "same", "shop://a/{what}": "same"}
+        with (
+            ClientGroup({"a": server("a")}, name_hook=lambda name, of: keys[name]) as group,
+            pytest.raises(UsageError, match="both a prompt and a template 'same'"),
+        ):
+            group.complete("same", "who", "t")
 
     def test_a_tool_is_a_function_by_its_key(self) -> None:
         with ClientGroup({"a": shop("a", "t"), "b": shop("b", "t")}) as group:

@@ -58,6 +58,36 @@ class TestNames:
             assert group.server_of("prompts", "x.order") == ("a", "order")
 
     @pytest.mark.requirement("M-30")
+    @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+    def test_a_hook_is_told_the_name_that_the_group_knows_a_client_by(self, mode: Any) -> None:
+        told: list[str] = []
+
+        def hook(name: str, server: ConnectedServer) -> str:
+            told.append(server.name)
+            return f"{server.name}.{name}"
+
+        server, late = shop("a", "find"), shop("c", "find")
+        with (
+            syncmcp.connect(server, mode=mode, name="of the program") as opened,
+            syncmcp.connect(late, mode=mode) as joining,
+        ):
+            unopened = Client(shop("b", "find"), mode=mode, name="another")
+            with ClientGroup({"one": opened, "two": unopened}, name_hook=hook) as group:
+                assert list(group.tools) == ["one.find", "two.find"]
+                group.add("three", joining)
+                assert group.call_tool("three.find").text == "find of c"
+                server.add_tool(lambda: "new", name="fresh", input_schema={})
+                known(lambda: "one.fresh" in group.tools)
+                group.refresh()
+                assert list(group.tools) == ["one.find", "one.fresh", "two.find", "three.find"]
+                assert {
+                    name: status.server and status.server.name
+                    for name, status in group.status.items()
+                } == {"one": "one", "two": "two", "three": "three"}
+            assert set(told) == {"one", "two", "three"}
+            assert opened.server.name == "of the program"
+
+    @pytest.mark.requirement("M-30")
     def test_a_clash_after_the_hook_names_both_and_opens_nothing(self) -> None:
         group = ClientGroup(
             {"a": shop("a", "find"), "b": shop("b", "find")}, name_hook=lambda name, server: name

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from syncmcp import UsageError
-from syncmcp.roots import Roots, contains, path_of, to_root, uri_of
+from syncmcp.roots import RootLike, Roots, contains, path_of, to_root, uri_of
 from syncmcp.types import Root
+from tests.stage import in_threads, interrupted, nervous
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
@@ -340,6 +341,91 @@ def test_a_single_root_is_not_taken_for_a_list(items: Any) -> None:
 def test_a_wrong_root_in_a_list_is_refused(place: Path) -> None:
     with pytest.raises(UsageError, match="missing"):
         Roots([place / "one", place / "nowhere"])
+
+
+# -- a whole new list ------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("M-03")
+def test_a_list_is_replaced_as_a_whole_and_told_once(place: Path) -> None:
+    roots = Roots([place / "one", place / "two"], source=lambda _: [place / "file.txt"])
+    seen: list[list[str]] = []
+    roots.on_change(lambda: seen.append([status.path.name for status in roots.list()]))
+    named = Root(uri=(place / "one").as_uri(), name="One")
+    new: list[RootLike] = [f"{place}/file.txt", place / "one", named]
+    roots.replace(iter(new))
+    assert seen == [["file.txt", "one"]]
+    assert [status.root.name for status in roots.list()] == [None, "One"]
+    roots.replace([])
+    assert seen[1:] == [[]]
+    assert uris(roots) == [(place / "file.txt").as_uri()]  # of the source, which stays
+
+
+def test_a_list_that_is_as_before_is_told_to_nobody(place: Path) -> None:
+    roots = Roots([place / "one", Root(uri=(place / "two").as_uri(), name="Two")])
+    told: list[str] = []
+    roots.on_change(lambda: told.append("x"))
+    roots.replace([f"{place}/one/", *(status.root for status in roots.list()[1:])])
+    roots.replace(status.root for status in roots.list())
+    assert told == []
+    for number, different in enumerate(
+        (
+            [place / "one", place / "two"],  # without the name
+            [place / "two", place / "one"],  # in another order
+            [place / "two"],
+        ),
+        1,
+    ):
+        roots.replace(different)
+        assert len(told) == number
+
+
+@pytest.mark.parametrize("wrong", ["nowhere", "https://example.org/", "", 7, None])
+@pytest.mark.requirement("ROOT-02", "ROOT-04")
+def test_a_list_with_something_wrong_in_it_changes_nothing(place: Path, wrong: Any) -> None:
+    roots = Roots([place / "one"])
+    told: list[str] = []
+    roots.on_change(lambda: told.append("x"))
+    bad = place / wrong if wrong == "nowhere" else wrong
+    with pytest.raises(UsageError):
+        roots.replace([place / "two", bad])
+    with pytest.raises(UsageError, match="list"):
+        roots.replace(place / "two")  # type: ignore[arg-type]
+    assert (uris(roots), told) == ([(place / "one").as_uri()], [])
+
+
+def test_nobody_sees_half_of_a_new_list(place: Path) -> None:
+    lists = [["one", "two"], ["file.txt", "two"]]
+    seen: list[list[str]] = []
+    number = 1
+    while True:
+        roots = Roots(place / name for name in lists[0])
+        there_are = interrupted(
+            lambda roots=roots: roots.replace([place / name for name in lists[1]]),  # type: ignore[misc]
+            number,
+            lambda roots=roots: seen.append([s.path.name for s in roots.list()]),  # type: ignore[misc]
+        )
+        assert [status.path.name for status in roots.list()] == lists[1]
+        if not there_are:
+            break
+        number += 2
+    assert number > 20
+    assert [each for each in seen if each not in lists] == []
+    assert {tuple(each) for each in seen} == {tuple(each) for each in lists}
+
+
+def test_of_lists_that_replace_each_other_at_once_one_is_left_whole(place: Path) -> None:
+    lists = [[place / "one", place / "two"], [place / "two", place / "file.txt"], []]
+    roots, seen = Roots(), list[list[Path]]()
+
+    def work(mine: list[Path]) -> None:
+        for _ in range(50):
+            roots.replace(mine)
+            seen.append([status.path for status in roots.list()])
+
+    with nervous():
+        assert in_threads(*(lambda mine=mine: work(mine) for mine in lists)) == [None] * 3
+    assert [each for each in seen if each not in lists] == []
 
 
 # -- a source --------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ def results(client: Client) -> None:
     assert_type(client.list_prompts(), ListPromptsResult)
     assert_type(client.read_resource("acme://a"), ReadResourceResult)
     assert_type(client.get_prompt("p", {"a": "b"}), GetPromptResult)
+    assert_type(client.complete("p", "a", "b"), CompleteResult)
     assert_type(client.complete(PromptReference(name="p"), "a", "b", None), CompleteResult)
     (prompt,) = client.list_prompts().prompts
     assert_type(client.get_prompt(prompt, {"a": "b"}), GetPromptResult)

@@ -276,9 +276,10 @@ def test_content_that_does_not_fit_the_form_never_leaves(
             assert (code, data) == (-32603, None)
             assert CANARY not in text
         else:
-            with pytest.raises((syncmcp.UsageError, Refused)) as caught:
+            with pytest.raises(syncmcp.InvalidAnswer) as caught:
                 asked(client, ELICITATION, STRICT)
-            assert CANARY not in str(caught.value)
+            assert caught.value.problems
+            assert CANARY not in f"{caught.value} {caught.value.problems}"
     assert "does not fit the form" in caplog.text
     assert CANARY not in caplog.text
     with server.stats as stats:
@@ -298,7 +299,7 @@ def test_in_the_stateless_era_a_bad_answer_is_followed_by_no_retry() -> None:
         Scripted(script) as peer,
         syncmcp.connect(peer, mode=NEW, elicitation=lambda *_: bad) as client,
     ):
-        with pytest.raises((syncmcp.UsageError, Refused)):
+        with pytest.raises(syncmcp.InvalidAnswer):
             client.call_tool("x")
         client.list_tools()
         assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]

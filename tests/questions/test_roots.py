@@ -77,6 +77,27 @@ def test_a_change_is_seen_at_once_and_announced_where_it_can_be(wire: Wire, tmp_
             assert server.stats.wait_for(lambda seen: seen.notifications[CHANGED] >= 1, PATIENCE)
 
 
+@every_wire
+@pytest.mark.requirement("ROOT-03", "M-03")
+def test_a_new_list_as_a_whole_is_announced_once(wire: Wire, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    server = asking_server()
+    with wire.connect(server, roots=[tmp_path]) as client:
+        client.roots.replace([tmp_path])  # nothing new
+        client.roots.replace([first, second])
+        assert uris(client) == [first.as_uri(), second.as_uri()]
+        with pytest.raises(UsageError):
+            client.roots.replace([tmp_path, tmp_path / "nowhere"])
+        assert uris(client) == [first.as_uri(), second.as_uri()]
+        client.roots.add(tmp_path)
+        told = 0 if wire.revision == NEW else 2  # of the list, and of what was added
+        assert server.stats.wait_for(lambda seen: seen.notifications[CHANGED] >= told, PATIENCE)
+    with server.stats as stats:
+        assert stats.notifications[CHANGED] == told
+
+
 @stateful_wires
 @pytest.mark.requirement("ROOT-03")
 def test_a_change_from_any_thread_is_announced_after_it_was_made(
@@ -129,10 +150,15 @@ def test_roots_shared_by_two_clients_tell_both_servers(tmp_path: Path) -> None:
                     lambda seen: seen.notifications[CHANGED] == 1, PATIENCE
                 )
             assert uris(one) == uris(other) == [tmp_path.as_uri()]
+            shared.replace([tmp_path, "/"])
+            for server in servers:
+                assert server.stats.wait_for(
+                    lambda seen: seen.notifications[CHANGED] == 2, PATIENCE
+                )
         shared.remove(tmp_path)
-        assert servers[0].stats.wait_for(lambda seen: seen.notifications[CHANGED] == 2, PATIENCE)
+        assert servers[0].stats.wait_for(lambda seen: seen.notifications[CHANGED] == 3, PATIENCE)
     with servers[1].stats as stats:
-        assert stats.notifications[CHANGED] == 1
+        assert stats.notifications[CHANGED] == 2
 
 
 # -- a function that lists them ------------------------------------------------------------------
