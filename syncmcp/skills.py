@@ -27,6 +27,7 @@ from syncmcp import types
 from syncmcp._frontmatter import BadFrontmatter, check_installed, difference, split
 from syncmcp._options import CallOptions, text
 from syncmcp._pagination import ALL_PAGES, pages
+from syncmcp._protocol.gates import not_declared
 from syncmcp._runner import open_link, run
 from syncmcp._skill_entry import (
     MANIFEST,
@@ -167,9 +168,10 @@ class Skills:
             InvalidParams: There is no such directory.
         """
         text(uri, "uri")
-        if self._settings(options).get("directoryRead") is not True:
+        settings, resolved = self._settings(options), self._client._resolve(options)
+        if settings.get("directoryRead") is not True and resolved.undeclared != "try":
             raise NotSupported(
-                "the server cannot list directories (directoryRead)", server=self._client._label
+                not_declared(("extensions", EXTENSION, "directoryRead")), server=self._client._label
             )
         found: builtins.list[Resource] = self._pages(
             "resources/directory/read",
@@ -186,9 +188,14 @@ class Skills:
 
     def _settings(self, options: CallOptions) -> dict[str, Any]:
         client = self._client
+        resolved = client._resolve(options)
         if client._live() is None:  # a lazy client opens now
-            open_link(client, Deadline(client._resolve(options).timeout))
-        return client.server.extension(EXTENSION)
+            open_link(client, Deadline(resolved.timeout))
+        if EXTENSION not in client._extensions or EXTENSION in client.server.extensions:
+            return client.server.extension(EXTENSION)
+        if resolved.undeclared == "try":
+            return {}
+        raise NotSupported(not_declared(("extensions", EXTENSION)), server=client._label)
 
     def _pages(
         self,
