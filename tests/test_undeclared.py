@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,7 @@ from syncmcp.completion import Completer
 from syncmcp.skills import EXTENSION as SKILLS
 from syncmcp.skills import Skills
 from syncmcp.subscriptions import Listener
-from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import PromptReference
 from tests.scripts import OLD, WIRES, Scripted
@@ -157,6 +158,16 @@ def test_whoever_names_the_method_needs_no_option(wire: Wire) -> None:
             listed = batch.request("prompts/list")
         assert listed.result(PATIENCE)["prompts"][0]["name"] == "letter"
         assert server.stats.requests["prompts/list"] == asked + 2
+
+
+def test_a_client_that_was_pickled_tries_what_it_did_before() -> None:
+    server = Modest()
+    with serve_http(server) as http:
+        client: Client = pickle.loads(pickle.dumps(Client(http.url, undeclared="try")))
+        try:
+            assert client.list_prompts().prompts[0].name == "letter"
+        finally:
+            client.close()
 
 
 @pytest.mark.parametrize("wire", MEMORY, ids=str)
