@@ -59,8 +59,9 @@ class Skills:
     """The skills of the server that a client is connected to.
 
     Both sides must have the extension: `Client(extensions={EXTENSION: {}})`. Every method raises
-    `NotSupported` before anything is sent where one does not, and what else can become of a
-    request. Nothing of a skill is read before it is loaded, and no file before it is wanted.
+    `NotSupported` before anything is sent where one does not (where the server does not declare
+    it, unless the option `undeclared` is ``"try"``), and what else can become of a request.
+    Nothing of a skill is read before it is loaded, and no file before it is wanted.
 
     Any thread may call. All take the options of `CallOptions` by keyword.
     """

@@ -52,8 +52,8 @@ class Modest(Server):
         self.resource_template("a:{n}/more", name="more")(lambda n: f"more of {n}")
 
     def capabilities(self, revision: str) -> dict[str, Any]:
-        """As the Python SDK 1.x says it, and without the rest."""
-        return {"experimental": {}, "resources": {"subscribe": False, "listChanged": False}}
+        """None."""
+        return {}
 
     def asked(self) -> set[str]:
         """The methods that it was asked for, but for those that begin a connection."""
@@ -64,6 +64,9 @@ class Modest(Server):
 OPERATIONS: dict[str, Callable[..., object]] = {
     "tools/list": lambda client, **how: client.list_tools(**how),
     "tools/call": lambda client, **how: client.call_tool("buy", **how),
+    "resources/list": lambda client, **how: client.list_resources(**how),
+    "resources/templates/list": lambda client, **how: client.list_resource_templates(**how),
+    "resources/read": lambda client, **how: client.read_resource("a:1", **how),
     "prompts/list": lambda client, **how: client.list_prompts(**how),
     "prompts/get": lambda client, **how: client.get_prompt("letter", **how),
     "completion/complete": lambda client, **how: client.complete(LETTER, "to", "A", **how),
@@ -140,6 +143,7 @@ def test_whoever_names_the_method_needs_no_option(wire: Wire) -> None:
     params: dict[str, dict[str, Any]] = {
         "tools/call": {"name": "buy"},
         "prompts/get": {"name": "letter"},
+        "resources/read": {"uri": "a:1"},
         "resources/subscribe": {"uri": "a:1"},
         "resources/unsubscribe": {"uri": "a:1"},
         "logging/setLevel": {"level": "info"},
@@ -419,17 +423,48 @@ def test_a_task_can_be_started_followed_and_cancelled_where_none_are_declared(wi
 
 
 @stateful_wires
+@pytest.mark.parametrize("way", ["token", "future"])
 @pytest.mark.requirement("CAN-03")
-def test_a_call_that_is_given_up_has_its_undeclared_task_cancelled(wire: Wire) -> None:
+def test_a_call_that_is_given_up_has_its_undeclared_task_cancelled(wire: Wire, way: str) -> None:
     server, token = Quiet(), syncmcp.CancelToken()
     with wire.connect(server, **ON) as client:
-        task = {"task": {}}
-        call = client.request.future("tools/call", {"name": "work", **task}, cancel=token)
+        call = client.request.future("tools/call", {"name": "work", "task": {}}, cancel=token)
         assert server.stats.wait_for(lambda stats: stats.requests["tasks/get"] > 0, PATIENCE)
-        token.cancel()
-        assert isinstance(call.exception(PATIENCE), RequestCancelled)
+        if way == "token":
+            token.cancel()
+            assert isinstance(call.exception(PATIENCE), RequestCancelled)
+        else:
+            assert call.cancel()
         assert server.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] == 1, PATIENCE)
         assert server.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
+
+
+@WIRES
+@pytest.mark.requirement("CAN-03")
+def test_a_call_that_becomes_an_undeclared_task_after_it_was_given_up_is_cancelled(
+    wire: str,
+) -> None:
+    task = {"resultType": "task", "taskId": "t-1", "status": "working", "ttlMs": None}
+    times = {"createdAt": "2026-11-01T00:00:00Z", "lastUpdatedAt": "2026-11-01T00:00:00Z"}
+    script = [
+        *s.handshake(STATELESS, capabilities={"tools": {}}),
+        s.expect("tools/call", label="call"),
+        s.expect("notifications/cancelled"),
+        s.reply({**task, **times}, to="call"),
+        s.expect("tasks/cancel"),
+        s.reply({"resultType": "complete"}),
+    ]
+    token = syncmcp.CancelToken()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=STATELESS, **ON) as client,
+    ):
+        call = client.call_tool.future("work", undeclared="try", cancel=token)
+        assert peer.requests("tools/call")
+        token.cancel()
+        assert isinstance(call.exception(PATIENCE), RequestCancelled)
+        (cancel,) = peer.requests("tasks/cancel")
+        assert cancel["params"]["taskId"] == "t-1"
 
 
 # -- skills ----------------------------------------------------------------------------------------
