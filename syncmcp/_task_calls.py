@@ -149,8 +149,9 @@ class TaskCalls:
         key = own_id(id)
         with self._lock:
             undeclared = None if key is None else self._given_up.pop(key, None)
-        task = created(result) if undeclared and isinstance(result, dict) else None
-        client = self._desk.client()
+        if undeclared is None or not isinstance(result, dict):
+            return
+        task, client = created(result), self._desk.client()
         if task is not None and client is not None:
             post = partial(client._post, CANCEL, {"taskId": task}, undeclared)
             client._pools.workers.run(post)

@@ -183,10 +183,7 @@ class UsageError(McpError, ValueError):
 
 
 class NotSupported(UsageError):
-    """The revision has no such feature, or the server does not declare it; nothing was sent.
-
-    Some servers do more than they declare: see `undeclared` of `CallOptions`.
-    """
+    """The revision lacks it, or the server does not declare it (`undeclared`); nothing was sent."""
 
 
 class InvalidArguments(UsageError):

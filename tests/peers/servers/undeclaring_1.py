@@ -27,31 +27,26 @@ server: Any = Server("undeclaring")
 subscribed: dict[str, Any] = {}
 
 
-@server.list_resources()
 async def list_resources() -> list[types.Resource]:
     """One resource."""
     return [types.Resource(uri="stock://fruit", name="fruit")]  # type: ignore[arg-type,unused-ignore]
 
 
-@server.subscribe_resource()
 async def subscribe(uri: AnyUrl) -> None:
     """Tells this session of a resource from now on."""
     subscribed[str(uri)] = server.request_context.session
 
 
-@server.unsubscribe_resource()
 async def unsubscribe(uri: AnyUrl) -> None:
     """Tells nobody of it any more."""
     del subscribed[str(uri)]
 
 
-@server.list_tools()
 async def list_tools() -> list[types.Tool]:
     """One tool."""
     return [types.Tool(name="stir", inputSchema={"type": "object"})]
 
 
-@server.call_tool()
 async def call_tool(name: str, arguments: dict[str, Any]) -> list[types.TextContent]:
     """Says what has changed, and to how many resources somebody is subscribed."""
     await server.request_context.session.send_tool_list_changed()
@@ -60,10 +55,17 @@ async def call_tool(name: str, arguments: dict[str, Any]) -> list[types.TextCont
     return [types.TextContent(type="text", text=f"{len(subscribed)} subscribed")]
 
 
-@server.completion()
 async def complete(*_: Any) -> types.Completion:
     """The same for everything."""
     return types.Completion(values=["pear"])
+
+
+server.list_resources()(list_resources)
+server.subscribe_resource()(subscribe)
+server.unsubscribe_resource()(unsubscribe)
+server.list_tools()(list_tools)
+server.call_tool()(call_tool)
+server.completion()(complete)
 
 
 async def over_stdio() -> None:
