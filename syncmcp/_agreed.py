@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol.gates import declares, gates, undeclared
+from syncmcp._protocol.gates import Gate, declares, gates, not_declared
+from syncmcp._protocol.gates import undeclared as not_offered
 from syncmcp._protocol.tasks import GET
 from syncmcp.errors import ClosedError, NotSupported, UsageError
 
 if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.gates import Undeclared
     from syncmcp._protocol.offer import Offer
     from syncmcp._protocol.tasks import Shape
 
@@ -27,13 +29,13 @@ class Agreed:
         self._label = label
         self.spoken: Dialect | None = None
         self._declared: Offer | None = None
-        self._unsupported: Mapping[str, str] = {}
+        self._gates: Mapping[str, Gate] = {}
         self.tasks: Shape | None = None
 
     def adopt(self, dialect: Dialect, capabilities: Mapping[str, Any], offer: Offer) -> None:
         """See `Connection.adopt`."""
         self.spoken = dialect
-        self._unsupported = gates(dialect, capabilities)
+        self._gates = gates(dialect, capabilities)
         self._declared = offer
         tasks = dialect.tasks
         self.tasks = tasks if tasks is not None and declares(capabilities, tasks.needs) else None
@@ -49,19 +51,23 @@ class Agreed:
             raise ClosedError("the client is not open", server=self._label)
         return self.spoken
 
-    def check(self, method: str) -> Dialect:
+    def check(self, method: str, undeclared: Undeclared) -> Dialect:
         """Return the dialect, if a request can be made in it to this server.
 
+        Args:
+            method: The request.
+            undeclared: Whether it is tried where the server does not declare the capability.
+
         Raises:
-            NotSupported: The revision or the server lacks it.
+            NotSupported: The revision lacks it, or the server does not declare it.
         """
-        missing = self._unsupported.get(method)
-        if missing is not None:
-            raise NotSupported(missing, server=self._label, method=method)
+        gate = self._gates.get(method)
+        if gate is not None and not (gate.undeclared and undeclared == "try"):
+            raise NotSupported(gate.reason, server=self._label, method=method)
         return self.dialect
 
-    def check_tasks(self) -> Shape:
-        """Return how calls become tasks here.
+    def check_tasks(self, undeclared: Undeclared) -> Shape:
+        """Return how calls become tasks here; `undeclared` as for `check`.
 
         Raises:
             NotSupported: None does.
@@ -69,9 +75,12 @@ class Agreed:
         if self.tasks is not None:
             return self.tasks
         known = self.dialect.tasks
-        why = self._unsupported.get(GET)
-        if why is None and known is not None:
-            why = f"the server does not declare the capability {'.'.join(known.needs)}"
+        if known is None:
+            why = self._gates[GET].reason
+        elif undeclared == "try":
+            return known
+        else:
+            why = not_declared(known.needs)
         raise NotSupported(f"no tool runs as a task: {why}", server=self._label)
 
     def check_declared(self, offer: Offer) -> None:
@@ -80,7 +89,7 @@ class Agreed:
         Raises:
             UsageError: It was told what it may ask when the connection was opened, and less.
         """
-        missing = undeclared(self.spoken, offer, self._declared)
+        missing = not_offered(self.spoken, offer, self._declared)
         if missing is not None:
             raise UsageError(
                 f"the handshake did not offer {missing}: "

@@ -76,7 +76,7 @@ class Begun(Generic[R]):
         connection = host._live()
         self.send: Send | Meet | Pause | None = None
         try:
-            self.send = _first(self._steps, host, connection)
+            self.send = _first(self._steps, host, connection, options)
         except StopIteration as stop:
             self.future._settle(stop.value, None)
             return
@@ -124,7 +124,9 @@ class Begun(Generic[R]):
         self.future._settle(None, error)
 
 
-def _first(steps: Steps[Any], host: Host, connection: Connection | None) -> Send | Meet | Pause:
+def _first(
+    steps: Steps[Any], host: Host, connection: Connection | None, options: Options
+) -> Send | Meet | Pause:
     """Take the first step here and now: a mistake of the caller is raised to the caller."""
     send = next(steps)
     if isinstance(send, Hear):
@@ -134,7 +136,7 @@ def _first(steps: Steps[Any], host: Host, connection: Connection | None) -> Send
             if isinstance(send, Meet):
                 send = steps.send(connection.agreed)
                 continue
-            connection.agreed.check(send.method)
+            connection.agreed.check(send.method, options.undeclared)
             break
         except NotSupported as error:
             send = steps.throw(error)
@@ -213,7 +215,7 @@ class _Exchange(Generic[R]):
         future = self._future
         if future.done() and not self._begun:
             error = RequestCancelled("nobody waited long enough", delivery="not_sent")
-            leave(self._steps, self._host, error)
+            leave(self._steps, self._host, self._options, error)
             return
         self._begun = True
         self._options.abandon = self._abandon
@@ -341,7 +343,7 @@ class _Run(Generic[R]):
         """Take a step; whatever it raises ends the future, and not the thread that it is on."""
         if self._future._claimed:
             error = RequestCancelled("cancelled by the caller", delivery="unknown")
-            leave(self._steps, self._host, error)
+            leave(self._steps, self._host, self._options, error)
             leave_frame(self._options)
             return
         try:
@@ -396,7 +398,7 @@ class _Run(Generic[R]):
             work = partial(self._settling, self._work, effect)
             self._host._pools.resumer.run(work)
         elif isinstance(effect, Post):
-            self._host._post(*effect)
+            self._host._post(*effect, self._options.undeclared)
             self._advance(None, None)
         elif isinstance(effect, Meet):
             self._advance(self._connection.agreed, None)

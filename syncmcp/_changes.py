@@ -10,6 +10,7 @@ from syncmcp._protocol.subscription import Wanted
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
+    from syncmcp._protocol.gates import Undeclared
     from syncmcp.client import Client
     from syncmcp.errors import SubscriptionLost
     from syncmcp.subscriptions import Listener, Subscription
@@ -33,6 +34,7 @@ class Changes:
         uris: Iterable[str] = (),
         timeout: float | None = None,
         stop_after: int | None = None,
+        undeclared: Undeclared | None = None,
     ) -> Subscription:
         """Ask the server to tell of changes; iterate over what it tells.
 
@@ -46,6 +48,8 @@ class Changes:
             uris: Tell when one of these resources changes.
             timeout: The longest time, in seconds, to wait for the next event; `None` for any.
             stop_after: End after so many events; `None` for never.
+            undeclared: Whether the server is asked for what it does not declare, ``"refuse"`` or
+                ``"try"``; the client's `undeclared` by default. See `CallOptions`.
 
         Raises:
             UsageError: Nothing is wanted, or an argument makes no sense.
@@ -61,7 +65,13 @@ class Changes:
         for uri in each:
             text(uri, "uri")
         wanted = Wanted(bool(tools), bool(prompts), bool(resources), each)
-        return subscribe(cast("Client", self), wanted, timeout=timeout, stop_after=stop_after)
+        return subscribe(
+            cast("Client", self),
+            wanted,
+            timeout=timeout,
+            stop_after=stop_after,
+            undeclared=undeclared,
+        )
 
     def on_tools_changed(
         self,
@@ -69,6 +79,7 @@ class Changes:
         *,
         debounce: float = DEBOUNCE,
         on_error: Callable[[SubscriptionLost], object] | None = None,
+        undeclared: Undeclared | None = None,
     ) -> Listener:
         """Have the list of tools fetched when it has changed, and `handler` called with it.
 
@@ -78,6 +89,7 @@ class Changes:
             debounce: How long, in seconds, a change waits for others, so that many changes at
                 once are one call.
             on_error: Called on a pool thread with the `SubscriptionLost` that ends it.
+            undeclared: See `listen`; it counts for fetching, too.
 
         Returns:
             What to stop it with; it also ends when the client is closed.
@@ -88,10 +100,11 @@ class Changes:
         """
         return self._refresh(
             Wanted(tools=True),
-            lambda client: client.list_tools().tools,
+            lambda client: client.list_tools(undeclared=undeclared).tools,
             handler,
             debounce,
             on_error,
+            undeclared,
         )
 
     def on_prompts_changed(
@@ -100,14 +113,16 @@ class Changes:
         *,
         debounce: float = DEBOUNCE,
         on_error: Callable[[SubscriptionLost], object] | None = None,
+        undeclared: Undeclared | None = None,
     ) -> Listener:
         """Have the list of prompts fetched when it has changed; see `on_tools_changed`."""
         return self._refresh(
             Wanted(prompts=True),
-            lambda client: client.list_prompts().prompts,
+            lambda client: client.list_prompts(undeclared=undeclared).prompts,
             handler,
             debounce,
             on_error,
+            undeclared,
         )
 
     def on_resources_changed(
@@ -116,6 +131,7 @@ class Changes:
         *,
         debounce: float = DEBOUNCE,
         on_error: Callable[[SubscriptionLost], object] | None = None,
+        undeclared: Undeclared | None = None,
     ) -> Listener:
         """Have the list of resources fetched when it has changed; see `on_tools_changed`.
 
@@ -123,10 +139,11 @@ class Changes:
         """
         return self._refresh(
             Wanted(resources=True),
-            lambda client: client.list_resources().resources,
+            lambda client: client.list_resources(undeclared=undeclared).resources,
             handler,
             debounce,
             on_error,
+            undeclared,
         )
 
     def on_resource_updated(
@@ -136,6 +153,7 @@ class Changes:
         *,
         debounce: float = DEBOUNCE,
         on_error: Callable[[SubscriptionLost], object] | None = None,
+        undeclared: Undeclared | None = None,
     ) -> Listener:
         """Have a resource read again when it has changed; see `on_tools_changed`.
 
@@ -144,10 +162,11 @@ class Changes:
         text(uri, "uri")
         return self._refresh(
             Wanted(uris=(uri,)),
-            lambda client: client.read_resource(uri),
+            lambda client: client.read_resource(uri, undeclared=undeclared),
             handler,
             debounce,
             on_error,
+            undeclared,
         )
 
     def _refresh(
@@ -157,7 +176,9 @@ class Changes:
         handler: Callable[[V], object],
         debounce: float,
         on_error: Callable[[SubscriptionLost], object] | None,
+        undeclared: Undeclared | None,
     ) -> Listener:
         from syncmcp.subscriptions import refresh
 
-        return refresh(cast("Client", self), wanted, fetch, handler, debounce, on_error)
+        client = cast("Client", self)
+        return refresh(client, wanted, fetch, handler, debounce, on_error, undeclared=undeclared)

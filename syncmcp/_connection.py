@@ -265,7 +265,7 @@ class Connection:
             )
         method = call.method
         if dialect is None:
-            dialect = self.agreed.check(method)
+            dialect = self.agreed.check(method, call.options.undeclared)
         options = call.options
         call.check_in_time(self.label)
         if offer is None:

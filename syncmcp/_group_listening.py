@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from syncmcp._listening import Listening
+    from syncmcp._protocol.gates import Undeclared
     from syncmcp._protocol.subscription import ChangeEvent
     from syncmcp.client import Client
 
@@ -218,6 +219,7 @@ def listen(
     *,
     timeout: float | None,
     stop_after: int | None,
+    undeclared: Undeclared | None,
 ) -> GroupSubscription:
     """Make a subscription; see `ClientGroup.listen`.
 
@@ -227,20 +229,26 @@ def listen(
         at: The resources that are wanted, by their servers.
         timeout: The longest time, in seconds, to wait for an event.
         stop_after: End after so many events.
+        undeclared: Whether servers are asked for what they do not declare.
     """
     limit = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
     if not lists.kinds and not at:
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
-    wanted = {name: _told_by(client, lists, at.get(name, ())) for name, client in clients.items()}
+    wanted = {
+        name: _told_by(client, lists, at.get(name, ()), undeclared)
+        for name, client in clients.items()
+    }
     wanted = {name: one for name, one in wanted.items() if one.kinds or one.uris}
     inboxes = _Inboxes(list(wanted))
     listenings: dict[str, Listening] = {}
 
     def ask(name: str) -> None:
         inbox = inboxes.of[name]
-        listenings[name] = listening = begin(clients[name], wanted[name], inbox)
+        listenings[name] = listening = begin(
+            clients[name], wanted[name], inbox, undeclared=undeclared
+        )
         if inbox.ended:  # whoever wanted it has gone meanwhile
             listening.abandon()
 
@@ -254,7 +262,10 @@ def listen(
         if not listenings:
             for error in inboxes.errors.values():
                 raise error
-            raise NotSupported("no server of the group says that it tells of this")
+            raise NotSupported(
+                "no server of the group declares that it tells of this"
+                ' (undeclared="try" asks for it all the same)'
+            )
     except BaseException:  # Ctrl-C, too
         for inbox in inboxes.of.values():
             inbox.end()
@@ -265,8 +276,12 @@ def listen(
     return GroupSubscription(there, agreed, inboxes, limit, stop_after)
 
 
-def _told_by(client: Client, lists: Wanted, uris: Sequence[str]) -> Wanted:
-    """What of it one server says that it tells of."""
+def _told_by(
+    client: Client, lists: Wanted, uris: Sequence[str], undeclared: Undeclared | None
+) -> Wanted:
+    """What of it one server says that it tells of, or is to be asked for all the same."""
+    if client._resolve({"undeclared": undeclared}).undeclared == "try":
+        return lists._replace(uris=tuple(uris))
     offers = client.server.capabilities
     told = [kind for kind in lists.kinds if getattr(getattr(offers, kind), "list_changed", False)]
     return Wanted("tools" in told, "prompts" in told, "resources" in told, tuple(uris))

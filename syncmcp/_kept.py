@@ -206,7 +206,7 @@ class Kept:
         if connection is None or connection.dialect.stateful or not connection.of_this_process:
             return None
         try:
-            dialect = connection.agreed.check(method)
+            dialect = connection.agreed.check(method, options.undeclared)
         except NotSupported:
             return None  # as above
         found = self._newest(method, params, dialect.revision)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from syncmcp._inbox import Inbox
+    from syncmcp._protocol.gates import Undeclared
     from syncmcp._protocol.subscription import ChangeEvent, Wanted
     from syncmcp.client import Client
 
@@ -148,8 +149,11 @@ class Subscribed(Listening):
 
     stateful = True
 
-    def __init__(self, client: Client, wanted: Wanted, inbox: Inbox) -> None:
+    def __init__(
+        self, client: Client, wanted: Wanted, inbox: Inbox, undeclared: Undeclared
+    ) -> None:
         super().__init__(client, wanted, inbox)
+        self._undeclared = undeclared
         self._held: list[str] = []
 
     def open(self, deadline: Deadline) -> None:
@@ -169,7 +173,8 @@ class Subscribed(Listening):
                     return
                 # Before it is asked for: perhaps nobody learns whether it came about.
                 self._held.append(uri)
-            client._standing.uris.hold(uri, partial(_ask, client, deadline), deadline)
+            ask = partial(_ask, client, deadline, self._undeclared)
+            client._standing.uris.hold(uri, ask, deadline, self._undeclared)
         if not self.wanted.uris:
             # A server tells of its lists from `notifications/initialized` on, to which there is no
             # answer: so one to something later shows that it has seen that.
@@ -189,9 +194,10 @@ class Subscribed(Listening):
             held, self._held = self._held, []
         if client is None:
             return
+        ask = partial(_ask_now, client, deadline, self._undeclared)
         for uri in held:
             try:
-                client._standing.uris.let_go(uri, partial(_ask_now, client, deadline))
+                client._standing.uris.let_go(uri, ask)
             except McpError as error:
                 _log.debug("[%s] was not told %s: %s", self._label, UNSUBSCRIBE, error)
 
@@ -209,12 +215,16 @@ class Subscribed(Listening):
             self.put(event)
 
 
-def _ask(client: Client, deadline: Deadline, method: str, uri: str) -> None:
-    run(exchange(method, {"uri": uri}), client, Options(None, None), deadline)
+def _ask(client: Client, deadline: Deadline, undeclared: Undeclared, method: str, uri: str) -> None:
+    options = Options(None, None, undeclared=undeclared)
+    run(exchange(method, {"uri": uri}), client, options, deadline)
 
 
-def _ask_now(client: Client, deadline: Deadline, method: str, uri: str) -> None:
+def _ask_now(
+    client: Client, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
+) -> None:
     """Ask if there is anyone to ask: for this, no connection is worth being opened."""
     connection = client._connection
     if connection is not None and connection.dead is None:
-        connection.request(method, {"uri": uri}, Options(None, None), deadline)
+        options = Options(None, None, undeclared=undeclared)
+        connection.request(method, {"uri": uri}, options, deadline)

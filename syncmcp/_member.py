@@ -144,8 +144,9 @@ class Member:
         from syncmcp.subscriptions import refresh
 
         capabilities = client.server.capabilities
+        asked = client._undeclared == "try"
         tools, prompts, resources = (
-            bool(declared is not None and declared.list_changed)
+            asked or bool(declared is not None and declared.list_changed)
             for declared in (capabilities.tools, capabilities.prompts, capabilities.resources)
         )
         wanted = Wanted(tools, prompts, resources)

@@ -14,6 +14,7 @@ from typing_extensions import ParamSpec
 
 from syncmcp._background import submit
 from syncmcp._options import OPTION_NAMES, CallOptions, Options
+from syncmcp._protocol.gates import Undeclared
 from syncmcp._protocol.steps import Steps
 from syncmcp._runner import Host, run
 from syncmcp._schemas import Checks, Schemas
@@ -52,8 +53,11 @@ class OperationHost(Host, Protocol):
     _standing: Standing
     """What the server is asked for in each new session."""
 
-    def _remember_log_level(self, level: str | None) -> None:
-        """Ask for this level in each request from now on, where that is how it is asked for."""
+    def _remember_log_level(self, level: str | None, undeclared: Undeclared) -> None:
+        """Ask for this level in each request from now on, where that is how it is asked for.
+
+        Elsewhere each new session is asked for it, in this way if the server does not declare it.
+        """
         ...
 
 
@@ -144,6 +148,8 @@ def take_options(
 ) -> Options:
     """Take the call's options out of `kwargs`; what stays are arguments of the operation.
 
+    `undeclared` stays, too: operations that ask each new session again have to know it.
+
     Raises:
         TypeError: There is something else in them.
         UsageError: An option makes no sense.
@@ -154,6 +160,8 @@ def take_options(
         raise TypeError(
             f"{operation.__name__}() got an unexpected keyword argument {min(unknown)!r}"
         )
+    if "undeclared" in given:
+        kwargs["undeclared"] = given["undeclared"]
     return host._resolve(given)
 
 

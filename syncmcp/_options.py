@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from syncmcp._coroutines import refuse_coroutines
+from syncmcp._protocol.gates import Undeclared
 from syncmcp._protocol.meta import check_keys
 from syncmcp._workers import in_handler
 from syncmcp.cancellation import CancelToken, as_token
@@ -54,6 +55,11 @@ class CallOptions(TypedDict, total=False):
             ``"refresh"`` asks the server, and keeps what comes; ``"bypass"`` asks, and keeps
             nothing. With `meta`, `headers`, `handlers` or `log_level` a call is always a
             ``"bypass"``.
+        undeclared: What becomes of a request that needs a capability which the server does not
+            declare: ``"refuse"`` raises `NotSupported` and sends nothing; ``"try"`` sends it, for
+            some servers do more than they declare. One that does not answers with an error, mostly
+            `MethodNotFound`. What the revision lacks is refused in any case. Of `Client.request`
+            the default is ``"try"``; `None` for the client's own setting.
     """
 
     timeout: float | None
@@ -66,6 +72,7 @@ class CallOptions(TypedDict, total=False):
     handlers: Handlers | None
     idempotent: bool
     cache: CacheUse
+    undeclared: Undeclared | None
 
 
 OPTION_NAMES: frozenset[str] = frozenset(CallOptions.__annotations__)
@@ -99,6 +106,7 @@ class Options:
         "place",
         "timeout",
         "trace",
+        "undeclared",
         "watch",
     )
 
@@ -114,6 +122,7 @@ class Options:
         handlers: Handlers | None = None,
         idempotent: bool = False,
         cache: CacheUse = "use",
+        undeclared: Undeclared = "refuse",
     ) -> None:
         self.timeout = timeout
         self.idle_timeout = idle_timeout
@@ -125,6 +134,7 @@ class Options:
         self.handlers = handlers
         self.idempotent = idempotent
         self.cache: CacheUse = cache
+        self.undeclared: Undeclared = undeclared
         # A handler's call does not stand in line, nor does an interceptor's: those in front may
         # wait for the handler, or for the interceptor.
         self.nested = in_handler() or bool(within.get())
@@ -154,7 +164,7 @@ class Options:
         unknown = given.keys() - OPTION_NAMES
         if unknown:
             raise TypeError(f"there is no option {min(unknown)!r}; see CallOptions")
-        options = cls(defaults.timeout, defaults.idle_timeout)
+        options = cls(defaults.timeout, defaults.idle_timeout, undeclared=defaults.undeclared)
         if "timeout" in given:
             options.timeout = seconds(given["timeout"], "timeout")
         if "idle_timeout" in given:
@@ -183,6 +193,9 @@ class Options:
         options.cache = given.get("cache", "use")
         if options.cache not in _CACHE_USES:
             raise UsageError(f"cache is 'use', 'refresh' or 'bypass', not {options.cache!r}")
+        undeclared = given.get("undeclared")
+        if undeclared is not None:
+            options.undeclared = check_undeclared(undeclared)
         return options
 
     def watched_by(self, watch: Callable[[Progress | dict[str, Any]], object]) -> Options:
@@ -261,6 +274,17 @@ def check_log_level(level: str) -> str:
     if level not in _LOG_LEVELS:
         raise UsageError(f"a log level is one of {', '.join(_LOG_LEVELS)}, not {level!r}")
     return level
+
+
+def check_undeclared(value: Undeclared) -> Undeclared:
+    """Check what is to become of requests for what a server does not declare.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if value not in ("refuse", "try"):
+        raise UsageError(f"undeclared is 'refuse' or 'try', not {value!r}")
+    return value
 
 
 def _expect(value: object, types: tuple[type, ...], name: str) -> None:

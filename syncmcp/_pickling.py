@@ -99,6 +99,7 @@ def settings_of(client: Client) -> dict[str, Any]:
         "extensions": client._extensions,
         "interceptors": client._interceptors,
         "cache": client._cache,
+        "undeclared": client._undeclared,
     }
 
 

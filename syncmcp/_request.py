@@ -9,7 +9,7 @@ from typing_extensions import Unpack
 
 from syncmcp._background import submit
 from syncmcp._operation import OperationHost, check_mapping
-from syncmcp._options import CallOptions, text
+from syncmcp._options import CallOptions, Options, text
 from syncmcp._pagination import one_page
 from syncmcp._protocol.steps import Steps
 from syncmcp._results import validate
@@ -67,11 +67,12 @@ class Request:
             options: See `CallOptions`.
 
         Raises:
-            NotSupported: The library knows the method, and the server or its revision lacks it.
+            NotSupported: The library knows the method, and the revision lacks it. What the server
+                does not declare is sent, unless `undeclared` is ``"refuse"``.
             InvalidOutput: The result does not fit the model.
             McpError: Whatever else can become of a request.
         """
-        resolved = self._host._resolve(options)
+        resolved = as_told(self._host, options)
         deadline = Deadline(resolved.timeout)
         steps = any_request(self._host, method, params, result)
         return run(steps, self._host, resolved, deadline)
@@ -103,10 +104,19 @@ class Request:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[Any]:
         """Like calling it, but returns a future at once."""
-        resolved = self._host._resolve(options)
+        resolved = as_told(self._host, options)
         deadline = Deadline(resolved.timeout)
         steps = any_request(self._host, method, params, result)
         return submit(steps, self._host, resolved, deadline, foreign=result is not dict)
+
+
+def as_told(host: OperationHost, options: CallOptions) -> Options:
+    """The options of a request of any method: whoever names the method means it.
+
+    Raises:
+        UsageError: An option makes no sense.
+    """
+    return host._resolve({"undeclared": "try", **options})
 
 
 def any_request(

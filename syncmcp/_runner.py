@@ -12,6 +12,7 @@ from syncmcp._input import InputAnswers
 from syncmcp._kept import Kept, keeping
 from syncmcp._options import Options
 from syncmcp._pools import Pools
+from syncmcp._protocol.gates import Undeclared
 from syncmcp._protocol.steps import (
     Ask,
     Effect,
@@ -55,7 +56,7 @@ class Host(Protocol):
         """Wait so long; less if the call is cancelled, its deadline comes, or the client closes."""
         ...
 
-    def _post(self, method: str, params: dict[str, Any] | None) -> None:
+    def _post(self, method: str, params: dict[str, Any] | None, undeclared: Undeclared) -> None:
         """Make a request whose end nobody waits for; never blocks."""
         ...
 
@@ -123,16 +124,17 @@ def run(
     except (McpError, Parked):
         raise
     except BaseException as error:  # Ctrl-C, mostly
-        leave(steps, host, RequestCancelled("interrupted", reason=type(error).__name__))
+        interrupted = RequestCancelled("interrupted", reason=type(error).__name__)
+        leave(steps, host, options, interrupted)
         raise
 
 
-def leave(steps: Steps[Any], host: Host, error: McpError) -> None:
+def leave(steps: Steps[Any], host: Host, options: Options, error: McpError) -> None:
     """Nobody waits for `steps` any more: have the server told what they still want to tell it."""
     try:
         effect = steps.throw(error)
         while isinstance(effect, Post):
-            host._post(*effect)
+            host._post(*effect, options.undeclared)
             effect = next(steps)
     except (McpError, StopIteration):
         return
@@ -161,7 +163,7 @@ def _drive(
                 elif isinstance(effect, Work):
                     value = effect.do()
                 elif isinstance(effect, Post):
-                    host._post(*effect)
+                    host._post(*effect, options.undeclared)
                 elif isinstance(effect, Meet):
                     value = _meet(effect, host, options, deadline)
                 elif isinstance(effect, Hear):

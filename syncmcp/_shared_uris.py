@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from syncmcp._threads import Deadline
 from syncmcp.errors import RequestTimeout, ServerError
+
+if TYPE_CHECKING:
+    from syncmcp._protocol.gates import Undeclared
 
 SUBSCRIBE = "resources/subscribe"
 UNSUBSCRIBE = "resources/unsubscribe"
@@ -18,7 +22,7 @@ Ask = Callable[[str, str], object]
 class _Entry:
     """One URI: who wants to know of it, and what the server was told."""
 
-    __slots__ = ("busy", "by_hand", "holders", "subscribed", "told")
+    __slots__ = ("busy", "by_hand", "holders", "subscribed", "told", "undeclared")
 
     def __init__(self) -> None:
         self.holders = 0
@@ -29,6 +33,8 @@ class _Entry:
         self.told = False
         # A thread is asking the server about it right now.
         self.busy = False
+        # Somebody wants a server asked for it that does not declare subscriptions, too.
+        self.undeclared: Undeclared = "refuse"
 
     @property
     def wanted(self) -> bool:
@@ -48,10 +54,11 @@ class SharedUris:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def wanted(self) -> list[str]:
-        """The URIs that a new session must be asked for."""
+    def wanted(self) -> list[tuple[str, Undeclared]]:
+        """The URIs that a new session must be asked for, each with how."""
         with self._lock:
-            return [uri for uri, entry in self._entries.items() if entry.wanted]
+            entries = self._entries.items()
+            return [(uri, entry.undeclared) for uri, entry in entries if entry.wanted]
 
     def clear(self) -> None:
         """Forget them all: there is no session any more."""
@@ -61,15 +68,19 @@ class SharedUris:
 
     # -- those who listen ----------------------------------------------------------------------
 
-    def hold(self, uri: str, ask: Ask, deadline: Deadline) -> None:
+    def hold(
+        self, uri: str, ask: Ask, deadline: Deadline, undeclared: Undeclared = "refuse"
+    ) -> None:
         """Want to know of `uri`; returns when the server is subscribed.
+
+        A new session is asked for it as `undeclared` says.
 
         Raises:
             RequestTimeout: Another thread asks the server, and has no answer by `deadline`.
             McpError: What became of the request. It is held all the same, until `let_go`.
         """
         with self._lock:
-            entry = self._entries.setdefault(uri, _Entry())
+            entry = self._entry(uri, undeclared)
             entry.holders += 1
             while entry.busy and not entry.subscribed:
                 if not self._changed.wait(deadline.remaining()):
@@ -122,16 +133,22 @@ class SharedUris:
                 self._forget(uri, entry)
             self._changed.notify_all()
 
+    def _entry(self, uri: str, undeclared: Undeclared) -> _Entry:
+        entry = self._entries.setdefault(uri, _Entry())
+        if undeclared == "try":
+            entry.undeclared = undeclared
+        return entry
+
     def _forget(self, uri: str, entry: _Entry) -> None:
         if self._entries.get(uri) is entry:
             del self._entries[uri]
 
     # -- the program itself ----------------------------------------------------------------------
 
-    def claim(self, uri: str) -> bool:
+    def claim(self, uri: str, undeclared: Undeclared = "refuse") -> bool:
         """Want it by hand; return whether it was not wanted like that before."""
         with self._lock:
-            entry = self._entries.setdefault(uri, _Entry())
+            entry = self._entry(uri, undeclared)
             new, entry.by_hand = not entry.by_hand, True
             return new
 

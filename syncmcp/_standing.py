@@ -15,6 +15,7 @@ from syncmcp.errors import HttpError, McpError, NotSupported, ProtocolError, Ser
 if TYPE_CHECKING:
     from syncmcp._connection import Connection
     from syncmcp._listening import Listening
+    from syncmcp._protocol.gates import Undeclared
     from syncmcp._threads import Deadline
 
 _log = logging.getLogger("syncmcp.client")
@@ -31,6 +32,8 @@ class Standing:
     def __init__(self) -> None:
         self.log_level: str | None = None
         """The level that the server was asked for last."""
+        self.log_level_undeclared: Undeclared = "refuse"
+        """Whether a server that does not declare logging is asked for it, too."""
         self.uris = SharedUris()
         self.pauses = Backoff()
         # Guards the listeners; held for changes only.
@@ -92,9 +95,10 @@ class Standing:
         listeners = self.listeners
         if connection.dialect.stateful:
             if self.log_level is not None:
-                _ask(connection, "logging/setLevel", {"level": self.log_level}, deadline)
-            for uri in self.uris.wanted():
-                refusal = _ask(connection, SUBSCRIBE, {"uri": uri}, deadline)
+                level = {"level": self.log_level}
+                _ask(connection, "logging/setLevel", level, deadline, self.log_level_undeclared)
+            for uri, undeclared in self.uris.wanted():
+                refusal = _ask(connection, SUBSCRIBE, {"uri": uri}, deadline, undeclared)
                 for listener in listeners:
                     if refusal is not None and uri in listener.wanted.uris:
                         listener.lose("server", refusal)
@@ -104,11 +108,16 @@ class Standing:
 
 
 def _ask(
-    connection: Connection, method: str, params: dict[str, Any], deadline: Deadline
+    connection: Connection,
+    method: str,
+    params: dict[str, Any],
+    deadline: Deadline,
+    undeclared: Undeclared,
 ) -> McpError | None:
     """Make a request again; return how the server refused it, if it did."""
     try:
-        connection.request(method, params, Options(None, None), deadline)
+        options = Options(None, None, undeclared=undeclared)
+        connection.request(method, params, options, deadline)
     except (NotSupported, ServerError, ProtocolError, HttpError) as error:
         _log.warning("[%s] was not asked again for what it did before: %s", connection.label, error)
         return error

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from syncmcp._asked import Asked, Desk
     from syncmcp._call import Call
     from syncmcp._delivery import Delivery
+    from syncmcp._protocol.gates import Undeclared
     from syncmcp._protocol.peer import Peer
     from syncmcp.transports.base import Outgoing
 
@@ -57,7 +58,7 @@ class TaskCalls:
         # By task, the call that became it: its progress goes on (2025-11-25).
         self._begun: dict[str, Call] = {}
         # Calls that may have become one after they were given up.
-        self._given_up: dict[int, None] = {}
+        self._given_up: dict[int, Undeclared] = {}
 
     def answered(self, call: Call, result: Any) -> list[Delivery]:
         """Take note of an answer; return what has to be delivered before it."""
@@ -133,9 +134,11 @@ class TaskCalls:
         wait for that.
         """
         if call.method == AUGMENTED and isinstance(call.outcome, _GIVEN_UP):
-            tasks = self._agreed.tasks
+            # Ours alone counts: a server may make a task though it does not declare that.
+            spoken = self._agreed.spoken
+            tasks = None if spoken is None else spoken.tasks
             if _asks(call) or (tasks is not None and not tasks.asked_for):
-                _remember(self._given_up, call.id, None)
+                _remember(self._given_up, call.id, call.options.undeclared)
 
     def given_up(self, call: Call) -> bool:
         """Whether a notification may cancel it: not if it asks to become a task (2025-11-25)."""
@@ -145,11 +148,12 @@ class TaskCalls:
         """An answer came that nobody waits for: if it is a task, nobody ever will."""
         key = own_id(id)
         with self._lock:
-            wanted = key is not None and self._given_up.pop(key, self) is None
-        task = created(result) if wanted and isinstance(result, dict) else None
-        client = self._desk.client()
+            undeclared = None if key is None else self._given_up.pop(key, None)
+        if undeclared is None or not isinstance(result, dict):
+            return
+        task, client = created(result), self._desk.client()
         if task is not None and client is not None:
-            post = partial(client._post, CANCEL, {"taskId": task})
+            post = partial(client._post, CANCEL, {"taskId": task}, undeclared)
             client._pools.workers.run(post)
 
     def news(self, params: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from syncmcp._frame import Gathering, Place
 from syncmcp._operation import Operation, OperationHost, take_options
 from syncmcp._options import CallOptions, Options, seconds, whole_number
 from syncmcp._protocol.steps import Steps
-from syncmcp._request import any_request
+from syncmcp._request import any_request, as_told
 from syncmcp._threads import Deadline
 from syncmcp.errors import LimitExceeded, McpError, RequestCancelled, RequestTimeout, UsageError
 from syncmcp.futures import RequestFuture
@@ -177,7 +177,7 @@ class Batch:
     ) -> RequestFuture[Any]:
         """Collect a request of any method; see `Client.request`."""
         steps = any_request(self._host, method, params, result)
-        return self._collect(steps, self._host._resolve(options), foreign=result is not dict)
+        return self._collect(steps, as_told(self._host, options), foreign=result is not dict)
 
     def _collect_operation(
         self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs

@@ -21,12 +21,21 @@ from syncmcp._handler_table import HandlerTable
 from syncmcp._kept import Kept
 from syncmcp._notifying import Notifying
 from syncmcp._opening import open_connection
-from syncmcp._options import CallOptions, Options, seconds, some_seconds, text, whole_number
+from syncmcp._options import (
+    CallOptions,
+    Options,
+    check_undeclared,
+    seconds,
+    some_seconds,
+    text,
+    whole_number,
+)
 from syncmcp._pickling import reduced, settings_of
 from syncmcp._pools import Pools
 from syncmcp._protocol.dialect import Mode
 from syncmcp._protocol.exchange import MAX_ROUNDS
 from syncmcp._protocol.extensions import check_extensions
+from syncmcp._protocol.gates import Undeclared
 from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
 from syncmcp._registration import Registration, as_roots
 from syncmcp._repeating import Repeatable
@@ -148,6 +157,8 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         interceptors: See every message, and may change, delay or refuse it; see `Interceptor`.
         cache: Where results are kept as long as the server allows it (2026-07-28); `True` for a
             place of its own, `False` for nowhere. See `CallOptions`.
+        undeclared: What becomes of a request that needs a capability which the server does not
+            declare: ``"refuse"`` raises `NotSupported`, ``"try"`` sends it. See `CallOptions`.
 
     Raises:
         UsageError: An option makes no sense.
@@ -189,6 +200,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         extensions: Mapping[str, Mapping[str, Any]] | None = None,
         interceptors: Iterable[Interceptor] = (),
         cache: CacheStore | bool = True,
+        undeclared: Undeclared = "refuse",
     ) -> None:
         if mode not in MODES:
             raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
@@ -242,6 +254,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             ping_interval = some_seconds(ping_interval, "ping_interval")
         self._ping_interval = ping_interval
         self._interceptors = as_interceptors(interceptors)
+        self._undeclared = check_undeclared(undeclared)
         self._cache = cache
         self._kept = Kept.of(
             cache, self._target, extensions=self._extensions, offer=self._handlers.offer
@@ -380,12 +393,12 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
     # -- for the runner --------------------------------------------------------------------------
 
     def _resolve(self, given: CallOptions) -> Options:
-        if not given:
-            return Options(self._timeout, self._idle_timeout)
-        return Options.checked(given, Options(self._timeout, self._idle_timeout))
+        defaults = Options(self._timeout, self._idle_timeout, undeclared=self._undeclared)
+        return Options.checked(given, defaults) if given else defaults
 
-    def _remember_log_level(self, level: str | None) -> None:
+    def _remember_log_level(self, level: str | None, undeclared: Undeclared) -> None:
         self._standing.log_level = level
+        self._standing.log_level_undeclared = undeclared
         if self._connection is not None:
             self._connection.log_level = level
 

@@ -4,7 +4,7 @@
 
     McpError
     ├── UsageError (ValueError)              the caller's mistake; nothing was sent
-    │   ├── NotSupported                     the server or its revision lacks what was asked for
+    │   ├── NotSupported                     not in the revision, or the server does not declare it
     │   └── InvalidArguments                 a tool's input schema does not take these
     ├── ClosedError                          the client is not open
     │   └── ForkedError                      ... because it belongs to the parent process
@@ -183,7 +183,7 @@ class UsageError(McpError, ValueError):
 
 
 class NotSupported(UsageError):
-    """The connected server, or the revision it speaks, has no such feature; nothing was sent."""
+    """The revision lacks it, or the server does not declare it (`undeclared`); nothing was sent."""
 
 
 class InvalidArguments(UsageError):

@@ -38,6 +38,7 @@ from syncmcp.servers_file import read
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from syncmcp._protocol.gates import Undeclared
     from syncmcp.roots import Roots
     from syncmcp.types import Prompt, Resource, ResourceTemplate, Tool
 
@@ -347,6 +348,7 @@ class ClientGroup:
         uris: Iterable[str] = (),
         timeout: float | None = None,
         stop_after: int | None = None,
+        undeclared: Undeclared | None = None,
     ) -> GroupSubscription:
         """Ask all servers to tell of changes; iterate over who tells what.
 
@@ -367,6 +369,8 @@ class ClientGroup:
             uris: Tell when one of these resources changes, by their keys.
             timeout: The longest time, in seconds, to wait for the next event; `None` for any.
             stop_after: End after so many events; `None` for never.
+            undeclared: Whether servers are asked for what they do not declare, ``"refuse"`` or
+                ``"try"``; by default the `undeclared` of each client. See `CallOptions`.
 
         Raises:
             UsageError: Nothing is wanted, there is no such resource, or an argument makes no sense.
@@ -384,7 +388,12 @@ class ClientGroup:
             at.setdefault(name, []).append(uri)
         wanted = Wanted(bool(tools), bool(prompts), bool(resources))
         return listen(
-            self._membership.clients(), wanted, at, timeout=timeout, stop_after=stop_after
+            self._membership.clients(),
+            wanted,
+            at,
+            timeout=timeout,
+            stop_after=stop_after,
+            undeclared=undeclared,
         )
 
     # -- the inside ------------------------------------------------------------------------------

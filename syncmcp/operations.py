@@ -56,8 +56,9 @@ class Operations(Tasks, Protocol):
     """The operations of a client. Each blocks; its `.future(...)` returns a `RequestFuture`.
 
     All take the options of `CallOptions` by keyword. All raise `NotSupported` before anything is
-    sent where the server or its revision lacks the feature, `ServerError` when the server refuses,
-    `RequestTimeout`, `RequestCancelled`, and a `TransportError` when the wire fails.
+    sent where the revision lacks the feature, or the server does not declare it (option
+    `undeclared`), `ServerError` when the server refuses, `RequestTimeout`, `RequestCancelled`, and
+    a `TransportError` when the wire fails.
     """
 
     # -- tools -------------------------------------------------------------------------------
@@ -257,7 +258,7 @@ class Operations(Tasks, Protocol):
         """
         text(uri, "uri")
         uris = self._standing.uris
-        new = uris.claim(uri)
+        new = uris.claim(uri, self._resolve(options).undeclared)
         try:
             yield from exchange("resources/subscribe", {"uri": uri})
         except McpError:
@@ -433,17 +434,18 @@ class Operations(Tasks, Protocol):
         Until 2025-11-25 it is a request of its own, sent again by itself in each new session. In
         2026-07-28 every request carries the level from now on; nothing is sent at once.
         """
-        earlier = self._standing.log_level
-        self._remember_log_level(check_log_level(level))
+        standing = self._standing
+        earlier = standing.log_level, standing.log_level_undeclared
+        self._remember_log_level(check_log_level(level), self._resolve(options).undeclared)
         try:
             yield from exchange("logging/setLevel", {"level": level})
         except NotSupported:
             connection = self._live()
             if connection is None or connection.dialect.stateful:
-                self._remember_log_level(earlier)
+                self._remember_log_level(*earlier)
                 raise
         except ServerError:
-            self._remember_log_level(earlier)
+            self._remember_log_level(*earlier)
             raise
 
 

@@ -27,6 +27,7 @@ from syncmcp import types
 from syncmcp._frontmatter import BadFrontmatter, check_installed, difference, split
 from syncmcp._options import CallOptions, text
 from syncmcp._pagination import ALL_PAGES, pages
+from syncmcp._protocol.gates import not_declared
 from syncmcp._runner import open_link, run
 from syncmcp._skill_entry import (
     MANIFEST,
@@ -58,8 +59,9 @@ class Skills:
     """The skills of the server that a client is connected to.
 
     Both sides must have the extension: `Client(extensions={EXTENSION: {}})`. Every method raises
-    `NotSupported` before anything is sent where one does not, and what else can become of a
-    request. Nothing of a skill is read before it is loaded, and no file before it is wanted.
+    `NotSupported` before anything is sent where one does not (where the server does not declare
+    it, unless the option `undeclared` is ``"try"``), and what else can become of a request.
+    Nothing of a skill is read before it is loaded, and no file before it is wanted.
 
     Any thread may call. All take the options of `CallOptions` by keyword.
     """
@@ -167,9 +169,10 @@ class Skills:
             InvalidParams: There is no such directory.
         """
         text(uri, "uri")
-        if self._settings(options).get("directoryRead") is not True:
+        settings, resolved = self._settings(options), self._client._resolve(options)
+        if settings.get("directoryRead") is not True and resolved.undeclared != "try":
             raise NotSupported(
-                "the server cannot list directories (directoryRead)", server=self._client._label
+                not_declared(("extensions", EXTENSION, "directoryRead")), server=self._client._label
             )
         found: builtins.list[Resource] = self._pages(
             "resources/directory/read",
@@ -186,9 +189,14 @@ class Skills:
 
     def _settings(self, options: CallOptions) -> dict[str, Any]:
         client = self._client
+        resolved = client._resolve(options)
         if client._live() is None:  # a lazy client opens now
-            open_link(client, Deadline(client._resolve(options).timeout))
-        return client.server.extension(EXTENSION)
+            open_link(client, Deadline(resolved.timeout))
+        if EXTENSION not in client._extensions or EXTENSION in client.server.extensions:
+            return client.server.extension(EXTENSION)
+        if resolved.undeclared == "try":
+            return {}
+        raise NotSupported(not_declared(("extensions", EXTENSION)), server=client._label)
 
     def _pages(
         self,

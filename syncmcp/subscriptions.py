@@ -14,6 +14,7 @@ from syncmcp._inbox import Inbox
 from syncmcp._listen_stream import Streamed
 from syncmcp._listening import Listening, Subscribed
 from syncmcp._options import seconds, whole_number
+from syncmcp._protocol.gates import Undeclared, not_declared
 from syncmcp._protocol.subscription import ChangeEvent, Wanted
 from syncmcp._runner import open_link
 from syncmcp._threads import Deadline, reaper, timer
@@ -257,12 +258,13 @@ def subscribe(
     *,
     timeout: float | None = None,
     stop_after: int | None = None,
+    undeclared: Undeclared | None = None,
 ) -> Subscription:
     """Make a subscription; see `Client.listen`."""
     timeout = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
-    listening = begin(client, wanted, Inbox(limit=stop_after))
+    listening = begin(client, wanted, Inbox(limit=stop_after), undeclared=undeclared)
     return Subscription(client, listening, timeout)
 
 
@@ -274,6 +276,7 @@ def refresh(
     debounce: float,
     on_error: OnError | None,
     deadline: Deadline | None = None,
+    undeclared: Undeclared | None = None,
 ) -> Listener:
     """Have something fetched whenever it has changed; see `Client.on_tools_changed`."""
     _check_callables(handler, on_error)
@@ -281,14 +284,20 @@ def refresh(
     if pause is None:
         raise UsageError("debounce is a number of seconds, not None")
     refresher = _Refresher(client, fetch, handler, pause, on_error)
-    refresher.listening = begin(client, wanted, refresher.inbox, deadline)
+    refresher.listening = begin(client, wanted, refresher.inbox, deadline, undeclared)
     return refresher.listener
 
 
 def begin(
-    client: Client, wanted: Wanted, inbox: Inbox, deadline: Deadline | None = None
+    client: Client,
+    wanted: Wanted,
+    inbox: Inbox,
+    deadline: Deadline | None = None,
+    undeclared: Undeclared | None = None,
 ) -> Listening:
     """Ask a server to tell of changes, until `deadline` or within the client's `timeout`.
+
+    What the server does not declare is asked for as `undeclared` says, or else the client.
 
     Raises:
         UsageError: Nothing is wanted.
@@ -297,6 +306,7 @@ def begin(
     """
     if wanted == Wanted():
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
+    undeclared = client._resolve({"undeclared": undeclared}).undeclared
     if deadline is None:
         deadline = Deadline(client._timeout)
     if client._live() is None:
@@ -306,12 +316,13 @@ def begin(
         raise client._not_open()
     capabilities = negotiated.result.get("capabilities")
     lacking = wanted.lacking(capabilities if isinstance(capabilities, dict) else {})
-    if lacking is not None:
-        raise NotSupported(
-            f"the server does not declare the capability {lacking}", server=client._label
-        )
-    era = Subscribed if negotiated.dialect.stateful else Streamed
-    listening = era(client, wanted, inbox)
+    if lacking is not None and undeclared != "try":
+        raise NotSupported(not_declared(lacking), server=client._label)
+    listening: Listening
+    if negotiated.dialect.stateful:
+        listening = Subscribed(client, wanted, inbox, undeclared)
+    else:
+        listening = Streamed(client, wanted, inbox)
     listening.start(client, deadline)
     return listening
 

@@ -26,6 +26,7 @@ from syncmcp._operation import OperationHost, operation
 from syncmcp._options import CallOptions, Options, seconds, text
 from syncmcp._pagination import ALL_PAGES, AllPages, iterate, pages
 from syncmcp._protocol.exchange import exchange, exchange_or_task
+from syncmcp._protocol.gates import Undeclared
 from syncmcp._protocol.steps import Reply, Send, Steps
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, Course, TaskState
 from syncmcp._protocol.tasks import EXTENSION as _EXTENSION
@@ -52,7 +53,7 @@ POST_SECONDS = 30.0
 """What having a task cancelled may take, in seconds, where nobody waits for it."""
 
 
-_LASTING = ("handlers", "headers", "meta")
+_LASTING = ("handlers", "headers", "meta", "undeclared")
 
 _log = logging.getLogger("syncmcp.tasks")
 
@@ -258,11 +259,14 @@ class _Following:
 
     # -- for the handle --------------------------------------------------------------------------
 
+    def _resolve(self, given: CallOptions) -> Options:
+        return self._host._resolve({"undeclared": self._options.undeclared, **given})
+
     def look(self, given: CallOptions) -> None:
         course = self._course
         if course is None:
             return
-        options = self._host._resolve(given)
+        options = self._resolve(given)
         run(course.look(), self._host, options, Deadline(options.timeout))
         if course.over:
             self._withdraw(course)
@@ -304,7 +308,7 @@ class _Following:
         course = self._course
         if course is None or course.over:
             return
-        options = self._host._resolve(given)
+        options = self._resolve(given)
         deadline = Deadline(options.timeout)
         try:
             run(_cancel(course), self._host, options, deadline)
@@ -409,7 +413,7 @@ def _start(
 ) -> Steps[ToolTask]:
     params = tool_params(name, arguments)
     keep = seconds(ttl, "ttl")
-    shape = (yield from meet(host)).check_tasks()
+    shape = (yield from meet(host)).check_tasks(options.undeclared)
     if shape.asked_for:
         if (yield from task_support(host, name)) not in ("optional", "required"):
             raise NotSupported(f"the tool {name!r} does not run as a task", server=host._label)
@@ -456,7 +460,8 @@ class Tasks(OperationHost, Protocol):
         Args:
             id: The handle's `id`.
             tool: The tool's name, by whose output schema the result is then checked.
-            options: `handlers`, `meta` and `headers`, for everything that is asked about it.
+            options: `handlers`, `meta`, `headers` and `undeclared`, for everything that is asked
+                about it.
         """
         text(id, "id")
         if tool is not None:
@@ -495,8 +500,10 @@ class Tasks(OperationHost, Protocol):
                 self._hearing = TaskHearing(client)
         return self._hearing.claim(task, self._pools)
 
-    def _post(self, method: str, params: dict[str, Any] | None) -> None:
-        options = self._resolve({"timeout": POST_SECONDS, "idle_timeout": None})
+    def _post(self, method: str, params: dict[str, Any] | None, undeclared: Undeclared) -> None:
+        options = self._resolve(
+            {"timeout": POST_SECONDS, "idle_timeout": None, "undeclared": undeclared}
+        )
         options.nested = True  # what it is to end may be what is in front
         try:
             submit(exchange(method, params), self, options, Deadline(POST_SECONDS))

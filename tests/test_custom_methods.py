@@ -115,7 +115,7 @@ def test_a_known_method_may_be_sent_by_name_and_keeps_its_gate() -> None:
     with syncmcp.connect(server) as client:
         assert client.request("tools/list", result=ListToolsResult).tools[0].name == "ask"
         with pytest.raises(NotSupported):
-            client.request("prompts/list")
+            client.request("prompts/list", undeclared="refuse")
         with pytest.raises(UsageError):
             client.request("")
         with server.stats as stats:

@@ -269,7 +269,11 @@ def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
         ("embedding", []),
         (
             "eras",
-            ["2024-11-05: 2024-11-05, A fish.\n", "auto: 2026-07-28, A fish.\n"],
+            [
+                "2024-11-05: 2024-11-05, A fish.\n",
+                "auto: 2026-07-28, A fish.\n",
+                "news://today\n",
+            ],
         ),
         ("interceptors", ["tools/call done after ", "45\n", "this program only reads"]),
         (

@@ -73,6 +73,8 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "idle_timeout": lambda client: client.ping(idle_timeout=math.nan),
     "on_progress": lambda client: client.ping(on_progress=5),
     "max_pages": lambda client: client.list_tools(max_pages=0),
+    "undeclared": lambda client: client.list_prompts(undeclared="maybe"),
+    "undeclared is": lambda client: client.listen(uris=["a:1"], undeclared=True),
     "JSON": lambda client: client.call_tool("echo", {"text": math.nan}),
 }
 
@@ -96,6 +98,7 @@ def test_a_wrong_value_is_a_usage_error_that_names_it(
         ("client_info", "me"),
         ("timeout", "soon"),
         ("on_log", 5),
+        ("undeclared", "maybe"),
     ],
 )
 def test_a_client_refuses_settings_that_make_no_sense(option: str, value: object) -> None:

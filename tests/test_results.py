@@ -114,7 +114,7 @@ def test_a_future_of_what_is_not_offered_is_refused_at_once_too(method: str) -> 
     server = Server("empty")
     with syncmcp.connect(server, mode=OLD) as client:
         with pytest.raises(NotSupported):
-            client.request.future(method)
+            client.request.future(method, undeclared="refuse")
         with server.stats as stats:
             assert stats.requests == {"initialize": 1}
 

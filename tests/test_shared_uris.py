@@ -36,7 +36,7 @@ def test_the_first_asks_and_the_last_gives_back() -> None:
     uris, ask = SharedUris(), Asked()
     uris.hold("a:1", ask, Deadline(None))
     uris.hold("a:1", ask, Deadline(None))
-    assert uris.wanted() == ["a:1"]
+    assert uris.wanted() == [("a:1", "refuse")]
     uris.let_go("a:1", ask)
     assert ask.methods == [SUBSCRIBE]
     uris.let_go("a:1", ask)
@@ -66,7 +66,7 @@ def test_a_claim_while_it_is_given_back_is_asked_for_again() -> None:
     ask.meanwhile = [lambda: uris.claim("a:1")]
     uris.let_go("a:1", ask)
     assert ask.methods == [SUBSCRIBE, UNSUBSCRIBE, SUBSCRIBE]
-    assert uris.wanted() == ["a:1"]
+    assert uris.wanted() == [("a:1", "refuse")]
 
 
 def test_a_refusal_is_nothing_to_be_given_back_and_a_broken_wire_may_be() -> None:

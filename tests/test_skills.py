@@ -102,8 +102,12 @@ def refusal(
     ("server", "options", "words"),
     [
         (shop(), {}, "not switched on"),
-        (Server("bare"), {"extensions": ON}, "the server has no extension"),
-        (shop(), {"extensions": ON, "mode": STATEFUL}, "the server has no extension"),
+        (Server("bare"), {"extensions": ON}, "does not declare the capability extensions"),
+        (
+            shop(),
+            {"extensions": ON, "mode": STATEFUL},
+            "does not declare the capability extensions",
+        ),
     ],
     ids=["ours", "theirs", "older"],
 )

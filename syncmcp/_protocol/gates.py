@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from syncmcp._protocol.dialect import KNOWN_REQUESTS, Dialect
 from syncmcp._protocol.offer import Offer
 
+Undeclared = Literal["refuse", "try"]
+"""What becomes of a request whose capability the server does not declare."""
 
-def gates(dialect: Dialect, capabilities: Mapping[str, Any]) -> dict[str, str]:
-    """For each known request that cannot be made here, why not."""
+
+class Gate(NamedTuple):
+    """Why a known request is not made here."""
+
+    reason: str
+
+    undeclared: bool = False
+    """Whether the revision has the request, and only the server does not declare the capability.
+    Some servers handle what they do not declare, so a program may have it tried."""
+
+
+def gates(dialect: Dialect, capabilities: Mapping[str, Any]) -> dict[str, Gate]:
+    """The gate of each known request that has one here."""
     missing = {}
     for method in KNOWN_REQUESTS:
         path = dialect.needs(method)
         if path is None:
-            missing[method] = dialect.why_not(method)
+            missing[method] = Gate(dialect.why_not(method))
             continue
         if not declares(capabilities, path):
-            missing[method] = f"the server does not declare the capability {'.'.join(path)}"
+            missing[method] = Gate(not_declared(path), undeclared=True)
     return missing
+
+
+def not_declared(path: tuple[str, ...]) -> str:
+    """The text of the error about a capability that the server does not declare."""
+    name = ".".join(path)
+    return (
+        f"the server does not declare the capability {name}"
+        ' (undeclared="try" asks for it all the same)'
+    )
 
 
 def declares(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:

@@ -67,14 +67,14 @@ class Wanted(NamedTuple):
         """The lists."""
         return tuple(kind for kind in _KINDS if getattr(self, kind))
 
-    def lacking(self, capabilities: Mapping[str, Any]) -> str | None:
-        """The capability that a server with these does not declare and that is needed."""
-        paths = [(kind, "listChanged") for kind in self.kinds]
+    def lacking(self, capabilities: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """The path of a capability that is needed, and that a server with these lacks."""
+        paths: list[tuple[str, ...]] = [(kind, "listChanged") for kind in self.kinds]
         if self.uris:
             paths.append(("resources", "subscribe"))
         for path in paths:
             if not declares(capabilities, path):
-                return ".".join(path)
+                return path
         return None
 
     def params(self) -> dict[str, Any]:

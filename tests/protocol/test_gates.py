@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from syncmcp._protocol.dialect import KNOWN_REQUESTS, REVISIONS, dialect_for
-from syncmcp._protocol.gates import every_capability, gates, undeclared
+from syncmcp._protocol.gates import Gate, every_capability, gates, undeclared
 from syncmcp._protocol.offer import NOTHING, Offer
 
 EVERYTHING: dict[str, Any] = {
@@ -20,7 +20,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def closed(revision: str, capabilities: dict[str, Any]) -> dict[str, str]:
+def closed(revision: str, capabilities: dict[str, Any]) -> dict[str, Gate]:
     return gates(dialect_for(revision, None), capabilities)
 
 
@@ -31,8 +31,9 @@ def test_a_server_that_declares_everything_can_be_asked_what_the_revision_has(
 ) -> None:
     dialect = dialect_for(revision, None)
     lacking = {method for method in KNOWN_REQUESTS if dialect.needs(method) is None}
-    for method, reason in closed(revision, EVERYTHING).items():
+    for method, (reason, untried) in closed(revision, EVERYTHING).items():
         lacking.remove(method)
+        assert not untried
         if revision == "2026-07-28" and method in ("tasks/cancel", "tasks/get", "tasks/update"):
             assert reason.startswith("the extension io.modelcontextprotocol/tasks is not switched")
         else:
@@ -45,7 +46,10 @@ def test_a_server_that_declares_everything_can_be_asked_what_the_revision_has(
 def test_a_server_that_declares_nothing_can_be_asked_what_needs_nothing(revision: str) -> None:
     dialect = dialect_for(revision, None)
     free = {method for method in KNOWN_REQUESTS if dialect.needs(method) == ()}
-    assert KNOWN_REQUESTS - closed(revision, {}).keys() == free
+    gated = closed(revision, {})
+    assert KNOWN_REQUESTS - gated.keys() == free
+    asked = {method for method in KNOWN_REQUESTS if dialect.needs(method)}
+    assert {method for method, gate in gated.items() if gate.undeclared} == asked
 
 
 @pytest.mark.requirement("VER-06")
@@ -53,11 +57,14 @@ def test_the_whole_name_of_a_missing_capability_is_said() -> None:
     reasons = closed("2025-11-25", {"tools": {}, "resources": {}})
     assert "tools/call" not in reasons
     assert "resources/read" not in reasons
-    assert reasons["prompts/get"] == "the server does not declare the capability prompts"
-    assert (
-        reasons["resources/subscribe"]
-        == "the server does not declare the capability resources.subscribe"
-    )
+    for method, name in (
+        ("prompts/get", "prompts"),
+        ("resources/subscribe", "resources.subscribe"),
+    ):
+        assert reasons[method].reason == (
+            f"the server does not declare the capability {name}"
+            ' (undeclared="try" asks for it all the same)'
+        )
 
 
 @pytest.mark.parametrize("said", [{}, {"x": 1}, True, "yes", 1])

@@ -44,18 +44,18 @@ def test_there_is_always_a_filter() -> None:
 @pytest.mark.parametrize(
     ("wanted", "capabilities", "lacking"),
     [
-        (Wanted(tools=True), {"tools": {}}, "tools.listChanged"),
-        (Wanted(tools=True), {"tools": {"listChanged": False}}, "tools.listChanged"),
-        (Wanted(prompts=True), {}, "prompts.listChanged"),
-        (Wanted(resources=True), {"resources": {"subscribe": True}}, "resources.listChanged"),
-        (Wanted(uris=("a:1",)), {"resources": {"listChanged": True}}, "resources.subscribe"),
+        (Wanted(tools=True), {"tools": {}}, ("tools", "listChanged")),
+        (Wanted(tools=True), {"tools": {"listChanged": False}}, ("tools", "listChanged")),
+        (Wanted(prompts=True), {}, ("prompts", "listChanged")),
+        (Wanted(resources=True), {"resources": {"subscribe": True}}, ("resources", "listChanged")),
+        (Wanted(uris=("a:1",)), {"resources": {"listChanged": True}}, ("resources", "subscribe")),
         (Wanted(uris=("a:1",)), {"resources": {"subscribe": True}}, None),
-        (ALL, {kind: {"listChanged": True} for kind in ALL.kinds}, "resources.subscribe"),
+        (ALL, {kind: {"listChanged": True} for kind in ALL.kinds}, ("resources", "subscribe")),
         (Wanted(), {}, None),
     ],
 )
 def test_the_first_capability_that_is_needed_and_not_declared_is_named(
-    wanted: Wanted, capabilities: dict[str, Any], lacking: str | None
+    wanted: Wanted, capabilities: dict[str, Any], lacking: tuple[str, ...] | None
 ) -> None:
     assert wanted.lacking(capabilities) == lacking
 

@@ -638,10 +638,14 @@ def test_requests_about_tasks_name_the_task_and_declare_the_extension(method: st
 @pytest.mark.requirement("VER-18")
 def test_the_gate_of_the_extension_has_two_sides() -> None:
     on = dialect_for(NEWEST, None, {EXTENSION: {}})
-    assert gates(on, {})["tasks/get"].endswith(f"capability extensions.{EXTENSION}")
+    theirs = gates(on, {})["tasks/get"]
+    assert theirs.undeclared
+    assert f"capability extensions.{EXTENSION} (" in theirs.reason
     assert "tasks/get" not in gates(on, {"extensions": {EXTENSION: {}}})
     off = dialect_for(NEWEST, None)
-    assert "not switched on" in gates(off, {"extensions": {EXTENSION: {}}})["tasks/get"]
+    ours = gates(off, {"extensions": {EXTENSION: {}}})["tasks/get"]
+    assert not ours.undeclared
+    assert "not switched on" in ours.reason
 
 
 def test_messages_say_which_task_they_belong_to() -> None:

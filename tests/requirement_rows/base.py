@@ -98,7 +98,8 @@ NEGOTIATION = (
     Row("VER-05", "MUST", STATEFUL, f"{SCHEMA_2511}#InitializeResult",
         "A server that picks a revision we do not know is left, with an error that names both."),
     Row("VER-06", "MUST", FROM_2506_TO_2511, f"{S2506}/basic/lifecycle#operation",
-        "What was not negotiated is not used: the call is refused before anything is sent."),
+        "What was not negotiated is not used: the call is refused before anything is sent, unless "
+        "the program asks for it expressly."),
     Row("VER-07", "SHOULD", STATEFUL, f"{S2511}/basic/lifecycle#error-handling",
         "A start that fails or takes too long ends in an error that says which of these it was."),
     Row("VER-08", "MUST", STATELESS, f"{S26}/basic/index#meta",
