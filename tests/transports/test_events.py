@@ -73,7 +73,9 @@ def test_comments_and_unknown_fields_are_ignored() -> None:
 
 
 @pytest.mark.requirement("HTM-08")
-@pytest.mark.parametrize("comment", [b": data: 2", b":data: 2", b":: data: 2", b":data", b": id: 2"])
+@pytest.mark.parametrize(
+    "comment", [b": data: 2", b":data: 2", b":: data: 2", b":data", b": id: 2"]
+)
 def test_a_comment_that_looks_like_a_field_is_a_comment(comment: bytes) -> None:
     events = EventStream(LIMIT)
     stream = b"\n".join([comment, b"id: 1", comment, b"data: 1", comment, b"", comment, b"", b""])
