@@ -203,6 +203,28 @@ def test_a_client_that_cannot_sign_in_says_why(era: Any) -> None:
             syncmcp.connect(config, mode=era)
 
 
+@pytest.mark.requirement("FLW-10")
+@pytest.mark.parametrize("state", ["theirs", "", None])
+def test_a_redirect_with_another_state_is_dropped_with_its_code(state: str | None) -> None:
+    with world() as resource:
+        server = resource.authorization_server
+
+        def altered(back: dict[str, str]) -> dict[str, str]:
+            others = {name: value for name, value in back.items() if name != "state"}
+            return others if state is None else {**others, "state": state}
+
+        server.callback = altered
+        auth = OAuth(receiver=Person())
+        for _ in range(2):
+            with pytest.raises(AuthError, match="without the state"):
+                call(resource, auth)
+        assert server.token_requests == []
+        assert auth.token is None
+        sent = [one["state"] for one in server.authorizations]
+        assert len(set(sent)) == 2
+        assert all(len(each) >= 22 for each in sent)  # 128 random bits
+
+
 # Who the client is
 
 

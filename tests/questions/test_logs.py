@@ -67,6 +67,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "refuses": {"sampling": refuse},
     "is allowed": {"sampling": lambda *_: saying(TEXT), "approval": AllowAll()},
     "is denied": {"sampling": lambda *_: saying(TEXT), "approval": DenyAll()},
+    "is judged by nobody": {"sampling": lambda *_: saying(TEXT), "approval": Approval()},
     "is edited": {
         "sampling": lambda *_: saying(TEXT),
         "approval": Approval(reviewer=Impatient()),
