@@ -92,6 +92,8 @@ def test_progress_of_nothing_that_is_open_goes_to_nobody() -> None:
         s.notify("notifications/progress", {"progressToken": 999, "progress": 1}),
         s.notify("notifications/progress", {"progressToken": "nobody", "progress": 2}),
         s.notify("notifications/progress", {"progress": 3}),
+        s.notify("notifications/progress", {"progressToken": ["$token"], "progress": 3}),
+        s.notify("notifications/progress", {"progressToken": None, "progress": 3}),
         s.notify("notifications/progress", {"progressToken": "$token", "progress": "four"}),
         s.notify("notifications/progress", {"progressToken": True, "progress": 5}),
         s.progress(6),
@@ -181,7 +183,7 @@ def test_a_callback_that_never_returns_costs_the_call_its_time_but_not_its_resul
 
 
 @every_wire
-@pytest.mark.requirement("M-23")
+@pytest.mark.requirement("M-23", "PRG-04")
 def test_newer_progress_replaces_older_when_a_callback_is_slow(wire: Wire) -> None:
     stage = Stage()
     inside, gate = threading.Event(), threading.Event()

@@ -60,6 +60,30 @@ def test_a_list_has_all_its_pages_the_empty_ones_and_the_empty_cursor_too(wire: 
         assert cursors(peer, 4) == ["absent", "", odd, "7"]
 
 
+LISTS = {
+    "iter_tools": ("tools", [{"name": "a", "inputSchema": {"type": "object"}}]),
+    "iter_resources": ("resources", [{"name": "a", "uri": "file:///a"}]),
+    "iter_resource_templates": ("resourceTemplates", [{"name": "a", "uriTemplate": "file:///{a}"}]),
+    "iter_prompts": ("prompts", [{"name": "a"}]),
+}
+
+
+@pytest.mark.requirement("PAG-01", "PAG-02", "PAG-03")
+@pytest.mark.pitfall("19")
+@pytest.mark.parametrize("iterate", LISTS)
+def test_iterating_goes_on_at_the_empty_cursor_and_behind_empty_pages(iterate: str) -> None:
+    items, some = LISTS[iterate]
+    method = "resources/templates/list" if items == "resourceTemplates" else f"{items}/list"
+    script = opening()
+    odd = "ünïcode/+&= %"
+    for part in ({items: some, "nextCursor": ""}, {items: [], "nextCursor": odd}, {items: some}):
+        script += [s.expect(method), s.reply(part)]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        assert [each.name for each in getattr(client, iterate)()] == ["a", "a"]
+        sent = [asked["params"].get("cursor", "absent") for asked in peer.requests(method, 3)]
+        assert sent == ["absent", "", odd]
+
+
 @pytest.mark.requirement("PAG-03")
 def test_a_null_cursor_ends_a_list_as_an_absent_one_does() -> None:
     with (

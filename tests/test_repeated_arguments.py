@@ -169,12 +169,49 @@ DISCOVERED = {
 }
 
 
+OFFERED: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}}
+
+
 def result(one: Request, body: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": one.id, "result": {"resultType": "complete", **body}}
 
 
 def error(one: Request, code: int) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": one.id, "error": {"code": code, "message": "no"}}
+
+
+@pytest.mark.requirement("HTM-05", "HTM-06")
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("plain", "plain"),
+        (" a\r\nCookie: b\x00", "=?base64?IGENCkNvb2tpZTogYgA=?="),
+        ("a ", "=?base64?YSA=?="),
+        ("=?base64?aGk=?=", "=?base64?PT9iYXNlNjQ/YUdrPT89?="),
+        ("file:///é?a=%20#b", "=?base64?ZmlsZTovLy/DqT9hPSUyMCNi?="),
+    ],
+)
+def test_any_name_and_any_uri_travels_in_a_header(name: str, header: str) -> None:
+    bodies = {
+        "tools/call": {"content": []},
+        "prompts/get": {"messages": []},
+        "resources/read": {"contents": []},
+        "server/discover": {**DISCOVERED, "capabilities": OFFERED},
+    }
+
+    def script(one: Request) -> None:
+        one.connection.json(result(one, bodies[one.message["method"]]))
+
+    with serving(script) as raw, syncmcp.connect(raw.url, mode=STATELESS) as client:
+        client.call_tool(name)
+        client.get_prompt(name)
+        client.read_resource(name)
+    named = {one.message["method"]: one for one in raw.requests if "mcp-name" in one.headers}
+    assert named.keys() == bodies.keys() - {"server/discover"}
+    for one in named.values():
+        assert one.headers["mcp-name"] == header
+        assert name in one.message["params"].values()
+        assert "cookie" not in one.headers
 
 
 @pytest.mark.requirement("XHD-14")

@@ -33,7 +33,7 @@ from syncmcp import (
     UsageError,
 )
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
-from syncmcp.types import CallToolResult, ElicitResult
+from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult
 from tests.stage import (
     PATIENCE,
     STATEFUL,
@@ -475,6 +475,27 @@ def test_a_question_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> N
     with wire.connect(server, elicitation=painter) as client:
         answer = {"action": "accept", "content": {"name": "Ada"}}
         assert client.call_tool("sign").data == {"answer": answer, "declared": None}
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-05")
+def test_sampling_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> None:
+    server = Server("asking")
+
+    @server.tool()
+    def think(context: ToolContext) -> dict[str, Any]:
+        message = {"role": "user", "content": {"type": "text", "text": "?"}}
+        params = {"messages": [message], "maxTokens": 5, "task": {"ttl": 1000}}
+        answer = context.request("sampling/createMessage", params)
+        return {"answer": answer, "declared": context.client_capabilities.get("tasks")}
+
+    answer = {"role": "assistant", "content": {"type": "text", "text": "42"}, "model": "double"}
+
+    def model(request: Any, context: Any) -> CreateMessageResult:
+        return CreateMessageResult.from_wire(answer)
+
+    with wire.connect(server, sampling=model) as client:
+        assert client.call_tool("think").data == {"answer": answer, "declared": None}
 
 
 # -- progress --------------------------------------------------------------------------------

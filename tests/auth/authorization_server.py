@@ -68,10 +68,15 @@ class _Listener(ThreadingHTTPServer):
 
 
 class Site:
-    """An HTTP server on loopback with some routes, which notes what it is asked."""
+    """An HTTP server on loopback with some routes, which notes what it is asked.
+
+    Attributes:
+        spelling: How it spells the names of its headers.
+    """
 
     def __init__(self) -> None:
         site = self
+        self.spelling: Callable[[str], str] = str.lower
         self.seen: list[Seen] = []
         self.routes: dict[tuple[str, str], Route] = {}
 
@@ -103,7 +108,7 @@ class Site:
                 theirs = {name.lower(): value for name, value in answer.headers.items()}
                 headers = {"content-type": kind, "connection": "close", **theirs}
                 for name, value in headers.items():
-                    self.send_header(name, value)
+                    self.send_header(site.spelling(name), value)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)

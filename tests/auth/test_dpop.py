@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -198,10 +198,12 @@ def test_a_refresh_has_a_proof_by_the_same_key(resource: ResourceServer, judge: 
     assert len(set(judge.thumbprints)) == 1
 
 
-@pytest.mark.requirement("AXT-09")
+@pytest.mark.requirement("AUD-02", "AXT-09", "HTM-07")
+@pytest.mark.parametrize("spelling", [str.lower, str.upper, str.title, str.swapcase])
 def test_a_nonce_is_used_where_it_is_demanded_and_nobody_signs_in_for_it(
-    resource: ResourceServer, judge: Judge
+    spelling: Callable[[str], str], resource: ResourceServer, judge: Judge
 ) -> None:
+    resource.spelling = judge.server.spelling = spelling
     judge.as_nonce, judge.rs_nonce = "for-the-one", "for-the-other"
     person = Person()
     auth = OAuth(receiver=person, dpop=True)

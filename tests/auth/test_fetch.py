@@ -349,6 +349,19 @@ def redirecting(status: int, location: Callable[[Request], str]) -> Script:
     return script
 
 
+@pytest.mark.requirement("HTM-07")
+@pytest.mark.parametrize("name", ["location", "LOCATION", "lOCATION"])
+def test_a_redirect_is_found_however_its_header_is_spelled(name: str) -> None:
+    def script(one: Request) -> None:
+        if one.path == "/end":
+            one.connection.json({"path": "/end"})
+        else:
+            one.connection.respond(302, b"", {name: "/end"})
+
+    with serving(script) as server, fetcher() as made:
+        assert made.fetch(get(here(server))).body == b'{"path": "/end"}'
+
+
 @pytest.mark.parametrize("status", REDIRECTS)
 @pytest.mark.parametrize("location", ["/end", "end"])
 def test_a_get_follows_a_redirect_on_its_own_server(status: int, location: str) -> None:

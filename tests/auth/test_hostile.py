@@ -196,7 +196,7 @@ def test_a_client_secret_is_not_pickled() -> None:
         pickle.dumps(auth)
 
 
-@pytest.mark.requirement("REG-08", "TOK-04")
+@pytest.mark.requirement("REG-08")
 def test_a_client_secret_is_for_an_issuer_that_the_program_names() -> None:
     with pytest.raises(UsageError, match="issuer") as caught:
         OAuth("https://mcp.example/mcp", client_id="one", client_secret=CANARY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import pickle
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,42 @@ def test_every_request_carries_the_token_in_its_header_and_nowhere_else() -> Non
                 assert b"access-" not in one.body
 
 
+@pytest.mark.requirement("TOK-01", "TOK-02")
+@pytest.mark.parametrize("kind", ["listening", "taking up", "of an old server"])
+def test_a_get_of_a_stream_carries_the_token_in_its_header_and_nowhere_else(kind: str) -> None:
+    endpoint = HttpEndpoint(Server(), response="json")
+    answered, came = through(endpoint), threading.Event()
+    events = {"Content-Type": "text/event-stream"}
+
+    def serve(seen: Seen) -> Answer:
+        if seen.method == "GET":
+            if kind != "taking up" or "last-event-id" in seen.headers:
+                came.set()
+            if kind == "of an old server":
+                return Answer(200, b"event: endpoint\ndata: /messages\n\n", events)
+        elif kind == "taking up" and seen.body and seen.json["method"] == "ping":
+            return Answer(200, b"retry: 1\nid: 7\ndata:\n\n", events)  # and ends before its answer
+        return answered(seen)
+
+    with world() as resource:
+        resource.serve = serve
+        auth = OAuth(resource.url, receiver=Person())
+        token = auth.login().access_token
+        old = kind == "of an old server"
+        config = syncmcp.Http(resource.url, auth=auth, transport="sse" if old else "auto")
+        with suppress(syncmcp.McpError), syncmcp.connect(config, mode="legacy") as client:
+            if kind == "taking up":
+                client.ping()
+            assert came.wait(WAIT)
+        assert came.is_set()
+        streams = [one for one in resource.calls if one.method == "GET"]
+        assert [one.bearer for one in streams] == [token] * len(streams)
+        assert [one.query for one in resource.calls] == [{}] * len(resource.calls)
+        for one in resource.seen + resource.authorization_server.seen:
+            assert token not in f"{one.path}{one.query}"
+    endpoint.close()
+
+
 @pytest.mark.requirement("TOK-01", "AUD-02")
 @pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
 def test_a_client_signs_in_and_calls_in_either_era(mode: Any) -> None:
@@ -164,6 +201,28 @@ def test_a_client_that_cannot_sign_in_says_why(era: Any) -> None:
         resource.metadata["resource"] = ["nonsense"]
         with pytest.raises(DiscoveryFailed, match="malformed"):
             syncmcp.connect(config, mode=era)
+
+
+@pytest.mark.requirement("FLW-10")
+@pytest.mark.parametrize("state", ["theirs", "", None])
+def test_a_redirect_with_another_state_is_dropped_with_its_code(state: str | None) -> None:
+    with world() as resource:
+        server = resource.authorization_server
+
+        def altered(back: dict[str, str]) -> dict[str, str]:
+            others = {name: value for name, value in back.items() if name != "state"}
+            return others if state is None else {**others, "state": state}
+
+        server.callback = altered
+        auth = OAuth(receiver=Person())
+        for _ in range(2):
+            with pytest.raises(AuthError, match="without the state"):
+                call(resource, auth)
+        assert server.token_requests == []
+        assert auth.token is None
+        sent = [one["state"] for one in server.authorizations]
+        assert len(set(sent)) == 2
+        assert all(len(each) >= 22 for each in sent)  # 128 random bits
 
 
 # Who the client is

@@ -564,11 +564,12 @@ QUERY = urlencode(GOOD)
 )
 def test_a_pasted_address_is_an_answer(line: str) -> None:
     shown = Shown()
-    login = Login(PasteReceiver(shown, Person(line)))
+    login = Login(PasteReceiver(shown, Person(line.replace(STATE, "theirs"), line)))
     assert login.join() == GOOD
     text = shown.next()
     assert f"\n{PLACE}\n" in text
     assert login.redirect_uri in text
+    assert "not the answer" in shown.next()
 
 
 @pytest.mark.requirement("FLW-10")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,9 +22,13 @@ from tests.auth.authorization_server import (
 )
 
 
-@pytest.mark.requirement("SCO-03", "SCO-04")
-def test_more_scope_is_asked_for_together_with_what_there_was() -> None:
+@pytest.mark.requirement("SCO-03", "SCO-04", "HTM-07")
+@pytest.mark.parametrize("spelling", [str.lower, str.upper, str.title])
+def test_more_scope_is_asked_for_together_with_what_there_was(
+    spelling: Callable[[str], str],
+) -> None:
     with signed_in() as (resource, auth, person):
+        resource.spelling = spelling
         server = resource.authorization_server
         resource.needed = {"one": "a", "two": "b c"}
         for method in ("one", "two", "one", "two"):

@@ -20,10 +20,11 @@ import pytest
 
 from syncmcp._http_exchange import Cut, Exchange
 from syncmcp._threads import Deadline
-from syncmcp.auth import FileStore, KeyringStore, MemoryStore, TokenStore
+from syncmcp.auth import FileStore, KeyringStore, MemoryStore, OAuth, TokenStore
 from syncmcp.auth._file_lock import FileLock
 from syncmcp.auth._turns import Turns
 from syncmcp.errors import AuthError, RequestTimeout
+from tests.auth.authorization_server import call, signed_in
 from tests.auth.keyrings import FakeKeyring
 from tests.auth.store_peer import KEY
 
@@ -206,6 +207,30 @@ def test_the_file_and_its_directories_are_for_their_owner_alone(path: Path) -> N
     locks = list(path.with_name("tokens.json.locks").iterdir())
     assert locks
     assert {mode(lock) for lock in locks} == {0o600}
+
+
+@pytest.mark.requirement("TOK-04", "TOK-05")
+@pytest.mark.usefixtures("open_umask")
+def test_a_login_that_was_renewed_is_in_one_file_for_its_owner_alone(path: Path) -> None:
+    with signed_in(store=FileStore(path)) as (resource, auth, _):
+        first = auth.token
+        resource.authorization_server.expire()
+        assert call(resource, auth).status_code == 200  # a refresh: the file is written again
+        token = auth.token
+        assert first is not None
+        assert token is not None
+        assert token.refresh_token is not None
+        other = OAuth(resource.url, receiver=None, store=FileStore(path))
+        assert other.token == token
+        copies = f"{auth!r} {token!r} {pickle.dumps(other)!r}"
+    secrets = (token.access_token, token.refresh_token)
+    assert not any(secret in copies for secret in secrets)
+    places = [path.parent, *path.parent.rglob("*")]
+    assert {oct(mode(place) & 0o077) for place in places} == {"0o0"}
+    files = [place for place in places if place.is_file()]
+    for secret in secrets:
+        assert [place for place in files if secret.encode() in place.read_bytes()] == [path]
+    assert not [place for place in files if first.access_token.encode() in place.read_bytes()]
 
 
 @pytest.mark.requirement("TOK-04")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.dialect import REVISIONS, STATEFUL, session_capabilities
+from syncmcp._protocol.dialect import REVISIONS, STATEFUL
 from syncmcp._protocol.negotiate import (
     MODES,
     Ask,
@@ -424,18 +424,35 @@ def test_a_nameless_client_still_has_a_name_where_one_is_demanded() -> None:
     assert set(ask.params["clientInfo"]) == {"name", "version"}
 
 
+BEFORE_MODES: dict[str, Any] = {"roots": {"listChanged": True}, "sampling": {}}
+WITH_MODES: dict[str, Any] = {
+    "roots": {"listChanged": True},
+    "sampling": {"tools": {}, "context": {}},
+    "elicitation": {"form": {}, "url": {}},
+}
+# What is declared, by revision, if nothing, elicitation alone or everything is offered.
+DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "2025-11-25": ({}, {"elicitation": {"form": {}, "url": {}}}, WITH_MODES),
+    "2025-06-18": ({}, {"elicitation": {}}, {**BEFORE_MODES, "elicitation": {}}),
+    "2025-03-26": ({}, {}, BEFORE_MODES),
+    "2024-11-05": ({}, {}, BEFORE_MODES),
+}
+
+
 @pytest.mark.requirement("VER-02", "ROOT-01", "SAMP-01", "ELI-01")
-@pytest.mark.parametrize("revision", STATEFUL)
-@pytest.mark.parametrize("offer", [NOTHING, Offer(form=True, url=True), EVERYTHING])
+@pytest.mark.parametrize("revision", DECLARED)
+@pytest.mark.parametrize(
+    ("number", "offer"), list(enumerate([NOTHING, Offer(form=True, url=True), EVERYTHING]))
+)
 def test_the_handshake_declares_what_is_offered_and_the_offered_revision_has(
-    revision: str, offer: Offer
+    revision: str, number: int, offer: Offer
 ) -> None:
     played = Played(initialized(revision), mode=revision, hello=Hello(None, offer))
     played.run()
     (ask, _) = played.effects
     assert isinstance(ask, Ask)
     assert ask.params is not None
-    assert ask.params["capabilities"] == session_capabilities(revision, offer)
+    assert ask.params["capabilities"] == DECLARED[revision][number]
 
 
 @pytest.mark.requirement("VER-06")

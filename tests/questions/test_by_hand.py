@@ -194,7 +194,6 @@ def test_the_state_survives_json_exactly_or_stays_absent(state: str | None, wire
     assert declared[0] == declared[1]
 
 
-@pytest.mark.requirement("MRTR-01")
 def test_what_is_not_answered_is_asked_again() -> None:
     with syncmcp.connect(names_server(), mode=NEW) as client:
         pending = client.begin_tool("many")

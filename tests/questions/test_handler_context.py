@@ -320,6 +320,35 @@ def test_any_text_or_whole_number_is_a_token(token: Any) -> None:
         assert peer.methods(4)[2:] == ["notifications/progress", "response"]
 
 
+@WIRES
+@pytest.mark.requirement("TSK-07")
+def test_what_is_reported_while_a_task_s_question_is_answered_names_the_task(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._questions._BEAT", 0.01)
+    task = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
+    params = {**PROMPT, "_meta": {"progressToken": "p", **task}}
+    script = [
+        *opening(),
+        s.request(SAMPLING, params),
+        *[s.expect("notifications/progress")] * 3,
+        s.expect("response"),
+    ]
+    held = Held()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, sampling=held),
+    ):
+        held.entered().report_progress(5, 10, "half")
+        reports = peer.requests("notifications/progress", 3)
+        held.gate.set()
+        (answer,) = peer.requests("response")
+    assert [report["params"]["_meta"] for report in reports] == [task] * 3
+    # That of the program, and those that say that somebody is still thinking.
+    assert {report["params"].get("message") for report in reports} > {"half"}
+    assert answer["result"]["_meta"] == task
+
+
 @pytest.mark.parametrize("meta", [{}, {"progressToken": None}, {"progressToken": True}, None])
 @pytest.mark.requirement("PRG-03")
 def test_without_a_token_nothing_is_reported(meta: Any) -> None:

@@ -9,7 +9,15 @@ import pytest
 
 import syncmcp
 from syncmcp import Elicitation, HandlerContext, Handlers
-from syncmcp.approval import Approval, AuditRecord, Decision, Question, Verdict
+from syncmcp.approval import (
+    AllowAll,
+    Approval,
+    AuditRecord,
+    Decision,
+    Question,
+    RateLimit,
+    Verdict,
+)
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -88,6 +96,31 @@ def test_that_a_person_fills_in_forms_says_nothing_of_links(personal: str) -> No
 
 
 @BOTH
+@pytest.mark.requirement("M-20", "SAMP-09")
+@pytest.mark.parametrize("limit", [{"calls": 2}, {"tokens": 20}], ids=str)
+def test_a_server_that_asks_for_too_much_is_refused_and_no_model_is_asked(
+    limit: dict[str, Any], revision: Any
+) -> None:
+    requests: list[CreateMessageRequestParams] = []
+
+    def counted(request: CreateMessageRequestParams, context: HandlerContext) -> Any:
+        requests.append(request)
+        return reply()
+
+    approval = Approval(AllowAll(), limit=RateLimit(**limit, per=3600))
+    with syncmcp.connect(
+        asking_server(), mode=revision, sampling=counted, approval=approval
+    ) as client:
+        for _ in range(2):
+            assert "result" in asked(client, SAMPLING, PROMPT)  # of ten tokens each
+        for _ in range(2):
+            code, text = fault(client, SAMPLING, PROMPT)
+            assert code == (-1 if revision == OLD else None)
+            assert "limit" not in text or revision == NEW
+    assert len(requests) == 2
+
+
+@BOTH
 @pytest.mark.requirement("M-17", "M-19")
 @pytest.mark.parametrize("answer", [ElicitResult.accept({"name": "Ann"}), ElicitResult.decline()])
 def test_what_a_person_answers_directly_is_on_record(revision: Any, answer: ElicitResult) -> None:
@@ -110,7 +143,7 @@ def test_what_a_person_answers_directly_is_on_record(revision: Any, answer: Elic
 
 
 @BOTH
-@pytest.mark.requirement("M-04", "SAMP-07")
+@pytest.mark.requirement("M-04", "SAMP-07", "SAMP-09")
 def test_a_model_cannot_call_a_tool_that_no_server_gave_it(
     revision: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -191,7 +191,42 @@ def test_prompts_and_resources_may_ask_too(method: str, call: Any) -> None:
     script = rounds(s.expect(method), ASK, s.expect(method), s.reply(final))
     with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=model) as client:
         call(client)
-        assert peer.requests(method, 2)[1]["params"]["requestState"] == "state"
+        again = peer.requests(method, 2)[1]["params"]
+    assert again["requestState"] == "state"
+    assert again["inputResponses"] == {"q": reply().to_wire()}
+
+
+@WIRES
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("MRTR-01", "MRTR-08")
+def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(wire: str, way: str) -> None:
+    questions = {"slow": (SAMPLING, PROMPT), "quick": (ELICITATION, FORM), "roots": (ROOTS, None)}
+    held, filled = Held(), threading.Event()
+
+    def fill_in(*_: Any) -> ElicitResult:
+        filled.set()
+        return ElicitResult.accept({"name": "Ann"})
+
+    script = rounds(CALL, s.input_required(questions, "state"), *LISTED, CALL, s.reply(DONE))
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(
+            peer.on(wire), mode=NEW, sampling=held, elicitation=fill_in, roots=["/"]
+        ) as client,
+    ):
+        done: list[str] = []
+        caller = threading.Thread(target=lambda: done.append(through(client, way).text))
+        caller.start()
+        held.entered()
+        assert filled.wait(PATIENCE)
+        client.list_tools()  # a request that was sent meanwhile would have come before this one
+        held.leave()
+        caller.join(PATIENCE)
+        assert done == ["done"]
+        sent = ["server/discover", "tools/call", "tools/list", "tools/call"]
+        assert peer.methods(4) == sent
+        again = peer.requests("tools/call", 2)[1]["params"]
+    assert again["inputResponses"].keys() == questions.keys()
 
 
 OTHERS: dict[str, Any] = {

@@ -179,7 +179,7 @@ UNBALANCED: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("case", UNBALANCED)
 @pytest.mark.parametrize("revision", [OLD, NEW])
-@pytest.mark.requirement("SAMP-05", "SAMP-06")
+@pytest.mark.requirement("SAMP-05", "SAMP-06", "SAMP-09")
 def test_tool_uses_and_results_that_do_not_match_never_reach_the_handler(
     case: str, revision: Mode
 ) -> None:
@@ -344,6 +344,7 @@ def test_what_goes_wrong_in_a_handler_is_logged_and_hidden_from_the_server(
 
 @pytest.mark.parametrize("handler", [_odd, _nothing])
 @pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.requirement("SAMP-08", "SAMP-09")
 def test_a_handler_that_returns_something_else_is_told_what_to_return(
     handler: Any, revision: Mode, caplog: pytest.LogCaptureFixture
 ) -> None:

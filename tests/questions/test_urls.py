@@ -405,7 +405,7 @@ def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, l
 
 @stateful_wires
 @pytest.mark.parametrize("way", ["blocking", "future"])
-@pytest.mark.requirement("ELI-18", "ELI-15", "M-07")
+@pytest.mark.requirement("ELI-18", "M-07")
 def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
     way: str, wire: Wire
 ) -> None:

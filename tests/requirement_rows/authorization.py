@@ -108,7 +108,7 @@ TOKENS = (
     Row("TOK-03", "MUST NOT", FROM_2506, f"{AUTH}#token-handling",
         "A server gets only tokens that its own authorization server issued."),
     Row("TOK-04", "MUST", FROM_2503, f"{SECURITY}#token-theft",
-        "Stored tokens can be read by their owner alone."),
+        "Stored tokens are for their owner alone: no file, pickle, repr or error tells others."),
     Row("TOK-05", "MUST", STATELESS, f"{AUTH}#refresh-tokens",
         "Refresh tokens travel encrypted and are stored like passwords."),
     Row("TOK-06", "MUST NOT", STATELESS, f"{AUTH}#refresh-tokens",

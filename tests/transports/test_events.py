@@ -72,6 +72,17 @@ def test_comments_and_unknown_fields_are_ignored() -> None:
     assert parse(b": hello\n:\nfoo: bar\ndata: 1\n: more\nbar\n\n") == [b"1"]
 
 
+@pytest.mark.requirement("HTM-08")
+@pytest.mark.parametrize(
+    "comment", [b": data: 2", b":data: 2", b":: data: 2", b":data", b": id: 2"]
+)
+def test_a_comment_that_looks_like_a_field_is_a_comment(comment: bytes) -> None:
+    events = EventStream(LIMIT)
+    stream = b"\n".join([comment, b"id: 1", comment, b"data: 1", comment, b"", comment, b"", b""])
+    assert list(events.feed(stream)) == [b"1"]
+    assert events.last_id == "1"
+
+
 @pytest.mark.requirement("HTL-15")
 @pytest.mark.pitfall("H3")
 def test_an_event_with_an_id_and_empty_data_only_moves_the_cursor() -> None:
@@ -191,8 +202,8 @@ def by_the_book(stream: str) -> tuple[list[str], str]:
 
 FIELDS = st.sampled_from(
     ["data", "data:", "data: ", "data:  x", "data: é{", "event: message", "event: other", "event",
-     "id: 1", "id: ü", "id", "id: \0", "retry: 5", ": comment", "foo: bar", "", "", "\ufeff",
-     "datax:"]
+     "id: 1", "id: ü", "id", "id: \0", "retry: 5", ": comment", ": data: x", ":data: x", "foo: bar",
+     "", "", "\ufeff", "datax:"]
 )  # fmt: skip
 STREAMS = st.lists(st.tuples(FIELDS, st.sampled_from(["\n", "\r", "\r\n"])), max_size=30).map(
     lambda lines: "".join(line + end for line, end in lines)

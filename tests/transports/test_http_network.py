@@ -365,11 +365,15 @@ def test_the_environment_names_the_proxy_and_its_exceptions(
 # Redirects
 
 
+@pytest.mark.requirement("HTM-07")
+@pytest.mark.parametrize("name", ["Location", "location", "LOCATION"])
 @pytest.mark.parametrize("status", [307, 308])
-def test_a_redirect_within_the_origin_that_keeps_the_method_is_followed(status: int) -> None:
+def test_a_redirect_within_the_origin_that_keeps_the_method_is_followed(
+    status: int, name: str
+) -> None:
     def script(one: Request) -> None:
         if one.path == "/mcp":
-            one.connection.respond(status, b"moved", {"Location": "/other?x=1#top"})
+            one.connection.respond(status, b"moved", {name: "/other?x=1#top"})
         else:
             answer(one)
 

@@ -142,7 +142,7 @@ def test_comments_are_a_sign_of_life_and_nothing_else() -> None:
 
     def script(one: Request) -> None:
         one.connection.start_events()
-        one.connection.chunk(b": ping\n\n")
+        one.connection.chunk(b": ping\n: data: {}\n\n")
         assert heard.wait(WAIT)
         one.connection.event(answer(one.id))
         one.connection.end_events()

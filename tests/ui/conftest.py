@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
+from typing import Any
 
 import pytest
 
@@ -29,6 +32,26 @@ def pool(person: Person) -> Iterator[ThreadPoolExecutor]:
         yield threads
         # After a failure questions may still be open, and their threads are waited for.
         person.types(CTRL_C * 9)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Queue[list[str]]:
+    """The programs that are started, with their arguments; the only browser is one of them."""
+    commands: Queue[list[str]] = Queue()
+
+    class Process:
+        def __init__(self, command: list[str], **options: Any) -> None:
+            assert not options.get("shell"), command
+            commands.put(command)
+
+        def poll(self) -> None:
+            return None
+
+    browser = webbrowser.BackgroundBrowser(["browser", "%s"])
+    monkeypatch.setattr("webbrowser._browsers", {"double": [None, browser]})
+    monkeypatch.setattr("webbrowser._tryorder", ["double"])
+    monkeypatch.setattr("subprocess.Popen", Process)
+    return commands
 
 
 @pytest.fixture

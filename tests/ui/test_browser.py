@@ -9,7 +9,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -1008,6 +1008,17 @@ class TestOpening:
                 visitor.send(page, "decline")
                 assert first.answer().action == "decline"
         assert second.answer().action == "cancel"
+
+    @pytest.mark.requirement("SEC-04")
+    @pytest.mark.parametrize("asks", [Browser, lambda: AskInBrowser().browser])
+    def test_by_default_the_browser_gets_the_address_and_no_shell_does(
+        self, asks: Callable[[], Browser], started: queue.Queue[list[str]]
+    ) -> None:
+        with asks() as browser:
+            asked = Asked(browser.form, form(), context())
+            assert started.get(timeout=PATIENCE) == ["browser", browser.address]
+        assert asked.answer().action == "cancel"
+        assert started.empty()
 
     def test_one_question_is_shown_at_once(self) -> None:
         opened: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -412,6 +413,30 @@ def test_a_visit_need_not_be_waited_for(
         person.types(*keys)
         assert answer.result(PATIENCE).action == action
         assert not context.wait_completed(0)
+
+
+@pytest.mark.requirement("SEC-04")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com/a?b=$(reboot)&c=';reboot;",
+        "https://example.com/|reboot",
+        "https://example.com/-n/%PATH%",
+    ],
+)
+def test_by_default_the_browser_gets_the_address_and_no_shell_does(
+    url: str, person: Person, pool: ThreadPoolExecutor, started: Queue[list[str]]
+) -> None:
+    terminal = Terminal(person.stdin, person.stdout)
+    answer = pool.submit(terminal.url, link(url), asked())
+    person.sees("What will you do?")
+    assert started.empty()
+    person.types(ENTER)
+    person.sees("Are you done there?")
+    assert started.get(timeout=PATIENCE) == ["browser", url]
+    person.types(ENTER)
+    assert answer.result(PATIENCE) == ElicitResult.accept()
+    assert started.empty()
 
 
 def test_a_browser_that_does_not_start_is_reported(
