@@ -422,11 +422,12 @@ class _Run(Generic[R]):
         self._advance(work.do(), None)
 
     def _ask(self, ask: Ask, connection: Connection) -> None:
+        desk = connection.desk
         answers = InputAnswers(
-            ask, connection.desk, connection.dialect, self._options, self._answered
+            ask, desk, connection.dialect, self._options, self._deadline, self._answered
         )
         self._answers = answers
-        self._deadline.hold()
+        self._deadline.hold(desk.human_timeout)
         try:
             answers.start()
         except McpError as error:

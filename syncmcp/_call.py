@@ -126,11 +126,9 @@ class Call:
 
     def next_look(self) -> float | None:
         """When to look next whether the call has run out of time."""
-        if self.deadline.held:
-            return None
         when = self.deadline.at
         idle = self.idle
-        if idle is not None:
+        if idle is not None and not self.deadline.held:
             # Before the first sign of life there is nothing to be idle from: look again later.
             silent = (self.seen if self.seen is not None else monotonic()) + idle
             when = silent if when is None else min(when, silent)
@@ -138,12 +136,12 @@ class Call:
 
     def overdue(self) -> RequestTimeout | None:
         """The error of a call that has run out of time."""
-        if self.deadline.held:
-            return None
-        idle = self.idle
         if self.deadline.expired:
             seconds = self.deadline.seconds or 0.0
             return RequestTimeout(f"no answer within {seconds:g} s", seconds=seconds)
+        if self.deadline.held:  # somebody thinks: the server has reason to be silent
+            return None
+        idle = self.idle
         if idle is not None and self.seen is not None and monotonic() >= self.seen + idle:
             return RequestTimeout(f"nothing came for {idle:g} s", kind="idle", seconds=idle)
         return None

@@ -203,11 +203,11 @@ class LastOf(Deadline):
             self.at = max(ends)
             self.seconds = max(deadline.seconds or 0.0 for deadline in deadlines)
 
-    def hold(self) -> None:
+    def hold(self, patience: float | None = None) -> None:
         """See `Deadline`."""
-        super().hold()
+        super().hold(patience)
         for deadline in self._all:
-            deadline.hold()
+            deadline.hold(patience)
 
     def release(self) -> None:
         """See `Deadline`."""

@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._answer import check_offered
 from syncmcp._asked import Asked, Desk, Outcome, elicitation_id, known_question
 from syncmcp._protocol.jsonrpc import INTERNAL_ERROR
-from syncmcp.errors import Denied, InvalidQuestion, McpError, Refused, RequestCancelled, fresh
+from syncmcp._threads import timer
+from syncmcp.errors import (
+    Denied,
+    InvalidQuestion,
+    McpError,
+    Refused,
+    RequestCancelled,
+    RequestTimeout,
+    fresh,
+)
 from syncmcp.handlers import CausingCall
 
 if TYPE_CHECKING:
     from syncmcp._options import Options
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.steps import Ask, Until
+    from syncmcp._threads import Deadline
 
 
 class InputAnswers:
@@ -27,6 +37,7 @@ class InputAnswers:
         desk: Where they are answered.
         dialect: What they were asked in.
         options: The options of the call that they belong to.
+        deadline: When that call must be over; whoever asks holds it.
         done: Called once, on whatever thread brings the last answer; must not block.
 
     Attributes:
@@ -40,12 +51,14 @@ class InputAnswers:
         desk: Desk,
         dialect: Dialect,
         options: Options,
+        deadline: Deadline,
         done: Callable[[], object],
     ) -> None:
         self._ask = ask
         self._desk = desk
         self._dialect = dialect
         self._options = options
+        self._deadline = deadline
         self._done = done
         # Guards what follows: answers come from many threads.
         self._lock = threading.RLock()
@@ -100,6 +113,13 @@ class InputAnswers:
                 cancel._subscribe,
                 lambda: self.give_up(RequestCancelled("cancelled", reason=cancel.reason)),
             )
+        at = self._deadline.at
+        if at is not None:
+            # What comes of it may write, and that is not for the timer's thread.
+            self._watch(
+                lambda end: timer.at(at, partial(self._desk.callbacks.run, end)).cancel,
+                self._expire,
+            )
 
     def _watch(self, until: Until, end: Callable[[], None]) -> None:
         undo = until(end)
@@ -114,6 +134,19 @@ class InputAnswers:
         if self._settle(error):
             for asked in self._asked:
                 asked.withdraw(str(getattr(error, "reason", None) or error.message))
+
+    def _expire(self) -> None:
+        """The clock of the call has stood still for as long as it may, and then run out."""
+        seconds, patience = self._deadline.seconds or 0.0, self._desk.human_timeout or 0.0
+        self.give_up(
+            RequestTimeout(
+                f"no result within {seconds:g} s, and {patience:g} s more for those who answer"
+                " its questions (option human_timeout)",
+                seconds=seconds,
+                server=self._desk.label,
+                method=self._ask.method,
+            )
+        )
 
     def _withdraw(self) -> None:
         if self._settle(None):

@@ -35,7 +35,9 @@ class CallOptions(TypedDict, total=False):
     Where an option is left out, the client's own setting counts.
 
     Attributes:
-        timeout: The longest the call may take in all, in seconds; `None` for no limit.
+        timeout: The longest the call may take in all, in seconds; `None` for no limit. What
+            handlers take to answer questions of the call does not count, up to the client's
+            `human_timeout` in all.
         idle_timeout: The longest silence after the call's first sign of life, in seconds; `None`
             for any.
         cancel: A `CancelToken` or a plain `threading.Event`; cancelling or setting it withdraws

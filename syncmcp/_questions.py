@@ -126,7 +126,10 @@ class Questions:
             answering = make(request.params)
         else:
             answering = self._interception.answering(request, make)
-        owned = None if owner is None else Owned(owner, self._lock, self._resumed, certain=certain)
+        owned = None
+        if owner is not None:
+            patience = self._desk.human_timeout
+            owned = Owned(owner, self._lock, self._resumed, patience, certain=certain)
         self._hand_over(request, answering, owner, owned)
 
     def withdraw(self, params: dict[str, Any]) -> None:
@@ -263,6 +266,7 @@ class Owned:
         call: The call.
         lock: Guards the hold: the question and the call may end at the same moment.
         resumed: Told of the call when its clocks go on.
+        patience: How long, in seconds, they stand still at most, for all questions of the call.
         certain: Whether the question belongs to the call beyond doubt.
     """
 
@@ -271,10 +275,12 @@ class Owned:
         call: Call,
         lock: AbstractContextManager[object],
         resumed: Callable[[Call], object],
+        patience: float | None,
         *,
         certain: bool,
     ) -> None:
         self.certain = certain
+        self._patience = patience
         self._call = call
         self._lock = lock
         self._resumed = resumed
@@ -288,7 +294,7 @@ class Owned:
         call = self._call
         if not call.released:
             self._holds = True
-            call.deadline.hold()
+            call.deadline.hold(self._patience)
             call.asked[asked] = self
 
     def let_go(self, asked: Asked) -> None:

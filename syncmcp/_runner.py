@@ -297,8 +297,9 @@ def _ask(ask: Ask, host: Host, options: Options, deadline: Deadline) -> Any:
     # A lock that is released once is the cheapest thing a thread can wait for.
     answered = threading.Lock()
     answered.acquire()
-    answers = InputAnswers(ask, connection.desk, connection.dialect, options, answered.release)
-    deadline.hold()
+    desk = connection.desk
+    answers = InputAnswers(ask, desk, connection.dialect, options, deadline, answered.release)
+    deadline.hold(desk.human_timeout)
     try:
         answers.start()
         # A future's thread is one of a pool's, too: the handlers may need another.

@@ -58,7 +58,7 @@ _holding = threading.RLock()
 class Deadline:
     """A point in time, made once for a call and handed down to everything the call waits for."""
 
-    __slots__ = ("_held", "_left", "at", "seconds")
+    __slots__ = ("_held", "_left", "_resumes", "_since", "_stood", "at", "seconds")
 
     def __init__(self, seconds: float | None) -> None:
         """Set it `seconds` from now; `None` means never."""
@@ -66,25 +66,44 @@ class Deadline:
         self.at = None if seconds is None else monotonic() + seconds
         self._held = 0
         self._left: float | None = None
+        # While it is held: since when, and when the clock goes on all the same, if it does.
+        self._since = 0.0
+        self._resumes: float | None = None
+        # How long, in seconds, it has stood still of what a patience allows.
+        self._stood = 0.0
 
-    def hold(self) -> None:
-        """Stop the clock until `release` was called as often; what is left stays left."""
+    def hold(self, patience: float | None = None) -> None:
+        """Stop the clock until `release` was called as often; what is left stays left.
+
+        Args:
+            patience: The most, in seconds, that the clock stands still in all, over all the times
+                it is held; then it goes on, and the deadline may pass. `None` for no limit.
+        """
         with _holding:
             self._held += 1
             if self._held == 1:
-                self._left = self.remaining()
-                self.at = None
+                now, self._left = monotonic(), self.remaining()
+                self._since = now
+                self._resumes = None if patience is None else now + max(patience - self._stood, 0)
+            elif patience is None:
+                self._resumes = None
+            if self._left is not None:
+                self.at = None if self._resumes is None else self._resumes + self._left
 
     def release(self) -> None:
         """Let the clock go on; whoever waits for the deadline must look again."""
         with _holding:
             self._held -= 1
             if self._held == 0 and self._left is not None:
-                self.at = monotonic() + self._left
+                now = monotonic()
+                if self._resumes is not None:
+                    now = min(now, self._resumes)
+                    self._stood += now - self._since
+                self.at = now + self._left
 
     @property
     def held(self) -> bool:
-        """Whether the clock stands still."""
+        """Whether somebody holds it. Its clock stands still then, while `patience` lasts."""
         return self._held > 0
 
     def remaining(self) -> float | None:

@@ -140,7 +140,8 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         approval: A policy, or an `Approval`, that reviews what a server asks before and after a
             handler answers. Without one, the handlers decide alone.
         human_timeout: How long, in seconds, a handler or a person may take for an answer; then
-            the server is refused. `None` for any time.
+            the server is refused. `None` for any time. The clocks of a call stand still no
+            longer than this for all the questions that belong to it.
         max_handlers: How many handlers run at one time. One that calls the client, or waits for
             a person's approval, does not count meanwhile.
         max_questions: How many questions may wait for a handler (until 2025-11-25); more are

@@ -477,7 +477,7 @@ class UnsupportedVersion(ServerError, code=-32022):
 
 
 class UrlElicitationRequired(ServerError, code=-32042):
-    """The request needs something done in a browser first (2025-11-25)."""
+    """The request needs something done in a browser first (2025-11-25); `data` has the links."""
 
 
 class ToolError(McpError):
@@ -502,7 +502,7 @@ class ToolError(McpError):
 
 
 class TooManyRounds(McpError):
-    """An exchange went back and forth more often than allowed.
+    """An exchange went back and forth too often; what the server said last is the `__cause__`.
 
     Attributes:
         rounds: How many rounds were made.

@@ -56,6 +56,65 @@ def test_no_deadline_never_comes(clock: Clock) -> None:
     assert not deadline.expired
 
 
+def test_a_deadline_that_is_held_stands_still_for_as_long_as_the_patience_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch, "syncmcp._threads", stands=True)
+    deadline = Deadline(100.0)
+    for thought, left in ((200.0, 100.0), (150.0, 50.0), (20.0, 30.0)):
+        deadline.hold(300.0)
+        clock.advance(thought)
+        deadline.release()
+        assert deadline.remaining() == pytest.approx(left)
+    deadline.hold(300.0)
+    assert deadline.held
+    assert deadline.remaining() == pytest.approx(30.0)
+    clock.advance(31.0)
+    assert deadline.expired
+    deadline.release()
+    assert deadline.expired
+
+
+@pytest.mark.parametrize("first", [None, 10.0])
+def test_a_deadline_that_somebody_holds_without_a_limit_does_not_pass(
+    clock: Clock, first: float | None
+) -> None:
+    deadline = Deadline(100.0)
+    deadline.hold(first)
+    deadline.hold(10.0 if first is None else None)
+    clock.advance(1000.0)
+    assert deadline.remaining() is None
+    deadline.release()
+    assert not deadline.expired
+    deadline.release()
+    assert deadline.remaining() == pytest.approx(100.0, abs=1.0)
+
+
+def test_a_patience_is_for_all_who_hold_a_deadline_at_one_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch, "syncmcp._threads", stands=True)
+    deadline = Deadline(100.0)
+    deadline.hold(300.0)
+    clock.advance(200.0)
+    deadline.hold(300.0)
+    clock.advance(100.0)
+    deadline.release()
+    assert deadline.remaining() == pytest.approx(100.0)
+    clock.advance(40.0)
+    deadline.release()
+    assert deadline.remaining() == pytest.approx(60.0)
+
+
+def test_no_deadline_is_none_whoever_holds_it(clock: Clock) -> None:
+    deadline = Deadline(None)
+    deadline.hold(10.0)
+    clock.advance(20.0)
+    assert deadline.remaining() is None
+    deadline.release()
+    assert not deadline.expired
+
+
 def test_the_sooner_deadline_is_kept(clock: Clock) -> None:
     deadline = Deadline(10.0)
     assert deadline.sooner(None) is deadline

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from syncmcp._protocol.offer import Offer
-from syncmcp._protocol.rounds import InputRound, RoundCount, pause_before, url_questions
-from syncmcp._protocol.steps import Ask, OneSession, Pause, Reply, Send, Steps
+from syncmcp._protocol.rounds import InputRound, Links, RoundCount, pause_before, url_questions
+from syncmcp._protocol.steps import Ask, InputQuestion, OneSession, Pause, Reply, Send, Steps
 from syncmcp._protocol.tasks import Course, TaskState, see_through
 from syncmcp.errors import UrlElicitationRequired
 
@@ -29,7 +30,10 @@ def exchange(
 
     Raises:
         ProtocolError: The result is no object, or of a kind that nobody agreed on.
-        TooManyRounds: The server asked more than `max_rounds` times.
+        UrlElicitationRequired: The server asks for links that nobody goes to, or once more for
+            those that somebody went to.
+        TooManyRounds: The server asked more than `max_rounds` times, or again for a link that
+            nobody agreed to.
         SessionChanged: The request belongs to a `session` that has ended.
     """
     outcome = yield from exchange_or_task(method, params, max_rounds=max_rounds, session=session)
@@ -47,28 +51,54 @@ def exchange_or_task(
 ) -> Steps[dict[str, Any] | TaskState]:
     """Like `exchange`, but come back with the task if the call becomes one."""
     sent = params
-    rounds = RoundCount(method, max_rounds)
+    rounds, links = RoundCount(method, max_rounds), Links()
     while True:
         try:
             reply: Reply = yield Send(method, sent, session=session)
         except UrlElicitationRequired as error:
-            questions = url_questions(error.data)
+            questions = links.new(url_questions(error.data))
             if not questions:
-                raise
-            rounds.count()
+                raise  # there are none, or it got no further though somebody went there
+            rounds.count(error)
             if not (yield Ask(method, params, questions, await_completion=True)):
                 raise
             continue
         outcome = reply.dialect.read_result(method, reply.result)
         if not isinstance(outcome, InputRound):
             return outcome
-        rounds.count()
+        rounds.count(outcome.questions)
         answers: dict[str, Any] | None = None
         if outcome.questions:
-            answers = yield Ask(method, params, outcome.questions)
+            answers = yield from _answers(method, params, outcome.questions, rounds, links)
         else:
             yield Pause(pause_before(rounds.rounds))
         sent = outcome.retry(params, answers)
+
+
+def _answers(
+    method: str,
+    params: dict[str, Any] | None,
+    questions: Mapping[str, InputQuestion],
+    rounds: RoundCount,
+    links: Links,
+) -> Steps[dict[str, Any]]:
+    """Have the questions of a result answered; nobody is asked twice for the same link.
+
+    Raises:
+        TooManyRounds: A link was not agreed to, and the server asks for it again.
+    """
+    answers = links.answered(questions)
+    if any(answer.get("action") != "accept" for answer in answers.values()):
+        rounds.stop("the server asks again for a link that nobody agreed to", questions)
+    new = {key: each for key, each in questions.items() if key not in answers}
+    if new:
+        given = yield Ask(method, params, new)
+        links.remember(new, given)
+        answers.update(given)
+    else:
+        # The person is still there, and no server of this era tells when they are done.
+        yield Pause(links.pause())
+    return answers
 
 
 def single_exchange(

@@ -6,11 +6,13 @@ no other, and is never looked at, kept or shown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
+from syncmcp._protocol.offer import ELICITATION
 from syncmcp._protocol.steps import InputQuestion
-from syncmcp.errors import ProtocolError, TooManyRounds
+from syncmcp.errors import McpError, ProtocolError, TooManyRounds
 
 METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
 """The requests whose result may be a question."""
@@ -21,6 +23,12 @@ _MOST_QUESTIONS = 64
 # Seconds to wait before a request is repeated that nothing was asked for, and at most.
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.25
+
+# The same for a request that waits for a person who is at a link: about a minute in ten rounds.
+_LONGEST_VISIT_PAUSE = 15.0
+
+# What may be a random value in a URL; it is one if there is a digit in it. Shorter ones are names.
+_PERHAPS_RANDOM = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 
 class InputRound:
@@ -96,19 +104,112 @@ class RoundCount:
         self._most = most
         self.rounds = 0
 
-    def count(self) -> None:
+    def count(self, last: McpError | Mapping[str, InputQuestion]) -> None:
         """It asks once more.
+
+        Args:
+            last: What it said: an error, or these questions.
 
         Raises:
             TooManyRounds: That is too often.
         """
         if self.rounds >= self._most:
-            raise TooManyRounds(
-                f"the server asked more than {self._most} times (option max_rounds)",
-                rounds=self.rounds,
-                method=self._method,
-            )
+            self.stop(f"the server asked more than {self._most} times (option max_rounds)", last)
         self.rounds += 1
+
+    def stop(self, why: str, last: McpError | Mapping[str, InputQuestion]) -> NoReturn:
+        """Nothing will come of it.
+
+        Raises:
+            TooManyRounds: Always; its cause is `last`.
+        """
+        if not isinstance(last, McpError):
+            last = McpError(
+                f"the server asked for {len(last)} more answers",
+                method=self._method,
+                questions={
+                    key: {"method": each.method, "params": each.params}
+                    for key, each in last.items()
+                },
+            )
+        raise TooManyRounds(why, rounds=self.rounds, method=self._method) from last
+
+
+class Links:
+    """Where one call has sent somebody, so that nobody is asked for the same link twice."""
+
+    def __init__(self) -> None:
+        self._names: set[tuple[str, ...]] = set()
+        self._answers: dict[tuple[str, str], dict[str, Any]] = {}
+        self._visits = 0
+
+    def new(self, questions: Mapping[str, InputQuestion]) -> dict[str, InputQuestion]:
+        """Those links of an error -32042 that it names for the first time in this call.
+
+        A server that knows no progress names the same ones again, perhaps with another id.
+        """
+        known = frozenset(self._names)  # one error may name a page twice, for two ids
+        listed: dict[tuple[tuple[str, ...], ...], str] = {}
+        for key, each in questions.items():
+            names = _names(each.params)
+            if known.isdisjoint(names):
+                listed.setdefault(names, key)
+            self._names.update(names)
+        return {key: questions[key] for key in listed.values()}
+
+    def answered(self, questions: Mapping[str, InputQuestion]) -> dict[str, dict[str, Any]]:
+        """The answers to those links of a result that somebody gave in this call, by key.
+
+        The link and the words must be the same: no consent is passed on to anything else.
+        """
+        answers = {key: self._known(each) for key, each in questions.items()}
+        return {key: answer for key, answer in answers.items() if answer is not None}
+
+    def _known(self, question: InputQuestion) -> dict[str, Any] | None:
+        link = _link(question)
+        return None if link is None else self._answers.get(link)
+
+    def remember(
+        self, questions: Mapping[str, InputQuestion], answers: Mapping[str, dict[str, Any]]
+    ) -> None:
+        """Keep what was answered, if it was a link."""
+        for key, each in questions.items():
+            if (link := _link(each)) is not None and key in answers:
+                self._answers[link] = answers[key]
+
+    def pause(self) -> float:
+        """Seconds until the server is asked again whether a person is done."""
+        self._visits += 1
+        return pause_before(self._visits, _LONGEST_PAUSE, _LONGEST_VISIT_PAUSE)
+
+
+def _link(question: InputQuestion) -> tuple[str, str] | None:
+    """Where a question sends a person, and the words for it; `None` if it does not."""
+    method, params = question
+    url, message = params.get("url"), params.get("message")
+    if method != ELICITATION or params.get("mode") != "url":
+        return None
+    return (url, message) if type(url) is str and type(message) is str else None
+
+
+def _names(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """What a link is known by: its id, its URL, and what a person would recognize.
+
+    Many servers make an id, or a state of their own, for each error and put it into the URL. Where
+    nothing else is new, neither the words for the person, they lead to the same page.
+    """
+    id, url, message = (params.get(name) for name in ("elicitationId", "url", "message"))
+    names: list[tuple[str, ...]] = [("id", id)] if type(id) is str else []
+    if type(url) is str:
+        names.append(("url", url))
+        if type(message) is str:
+            names.append(("page", _PERHAPS_RANDOM.sub(_without_random, url), message))
+    return tuple(names)
+
+
+def _without_random(match: re.Match[str]) -> str:
+    value = match.group()
+    return "*" if any(character.isdigit() for character in value) else value
 
 
 def url_questions(data: Any) -> dict[str, InputQuestion]:
@@ -124,6 +225,8 @@ def url_questions(data: Any) -> dict[str, InputQuestion]:
     }
 
 
-def pause_before(round_number: int) -> float:
+def pause_before(
+    round_number: int, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE
+) -> float:
     """Seconds to wait before a request is repeated that nothing was asked for; 1 is the first."""
-    return float(min(_FIRST_PAUSE * 2.0 ** (min(round_number, 16) - 1), _LONGEST_PAUSE))
+    return float(min(first * 2.0 ** (min(round_number, 16) - 1), longest))

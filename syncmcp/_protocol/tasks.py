@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp._protocol.offer import ELICITATION
-from syncmcp._protocol.rounds import RoundCount, read_questions
+from syncmcp._protocol.rounds import Links, RoundCount, read_questions
 from syncmcp._protocol.steps import Ask, Hear, Pause, Post, Reply, Send, Steps, Until
 from syncmcp._redaction import redact
 from syncmcp.errors import (
@@ -138,6 +138,7 @@ class Course:
         # What that was before the look that found the questions.
         self._until: Until | None = None
         self._rounds = RoundCount(AUGMENTED, max_rounds)
+        self._links = Links()
         # The keys of questions that somebody has answered, and answers that the server has not got.
         self._answered: set[str] = set()
         self._unsent: dict[str, Any] = {}
@@ -219,7 +220,12 @@ class Course:
             raise fresh(self._refusal)
         new = {key: each for key, each in questions.items() if key not in self._answered}
         if new:
-            self._rounds.count()
+            self._rounds.count(new)
+            known = self._links.answered(new)
+            self._answered.update(known)
+            self._unsent.update(known)
+            new = {key: each for key, each in new.items() if key not in known}
+        if new:
             try:
                 answers = yield Ask(AUGMENTED, self.params, new, until=self._until)
             except (RequestCancelled, RequestTimeout):
@@ -236,6 +242,7 @@ class Course:
                 )
                 yield from self.look(within)
                 return
+            self._links.remember(new, answers)
             self._unsent.update(answers)
         unsent = {key: each for key, each in self._unsent.items() if key in questions}
         if unsent:

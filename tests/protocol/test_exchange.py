@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -465,15 +466,187 @@ def test_an_error_while_the_urls_are_gone_to_ends_the_call() -> None:
     assert len(played.sent) == 1
 
 
+def page(number: int, **changed: Any) -> dict[str, Any]:
+    """A link unlike those of other numbers."""
+    return {**URL, "url": f"https://example.com/{number}", "elicitationId": str(number), **changed}
+
+
+def minted(number: int, url: str) -> dict[str, Any]:
+    """A link as a server makes it anew for each error, with an id of its own in the URL."""
+    id = str(UUID(int=number))
+    return {"mode": "url", "message": "Sign in", "elicitationId": id, "url": url.format(id=id)}
+
+
 @pytest.mark.requirement("ELI-18")
 def test_a_server_that_sends_to_urls_for_ever_is_stopped() -> None:
-    played = Played(*[url_needed() for _ in range(4)], revision="2025-11-25", max_rounds=3)
+    errors = [url_needed(page(number)) for number in range(4)]
+    played = Played(*errors, revision="2025-11-25", max_rounds=3)
     error = played.fail()
     assert isinstance(error, TooManyRounds)
     assert error.rounds == 3
-    assert isinstance(error.__context__, UrlElicitationRequired)
+    assert error.__cause__ is errors[3]
     assert len(played.asked) == 3
     assert len(played.sent) == 4
+
+
+AGAIN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the same": (URL, URL),
+    "the same id": (page(1), page(2, elicitationId="1")),
+    "the same page": (page(1), page(1, elicitationId="2", message="once more")),
+    "an id in the query": (
+        minted(1, "https://example.com/authorize?elicit={id}&scope=all"),
+        minted(2, "https://example.com/authorize?elicit={id}&scope=all"),
+    ),
+    "an id in the path": (
+        minted(1, "https://example.com/approve/{id}"),
+        minted(2, "https://example.com/approve/{id}"),
+    ),
+    "a state": (
+        page(1, url="https://example.com/authorize?client=a&state=0123456789abcdef-_ghij"),
+        page(2, url="https://example.com/authorize?client=a&state=fedcba9876543210-_jihg"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", AGAIN)
+@pytest.mark.requirement("ELI-18", "M-20")
+def test_a_server_that_asks_for_the_same_link_again_has_its_error_raised(case: str) -> None:
+    first, again = AGAIN[case]
+    error = url_needed(again)
+    played = Played(url_needed(first), error, revision="2025-11-25")
+    assert played.fail() is error
+    assert len(played.asked) == 1
+    assert played.sent == [PARAMS, PARAMS]
+
+
+ELSEWHERE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "another path": (page(1), page(2)),
+    "another query": (
+        page(1, url="https://a.example/?to=b"),
+        page(2, url="https://a.example/?to=c"),
+    ),
+    "other words": (
+        minted(1, "https://example.com/pay/{id}"),
+        {**minted(2, "https://example.com/pay/{id}"), "message": "Pay again"},
+    ),
+    "a long name": (
+        page(1, url="https://example.com/connect-the-calendar"),
+        page(2, url="https://example.com/connect-the-mailboxes"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+@pytest.mark.requirement("ELI-18")
+def test_a_server_may_send_somewhere_else_after_that(case: str) -> None:
+    first, second = ELSEWHERE[case]
+    played = Played(url_needed(first), url_needed(second), FINAL, revision="2025-11-25")
+    assert played.run() is FINAL
+    assert [[one.params for one in ask.questions.values()] for ask in played.asked] == [
+        [first],
+        [second],
+    ]
+    assert len(played.sent) == 3
+
+
+@pytest.mark.requirement("ELI-18", "M-20")
+def test_of_several_links_only_the_new_ones_are_asked_for() -> None:
+    one, two, three = page(1), page(2), page(3)
+    errors = [url_needed(one, two, one), url_needed(two, three), url_needed(three, one)]
+    played = Played(*errors, revision="2025-11-25")
+    assert played.fail() is errors[2]
+    assert [[link.params for link in ask.questions.values()] for ask in played.asked] == [
+        [one, two],
+        [three],
+    ]
+
+
+@pytest.mark.requirement("ELI-18")
+def test_two_ids_of_one_error_may_lead_to_one_page() -> None:
+    links = [URL, {**URL, "elicitationId": "2"}]
+    played = Played(url_needed(*links), FINAL, revision="2025-11-25")
+    played.run()
+    assert [link.params for link in played.asked[0].questions.values()] == links
+
+
+# -- links in a result -----------------------------------------------------------------------
+
+LINK = {key: value for key, value in URL.items() if key != "elicitationId"}
+
+
+def link(**changed: Any) -> dict[str, Any]:
+    """A question of a result that sends somebody somewhere."""
+    return {"method": "elicitation/create", "params": {**LINK, **changed}}
+
+
+def agreed(ask: Ask) -> dict[str, Any]:
+    return {key: {"action": "accept"} for key in ask.questions}
+
+
+@pytest.mark.requirement("MRTR-01", "MRTR-08", "ELI-17")
+def test_who_agreed_to_a_link_is_not_asked_again_while_the_server_waits_for_them() -> None:
+    waits = [asks(str(number), **{f"k{number}": link()}) for number in range(3)]
+    played = Played(*waits, FINAL, answer=agreed)
+    assert played.run() is FINAL
+    assert len(played.asked) == 1
+    assert played.pauses == [0.25, 0.5]
+    assert [(sent or {}).get("inputResponses") for sent in played.sent] == [
+        None,
+        *({f"k{number}": {"action": "accept"}} for number in range(3)),
+    ]
+
+
+def test_the_pauses_for_a_person_who_is_at_a_link_are_a_minute_in_all() -> None:
+    waits = [asks("s", k=link()) for _ in range(11)]
+    played = Played(*waits, answer=agreed)
+    error = played.fail()
+    assert isinstance(error, TooManyRounds)
+    assert len(played.asked) == 1
+    assert played.pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
+
+
+@pytest.mark.requirement("ELI-10")
+@pytest.mark.parametrize("changed", [{"url": "https://example.com/2"}, {"message": "more"}])
+def test_consent_to_a_link_is_not_passed_on_to_another_one(changed: dict[str, Any]) -> None:
+    other = link(**changed)
+    played = Played(asks("1", k=link()), asks("2", k=other, l=link()), FINAL, answer=agreed)
+    played.run()
+    assert [list(ask.questions.values()) for ask in played.asked] == [
+        [InputQuestion("elicitation/create", LINK)],
+        [InputQuestion("elicitation/create", other["params"])],
+    ]
+    assert (played.sent[2] or {})["inputResponses"].keys() == {"k", "l"}
+    assert played.pauses == []
+
+
+@pytest.mark.requirement("M-20")
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_who_did_not_agree_to_a_link_is_not_asked_again(action: str) -> None:
+    said = {"k": {"action": action}}
+    played = Played(asks("1", k=link()), asks("2", k=link()), answer=lambda ask: said)
+    error = played.fail()
+    assert isinstance(error, TooManyRounds)
+    assert "nobody agreed" in error.message
+    assert vars(error.__cause__)["questions"] == {"k": link()}
+    assert len(played.asked) == 1
+    assert len(played.sent) == 2
+
+
+@pytest.mark.requirement("MRTR-04")
+def test_too_many_rounds_say_what_was_asked_last_but_not_the_state() -> None:
+    played = Played(asks("one", k=FORM), asks("secret", q=FORM, r=ROOTS), max_rounds=1)
+    cause = played.fail().__cause__
+    assert isinstance(cause, McpError)
+    assert cause.method == "tools/call"
+    assert vars(cause)["questions"] == {"q": FORM, "r": {**ROOTS, "params": {}}}
+    assert "secret" not in repr(vars(cause))
+
+
+def test_a_form_may_be_asked_again_with_the_same_words() -> None:
+    played = Played(asks("1", k=FORM), asks("1", k=FORM), FINAL)
+    assert played.run() is FINAL
+    assert len(played.asked) == 2
+    assert played.pauses == []
 
 
 # -- by hand ---------------------------------------------------------------------------------

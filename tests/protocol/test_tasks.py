@@ -350,6 +350,22 @@ def test_a_server_that_never_stops_asking_is_stopped() -> None:
     outcomes = [one for each in asks[:10] for one in (each, {})]
     error = extension(begun(NEWEST), *outcomes, asks[10]).fail(TooManyRounds)
     assert error.rounds == 10
+    assert error.__cause__.questions == {"10": FORM}
+
+
+def test_a_task_asks_nobody_twice_for_the_same_link() -> None:
+    link = {"mode": "url", "url": "https://example.com/", "message": "go"}
+    question = {"method": "elicitation/create", "params": link}
+    asks = [told("input_required", inputRequests={key: question}) for key in "ab"]
+    end = told("completed", result=RESULT)
+    played = extension(
+        begun(NEWEST), asks[0], {}, asks[1], {}, end, answer=lambda _: {"a": {"action": "accept"}}
+    )
+    assert played.run() == RESULT
+    assert len(played.asked) == 1
+    assert [params["inputResponses"] for method, params in played.sent if "update" in method] == [
+        {key: {"action": "accept"}} for key in "ab"
+    ]
 
 
 @pytest.mark.parametrize("requests", [None, [], {"a": 5}, {"a": {"method": 5}}])

@@ -28,9 +28,10 @@ from tests.questions.asking import (
     asking_server,
     reply,
     said,
+    through,
 )
 from tests.scripts import NEW, OLD, WIRES, Scripted, opening
-from tests.stage import Clock, Wire, every_wire, in_threads, stateful_wires
+from tests.stage import Clock, Wire, every_wire, in_threads, stateful_wires, tick
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -506,6 +507,50 @@ def test_the_clocks_of_a_call_stand_still_while_its_question_is_thought_about(
             result = client.call_tool("work", **options)
         assert result.text == "double"
         thinker.join(PATIENCE)
+
+
+@every_wire
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("TMO-01", "TMO-02", "M-20")
+def test_a_call_lasts_no_longer_than_its_limit_and_one_person_whatever_the_server_asks(
+    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(
+        monkeypatch,
+        "syncmcp._threads",
+        "syncmcp._call",
+        "syncmcp._clock",
+        "syncmcp._questions",
+        "syncmcp._connection",
+        "syncmcp.transports._http_sending",
+    )
+    server, contexts, left = asking_server(), list[HandlerContext](), threading.Event()
+    # Less than the time for one answer each; and with the third, 10 s more than there is in all.
+    thoughts = [200.0, 150.0, 60.0]
+
+    @server.tool()
+    def interrogate(context: ToolContext) -> str:
+        for number in range(9):
+            context.ask_all({str(number): (SAMPLING, PROMPT)}, timeout=PATIENCE)
+        return "content"
+
+    def think(request: Any, context: HandlerContext) -> Any:
+        contexts.append(context)
+        clock.advance(thoughts[len(contexts) - 1])
+        tick()
+        if len(contexts) == len(thoughts):
+            assert context.cancel.wait(PATIENCE)
+            left.set()
+        return reply()
+
+    options: dict[str, Any] = {"timeout": 100.0, "idle_timeout": 20.0, "human_timeout": 300.0}
+    with wire.connect(server, sampling=think, **options) as client:
+        with pytest.raises(RequestTimeout) as caught:
+            through(client, way, "interrogate")
+        assert left.wait(PATIENCE)
+        assert (caught.value.kind, caught.value.seconds) == ("total", 100.0)
+        assert caught.value.delivery == "unknown"
+        assert len(contexts) == 3
 
 
 @BOTH

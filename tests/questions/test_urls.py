@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -17,6 +18,7 @@ from syncmcp.testing import UrlElicitationRequired as MustVisit
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitRequestURLParams, ElicitResult
 from tests.questions.asking import (
+    DONE,
     ELICITATION,
     PATIENCE,
     URL,
@@ -26,10 +28,11 @@ from tests.questions.asking import (
     fault,
     nobody,
     person,
+    through,
     visitor,
 )
 from tests.scripts import NEW, OLD, WIRES, Scripted, opening
-from tests.stage import Wire, every_wire, stateful_wires
+from tests.stage import Clock, Wire, every_wire, stateful_wires, tick
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 COMPLETE = "notifications/elicitation/complete"
@@ -552,19 +555,168 @@ def test_if_no_completion_ever_comes_the_call_is_made_again_when_the_time_is_ove
 
 @pytest.mark.requirement("ELI-18", "M-07")
 def test_a_server_that_sends_people_there_for_ever_is_stopped() -> None:
-    step = [s.expect("tools/call"), s.error(-32042, "visit", {"elicitations": [link()]})]
-
-    def handler(request: Any, context: HandlerContext) -> ElicitResult:
-        context.completed()
-        return ElicitResult.accept()
+    steps = [
+        step
+        for number in range(4)
+        for step in (
+            s.expect("tools/call"),
+            s.error(-32042, "visit", {"elicitations": [link(f"{number}", f"{PAGES}/{number}")]}),
+        )
+    ]
 
     with (
-        Scripted([*opening(), *step * 4]) as peer,
+        Scripted([*opening(), *steps]) as peer,
         syncmcp.connect(
-            peer, mode=OLD, elicitation=Elicitation(url=handler), max_rounds=3
+            peer, mode=OLD, elicitation=Elicitation(url=prompt_visitor), max_rounds=3
         ) as client,
     ):
         with pytest.raises(syncmcp.TooManyRounds) as caught:
             client.call_tool("x")
         assert caught.value.rounds == 3
         assert len(peer.requests("tools/call", 4)) == 4
+    cause = caught.value.__cause__
+    assert isinstance(cause, UrlElicitationRequired)
+    assert cause.data["elicitations"][0]["elicitationId"] == "3"
+
+
+PAGES = "https://example.org"
+
+
+def prompt_visitor(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+    """A person who goes where they are sent, and says at once that it is done."""
+    context.completed()
+    return ElicitResult.accept()
+
+
+class Sent:
+    """A person who goes where they are sent; keeps where that was."""
+
+    def __init__(self) -> None:
+        self.urls: list[str] = []
+
+    def __call__(self, request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        self.urls.append(request.url)
+        return prompt_visitor(request, context)
+
+
+@stateful_wires
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-18", "M-07", "M-20")
+def test_a_server_that_is_never_content_asks_the_person_once(way: str, wire: Wire) -> None:
+    server, ids, sent = Server("greedy"), list[str](), Sent()
+
+    @server.tool()
+    def locked(context: ToolContext) -> str:
+        ids.append(str(uuid4()))
+        raise MustVisit({ids[-1]: ("Sign in", f"{PAGES}/in?elicit={ids[-1]}")})
+
+    with wire.connect(server, elicitation=Elicitation(url=sent)) as client:
+        with pytest.raises(UrlElicitationRequired) as caught:
+            through(client, way, "locked")
+        assert caught.value.data["elicitations"][0]["url"] == f"{PAGES}/in?elicit={ids[1]}"
+    assert sent.urls == [f"{PAGES}/in?elicit={ids[0]}"]
+    assert len(ids) == 2
+
+
+@stateful_wires
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-18", "M-07")
+def test_a_server_may_need_one_visit_after_another(way: str, wire: Wire) -> None:
+    server, sent, calls = Server("thorough"), Sent(), list[Any]()
+
+    @server.tool()
+    def locked(context: ToolContext) -> str:
+        calls.append(context.request_id)
+        if len(calls) > 2:
+            return "open"
+        name = ("in", "pay")[len(calls) - 1]
+        raise MustVisit({name: ("Go there", f"{PAGES}/{name}")})
+
+    with wire.connect(server, elicitation=Elicitation(url=sent)) as client:
+        assert through(client, way, "locked").text == "open"
+    assert sent.urls == [f"{PAGES}/in", f"{PAGES}/pay"]
+
+
+@pytest.mark.requirement("ELI-18", "ELI-17", "M-07")
+def test_where_nobody_says_that_it_is_done_the_second_error_ends_the_call() -> None:
+    error = s.error(-32042, "visit", {"elicitations": [link()]})
+    script = [*opening(), *[s.expect("tools/call"), error] * 2]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(
+            peer, mode=OLD, elicitation=Elicitation(url=visitor), human_timeout=0.05
+        ) as client,
+        pytest.raises(UrlElicitationRequired) as caught,
+    ):
+        client.call_tool("x", timeout=PATIENCE)
+    assert caught.value.data == {"elicitations": [link()]}
+
+
+@stateful_wires
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-18", "TMO-01", "M-20")
+def test_however_many_links_a_server_has_they_take_no_longer_than_one_person(
+    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(
+        monkeypatch,
+        "syncmcp._threads",
+        "syncmcp._call",
+        "syncmcp._clock",
+        "syncmcp._connection",
+        "syncmcp.transports._http_sending",
+    )
+    server, calls = Server("greedy"), list[Any]()
+    urls, left = list[str](), threading.Event()
+
+    @server.tool()
+    def locked(context: ToolContext) -> str:
+        calls.append(context.request_id)
+        name = f"{len(calls)}"
+        raise MustVisit({name: ("Go there", f"{PAGES}/{name}")})
+
+    def visit(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        urls.append(request.url)
+        clock.advance(60.0)
+        tick()
+        if len(urls) == 3:  # 180 s; a person and the call have 130 s in all
+            assert context.cancel.wait(PATIENCE)
+            left.set()
+        return prompt_visitor(request, context)
+
+    options: dict[str, Any] = {"timeout": 30.0, "human_timeout": 100.0}
+    with wire.connect(server, elicitation=Elicitation(url=visit), **options) as client:
+        with pytest.raises(syncmcp.RequestTimeout) as caught:
+            through(client, way, "locked")
+        assert left.wait(PATIENCE)
+    assert (caught.value.kind, caught.value.seconds) == ("total", 30.0)
+    assert caught.value.method == "tools/call"
+    assert "human_timeout" in caught.value.message
+    assert len(calls) == 3
+
+
+@WIRES
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-17", "MRTR-01", "MRTR-08")
+def test_a_result_that_asks_for_the_same_link_again_asks_no_person_again(
+    way: str, wire: str
+) -> None:
+    sent = Sent()
+    script = [
+        *opening(NEW),
+        s.expect("tools/call"),
+        s.input_required({"q": (ELICITATION, URL)}, "first"),
+        s.expect("tools/call"),
+        s.input_required({"r": (ELICITATION, URL)}, "second"),
+        s.expect("tools/call"),
+        s.reply(DONE),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=NEW, elicitation=Elicitation(url=sent)) as client,
+    ):
+        assert through(client, way).text == "done"
+        last = peer.requests("tools/call", 3)[2]["params"]
+    assert sent.urls == [URL["url"]]
+    assert last["inputResponses"] == {"r": {"action": "accept"}}
+    assert last["requestState"] == "second"
