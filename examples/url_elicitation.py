@@ -21,6 +21,7 @@ from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitRequestURLParams, ElicitResult
 
 visits: dict[str, Callable[[], None]] = {}  # what happens when somebody comes to a path
+under_way: list[threading.Thread] = []  # each goes to a page, and waits for the news of it
 
 
 class Page(BaseHTTPRequestHandler):
@@ -47,11 +48,13 @@ def bank(address: str) -> Server:
         ticket, confirmed = str(uuid.uuid4()), threading.Event()
 
         def confirm() -> None:
-            confirmed.set()
             context.complete_elicitation(ticket)
+            confirmed.set()
 
         visits[f"/{ticket}"] = confirm
         answer = context.elicit_url(f"Confirm {euros} euros.", f"{address}/{ticket}", ticket)
+        if answer["action"] == "accept":  # the person agreed, and is not done yet
+            confirmed.wait(60)
         visits.pop(f"/{ticket}", None)
         return "paid" if confirmed.is_set() else f"not paid: {answer['action']}"
 
@@ -61,14 +64,18 @@ def bank(address: str) -> Server:
 def visitor(agrees: Callable[[str], bool], go: Callable[[str], object]) -> syncmcp.Elicitation:
     """Return what answers links: it shows all of them, and fetches nothing before the yes."""
 
+    def follow(url: str, context: syncmcp.HandlerContext) -> None:
+        go(url)
+        print("  done" if context.wait_completed(timeout=60) else "  the bank says nothing")
+
     def visit(request: ElicitRequestURLParams, context: syncmcp.HandlerContext) -> ElicitResult:
         link = Link.read(request.url)
         print(f"{context.server.name} sends you to {link.url}", *link.warnings, sep="\n  ")
         if not agrees(request.message):
             return ElicitResult.decline()
-        go(link.url)
-        print("  done" if context.wait_completed(timeout=60) else "  the bank says nothing")
-        return ElicitResult.accept()  # which says that you agreed, not that you are done
+        under_way.append(threading.Thread(target=follow, args=(link.url, context)))
+        under_way[-1].start()
+        return ElicitResult.accept()  # at once: it says that you agreed, not that you are done
 
     return syncmcp.Elicitation(url=visit)
 
@@ -87,7 +94,10 @@ def main() -> None:
         # Only this revision has a server say when a visit is done.
         with syncmcp.connect(server, name="bank", mode="2025-11-25", elicitation=you) as client:
             for euros in (10, 1000):
-                print(f"{euros} euros: {client.call_tool('pay', {'euros': euros}).text}")
+                result = client.call_tool("pay", {"euros": euros}).text
+                while under_way:
+                    under_way.pop().join()
+                print(f"{euros} euros: {result}")
         pages.shutdown()
 
 

@@ -14,6 +14,7 @@ from syncmcp._answer import answer, read_question, unanswered
 from syncmcp._protocol.offer import ELICITATION
 from syncmcp._threads import Deadline, TimerEntry, timer
 from syncmcp._trace_context import join
+from syncmcp._visits import Visits
 from syncmcp._workers import Workers, seat_of_this_thread
 from syncmcp.errors import Denied, InvalidQuestion, McpError, Refused
 from syncmcp.handlers import CausingCall, HandlerContext
@@ -21,6 +22,7 @@ from syncmcp.handlers import CausingCall, HandlerContext
 if TYPE_CHECKING:
     from syncmcp._handler_table import HandlerTable
     from syncmcp._protocol.dialect import Dialect
+    from syncmcp._visits import Visit
     from syncmcp._workers import Seat
     from syncmcp.client import Client
     from syncmcp.connected import ConnectedServer
@@ -64,6 +66,7 @@ class Desk:
         self.workers = workers
         self.callbacks = callbacks
         self.human_timeout = human_timeout
+        self.visits = Visits(label, callbacks.run)
         self.server: ConnectedServer | None = None
         self.ended: McpError | None = None
         self.context = contextvars.copy_context()
@@ -84,10 +87,12 @@ class Desk:
     def admit(self, asked: Asked) -> bool:
         """Keep a question until it is settled; `False` once the connection has ended."""
         with self._lock:
-            if self.ended is None:
-                self._open.add(asked)
-                self._waiting.add(asked)
-            return self.ended is None
+            if self.ended is not None:
+                return False
+            self._open.add(asked)
+            self._waiting.add(asked)
+        self.visits.asked(asked.elicitation_id)
+        return True
 
     def began(self, asked: Asked) -> None:
         """A handler has a question now; its time is running."""
@@ -111,6 +116,7 @@ class Desk:
                 self._appointment.cancel()
         for asked in open_questions:
             asked.withdraw("the connection ended")
+        self.visits.close("the connection ended")
 
     def _watch(self, deadline: Deadline | None) -> None:
         """Look when it has passed, or before; called with the lock held.
@@ -139,17 +145,6 @@ class Desk:
             # What comes of it may write, and that is not for the timer's thread.
             self.callbacks.run(asked._expire)
 
-    def completed(self, params: Mapping[str, Any]) -> None:
-        """The server says that what a URL led to is done; unknown ids are ignored."""
-        elicitation_id = params.get("elicitationId")
-        if type(elicitation_id) is not str:
-            return
-        with self._lock:
-            concerned = [asked for asked in self._open if asked.elicitation_id == elicitation_id]
-        for asked in concerned:
-            if asked.completion is not None:
-                asked.completion.set()
-
 
 class Asked:
     """One question under way: answered, refused, given up or withdrawn; settled once.
@@ -164,6 +159,7 @@ class Asked:
         context: The context variables that the handler sees.
         progress: Where the handler's reports of progress go.
         elicitation_id: Of a URL, if the server may tell when it is done with.
+        resumes_call: Whether `cause` is sent again when this is answered.
     """
 
     def __init__(
@@ -178,6 +174,7 @@ class Asked:
         context: contextvars.Context | None = None,
         progress: ProgressHandler | None = None,
         elicitation_id: str | None = None,
+        resumes_call: bool = False,
     ) -> None:
         self._desk = desk
         self._method = method
@@ -189,8 +186,9 @@ class Asked:
         self._params = params
         self._progress = progress
         self.elicitation_id = elicitation_id
-        # Set by the server's news; without an id there will be none.
-        self.completion = None if elicitation_id is None else threading.Event()
+        self._resumes_call = resumes_call
+        # To the URL that the question is about, once a handler has it.
+        self._visit: Visit | None = None
         # Guards who settles it, and what is to be undone then.
         self._lock = threading.RLock()
         self._settled = False
@@ -236,7 +234,7 @@ class Asked:
             call=self._cause,
             timeout=desk.human_timeout,
             progress=self._progress,
-            completion=self.completion,
+            resumes_call=self._resumes_call,
         )
         context._stopped = self._stopped
         with self._lock:
@@ -245,6 +243,9 @@ class Asked:
             self._handed = context
             self._seat = seat_of_this_thread()
         desk.began(self)
+        if _is_link(self._method, self._params):
+            self._visit = desk.visits.begin(self.elicitation_id)
+            context._follow(self._visit)
         outcome: Outcome
         try:
             self._context.run(join, self._params)
@@ -308,8 +309,14 @@ class Asked:
                 return False
             self._settled = True
         self._desk.dismiss(self)
+        if self._visit is not None and self._handed is not None and _agrees(outcome):
+            self._visit.agree(self._handed.cancel)
         self._done(self, outcome)
         return True
+
+
+def _agrees(outcome: Outcome) -> bool:
+    return isinstance(outcome, dict) and outcome.get("action") == "accept"
 
 
 def known_question(
@@ -333,7 +340,7 @@ def known_question(
     def answering(context: HandlerContext) -> dict[str, Any]:
         request = read_question(method, params, handlers._offer, dialect)
         result = answer(request, handlers, dialect, context)
-        if await_completion and result.get("action") == "accept":
+        if await_completion and _agrees(result):
             # It may never come; the request that needs it is repeated all the same, and the
             # server asks again if it must.
             context._provisional = result
@@ -346,5 +353,8 @@ def known_question(
 def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:
     """The id by which a server may tell that what a URL led to is done (2025-11-25)."""
     stated = params.get("elicitationId")
-    is_url = method == ELICITATION and params.get("mode") == "url"
-    return stated if is_url and type(stated) is str else None
+    return stated if _is_link(method, params) and type(stated) is str else None
+
+
+def _is_link(method: str, params: Mapping[str, Any]) -> bool:
+    return method == ELICITATION and params.get("mode") == "url"

@@ -445,6 +445,7 @@ class Connection:
             return
         if isinstance(outcome, ServerError):
             outcome.method = call.method
+            self.desk.visits.announced(outcome)
         settle = partial(self._settle, call, outcome)
         for delivery in self._tasks.answered(call, outcome):  # what came before it is heard before
             self._clock.finishing(call)
@@ -460,8 +461,6 @@ class Connection:
             if self.interception is not None:
                 self.interception.settled("incoming", "notification", method, params=params)
             return
-        if method == "notifications/elicitation/complete":
-            self.desk.completed(params)
         if method in HEARD:
             self.news.take(method, params, self.agreed.spoken, out)
         call = self.news.owner(method, params, out)

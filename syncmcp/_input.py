@@ -94,6 +94,7 @@ class InputAnswers:
                 cause=cause,
                 context=self._options.context,
                 elicitation_id=elicitation_id(method, params) if dialect.stateful else None,
+                resumes_call=True,
             )
             for key, (method, params) in ask.questions.items()
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp._listen_call import ListenCall
 from syncmcp._protocol import jsonrpc
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from syncmcp.errors import McpError
     from syncmcp.transports.base import Outgoing
 
-HEARD = NEWS | {STATUS}
+_COMPLETE: Final = "notifications/elicitation/complete"
+
+HEARD = NEWS | {STATUS, _COMPLETE}
 """The notifications that concern others than the program's own callbacks."""
 
 _log = logging.getLogger("syncmcp.connection")
@@ -60,7 +62,10 @@ class News:
     def take(
         self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None
     ) -> None:
-        """Pass on what is about a subscription or a task."""
+        """Pass on what is about a visit, a subscription or a task."""
+        if method == _COMPLETE:
+            self._desk.visits.complete(params.get("elicitationId"))
+            return
         if method == STATUS:
             self._tasks.news(params)
             return
@@ -85,8 +90,10 @@ class News:
     def interrupted(self, error: McpError) -> None:
         """The connection, or the session, is lost.
 
-        Whoever only listens makes no call that would open another one.
+        Whoever only listens makes no call that would open another one, and whoever waits for a
+        visit none that would find the loss.
         """
+        self._desk.visits.close("the session is lost")
         client = self._desk.client()
         if client is not None:
             client._interrupted(error)

@@ -6,12 +6,15 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp._coroutines import refuse_coroutines
 from syncmcp._protocol.offer import Offer
 from syncmcp._threads import Deadline
+from syncmcp._visits import NEVER, Visit
 from syncmcp._workers import lending_handler
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import UsageError
@@ -75,18 +78,21 @@ class HandlerContext:
         timeout: How long, in seconds, the handler has; `None` for no limit.
         progress: Where reports of progress go.
         show: Where partial text goes.
-        completion: Set when what a URL led to is done; one of its own by default.
+        resumes_call: See below.
 
     Attributes:
         method: The method of the question, ``"sampling/createMessage"`` for example.
         call: The request of ours that made the server ask, where that is known for certain:
             in 2026-07-28, on a request's own stream over HTTP, or if no other is in flight.
+        resumes_call: Whether the answer has `call` go on: in 2026-07-28, where servers hear nothing
+            else, and after error -32042 (2025-11-25), when it is sent again. A person who visits a
+            URL should then be asked whether they are done there. Elsewhere only the consent is
+            wanted.
     """
 
     __slots__ = (
         "_cancel",
         "_client",
-        "_completion",
         "_deadline",
         "_progress",
         "_provisional",
@@ -94,8 +100,10 @@ class HandlerContext:
         "_show",
         "_stopped",
         "_unsubscribe",
+        "_visit",
         "call",
         "method",
+        "resumes_call",
     )
 
     def __init__(
@@ -109,7 +117,7 @@ class HandlerContext:
         timeout: float | None = None,
         progress: ProgressHandler | None = None,
         show: Callable[[str], object] | None = None,
-        completion: threading.Event | None = None,
+        resumes_call: bool = False,
     ) -> None:
         self._client = client
         self._server = server
@@ -121,7 +129,8 @@ class HandlerContext:
         self._show = show
         # What counts as the answer if the time runs out.
         self._provisional: dict[str, Any] | None = None
-        self._completion = completion
+        self._visit: Visit | None = None
+        self.resumes_call = resumes_call
         # Told when the token is cancelled.
         self._stopped: Callable[[], None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
@@ -155,6 +164,9 @@ class HandlerContext:
         Cancelled when the server withdraws the question, the connection ends, the client is
         closed, the call behind it is given up, or `human_timeout` has passed. Cancelling it stops
         the question: the server is told at once that there will be no answer.
+
+        After the consent to a URL it tells that nobody will say any more that the visit is done:
+        the session is over, or it was cancelled because the person gave up.
         """
         if self._cancel is None:  # made when first asked for: few handlers look at theirs
             with _making:
@@ -170,8 +182,11 @@ class HandlerContext:
         with _making:
             unsubscribe, self._unsubscribe = self._unsubscribe, None
             self._stopped = self._show = None
+            visit = self._visit = self._visit or NEVER
         if unsubscribe is not None:
             unsubscribe()
+        if not visit.agreed:
+            visit.end(done=False)
 
     def time_left(self) -> float | None:
         """Seconds until the question is given up (`human_timeout`); `None` if it never is."""
@@ -205,31 +220,65 @@ class HandlerContext:
 
     def completed(self) -> None:
         """Say that what a URL led to is done, because the person said so."""
-        self._completion_event().set()
+        self._visit_now().end(done=True)
 
     def wait_completed(self, timeout: float | None = None) -> bool:
-        """Wait until what a URL led to is done, at most `timeout` seconds.
+        """Wait until what a URL led to is done, at most `timeout` seconds; on any thread.
 
-        In 2025-11-25 servers may tell (``notifications/elicitation/complete``); it may never come.
+        In 2025-11-25 servers may tell (``notifications/elicitation/complete``), most of them after
+        the consent; it may never come. So return the consent first, and wait elsewhere: a handler
+        that waits before it returns keeps the consent from the server, until `human_timeout` at
+        most. See client/elicitation#completion-notifications-for-url-mode-elicitation.
 
         Returns:
-            Whether it is done. `False` at once if the question is withdrawn.
+            Whether it is done: at once if the server has said so, also before it asked again with
+            the same id. `False` when `timeout` has passed, and at once when nobody will say so any
+            more: the question was not answered with consent, `cancel` was cancelled, or the session
+            is over, which cancels `cancel`.
         """
-        waiting, completion = Deadline(timeout), self._completion_event()
-        unsubscribe = self.cancel.on_cancel(completion.set)
-        try:
-            with lending_handler():
-                completion.wait(waiting.sooner(self.time_left()).remaining())
-        finally:
-            unsubscribe()
-        return completion.is_set() and not self.cancel.cancelled
+        waiting, visit = Deadline(timeout), self._visit_now()
+        with lending_handler():
+            # The consent may be given meanwhile; then the end of the question does not matter.
+            while not visit.wait(waiting.sooner(self._visit_limit(visit)).remaining()):
+                if waiting.expired or self._visit_limit(visit) == 0:
+                    break
+        return visit.done
 
-    def _completion_event(self) -> threading.Event:
-        """Set when what a URL led to is done. Made when first asked for: few questions need it."""
+    def on_completed(self, callback: Callable[[bool], object]) -> Callable[[], None]:
+        """Call `callback` once, with what `wait_completed` would return without a limit.
+
+        It may be called long after the handler has returned, and is called with `False` if nobody
+        will say any more that it is done; in any case when the session ends.
+
+        Args:
+            callback: Runs on a pool thread of the client, in the context variables of whoever calls
+                this. It may block, and call the client. What it raises is logged.
+
+        Returns:
+            A function that takes the callback away again.
+
+        Raises:
+            UsageError: It is a coroutine function, or not callable.
+        """
+        refuse_coroutines(callback, "the callback of on_completed")
+        run = copy_context().run
+        return self._visit_now().on_end(lambda done: run(callback, done))
+
+    def _visit_limit(self, visit: Visit) -> float | None:
+        return None if visit.agreed else self.time_left()
+
+    def _visit_now(self) -> Visit:
+        """The visit to the URL. Made when first asked for where no server asks for one."""
         with _making:
-            if self._completion is None:
-                self._completion = threading.Event()
-            return self._completion
+            if self._visit is None:
+                self._follow(Visit())
+            assert self._visit is not None
+            return self._visit
+
+    def _follow(self, visit: Visit) -> None:
+        """The question is about this visit."""
+        self._visit = visit
+        self.cancel._subscribe(partial(visit.end, done=False))
 
     def __repr__(self) -> str:
         asker = "a group" if self._server is None else self._server.name
@@ -275,9 +324,12 @@ class UrlHandler(Protocol):
     def __call__(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
         """Return ``ElicitResult.accept()`` for consent (not for completion), or the other two.
 
-        A handler that learns that the person is done says so with `HandlerContext.completed`, and
-        may wait for that before it returns: a call that failed for want of it (error -32042, in
-        2025-11-25) is made again then, or when the server says so, or after a minute.
+        Return as soon as the person has agreed: the server may wait for that. Whether they are done
+        is learned later (`HandlerContext.wait_completed`, `HandlerContext.on_completed`).
+
+        A call that failed for want of the visit (error -32042, in 2025-11-25) is made again when
+        the server says that it is done, or the program does with `HandlerContext.completed`, or
+        after a minute.
         """
         ...
 

@@ -20,6 +20,7 @@ import webbrowser
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from syncmcp.approval import Approval, Verdict
@@ -94,8 +95,10 @@ class Terminal:
     def url(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
         """Send the person to a URL, with their consent (spec: "Elicitation", URL mode).
 
-        The URL is shown in full and nothing is fetched. Afterwards the person says when they are
-        done there, unless the server says so first.
+        The URL is shown in full and nothing is fetched. The server is told of the consent at once.
+        Where the call behind it is sent again afterwards (`HandlerContext.resumes_call`), the
+        person says first when they are done there, unless the server does. Elsewhere a line tells
+        that the server said so, whenever it does.
         """
         return self._elicit(context, lambda screen: self._url(screen, request, context))
 
@@ -172,6 +175,10 @@ class Terminal:
             return ElicitResult.cancel()
         if action == "open" and not self._opened(request.url):
             screen.warn("the browser could not be started; open the address yourself")
+        if not context.resumes_call:
+            screen.say("The server is told that you agree. It sees when you are done there.")
+            context.on_completed(partial(self._tell_done, context.server.name))
+            return ElicitResult.accept()
         done = screen.choose(
             "Are you done there?",
             [("done", "Done"), ("later", "Go on without waiting"), ("cancel", "Cancel")],
@@ -184,6 +191,18 @@ class Terminal:
         elif done is None:
             screen.say("The server says that it is done.")
         return ElicitResult.accept()
+
+    def _tell_done(self, name: str, done: bool) -> None:
+        from syncmcp.ui._screen import Screen, named
+
+        if not done:
+            return
+        with _turns.turn(None), self._beside():
+            try:
+                screen = Screen(*self._streams(), None)
+            except _NoTerminal:
+                return
+            screen.say(f"{named(name)} says that the visit is done.")
 
     def _opened(self, url: str) -> bool:
         try:

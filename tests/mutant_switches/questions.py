@@ -19,6 +19,7 @@ ASKED = "syncmcp._asked"
 QUESTIONS = "syncmcp._questions"
 OFFER = "syncmcp._protocol.offer"
 ROOTS = "syncmcp.roots"
+VISITS = "syncmcp._visits"
 
 
 def _inflate(capabilities: dict[str, Any]) -> dict[str, Any]:
@@ -57,30 +58,25 @@ def _fetch(original: Function) -> Function:
 
 
 def _complete_everything(original: Function) -> Function:
-    def completed(self: Any, params: Any) -> None:
-        for asked in list(self._open):
-            if asked.completion is not None:
-                asked.completion.set()
+    def complete(self: Any, elicitation_id: Any) -> None:
+        for visit in list(self._visits):
+            visit.end(done=True)
 
-    return completed
+    return complete
 
 
-def _remember_completions(original: Function) -> Function:
-    completions: dict[Any, Any] = {}
+def _end_with_the_consent(original: Function) -> Function:
+    def agree(self: Any, token: Any) -> None:
+        original(self, token)
+        self.end(done=False)
 
-    def init(self: Any, desk: Any, *args: Any, elicitation_id: Any = None, **named: Any) -> None:
-        original(self, desk, *args, elicitation_id=elicitation_id, **named)
-        self.completion = completions.setdefault((desk, elicitation_id), self.completion)
-
-    return init
+    return agree
 
 
 def _tidy_the_id(original: Function) -> Function:
-    def completed(self: Any, params: Any) -> None:
-        stated = params.get("elicitationId")
-        original(self, {"elicitationId": stated.strip() if isinstance(stated, str) else stated})
-
-    return completed
+    return lambda self, stated: original(
+        self, stated.strip() if isinstance(stated, str) else stated
+    )
 
 
 def _take_any_scheme(original: Function) -> Function:
@@ -216,23 +212,37 @@ ELICITATION = (
     Mutant(
         "completions-for-all",
         "one completion notice completes every link that is waited for",
-        f"{ASKED}:Desk.completed",
+        f"{VISITS}:Visits.complete",
         _complete_everything,
         ("ELI-15",),
     ),
     Mutant(
         "completion-ids-tidied",
         "the id of a completed link is stripped before it is compared",
-        f"{ASKED}:Desk.completed",
+        f"{VISITS}:Visits.complete",
         _tidy_the_id,
         ("ELI-16",),
     ),
     Mutant(
-        "completions-kept",
-        "a completion is remembered after its question has ended",
-        f"{ASKED}:Asked.__init__",
-        _remember_completions,
-        ("ELI-15", "M-07"),
+        "completions-forgotten",
+        "that a link is completed is forgotten before its id is asked about again",
+        f"{VISITS}:Visits._know",
+        always(False),
+        ("ELI-15",),
+    ),
+    Mutant(
+        "visits-end-with-consent",
+        "who has agreed to a link does not hear any more that it is completed",
+        f"{VISITS}:Visit.agree",
+        _end_with_the_consent,
+        ("M-07",),
+    ),
+    Mutant(
+        "visits-never-forgotten",
+        "a server can have a client remember any number of visits",
+        f"{VISITS}:Visits._make_room",
+        always(None),
+        ("M-07",),
     ),
 )
 

@@ -254,12 +254,12 @@ def test_a_completion_that_comes_before_the_handler_waits_is_not_lost(wire: str)
         assert peer.requests("response")[0]["id"] == "p"
         seen.set()
         assert [answer["id"] for answer in peer.requests("response", 3)] == ["p", "q", "again"]
-    # What was completed is forgotten with its question: the same id begins anew.
-    assert outcomes == [True, False]
+    # What was completed stays so as long as the session, also for another question.
+    assert outcomes == [True, True]
 
 
 @pytest.mark.requirement("ELI-15", "M-07")
-def test_a_completion_before_its_question_and_after_its_end_is_passed_over() -> None:
+def test_a_completion_before_its_question_is_passed_over_and_after_its_end_is_kept() -> None:
     done = {"elicitationId": "e-1"}
     script = [
         *opening(),
@@ -278,7 +278,9 @@ def test_a_completion_before_its_question_and_after_its_end_is_passed_over() -> 
     ):
         answers = peer.requests("response", 2)
     assert [answer["result"] for answer in answers] == [{"action": "accept"}] * 2
-    assert handler.outcomes == [False, False]
+    # The first was completed after its consent, so that the second was before it came.
+    assert handler.outcomes == [False, True]
+    assert [context.wait_completed(0) for context in handler.contexts] == [True, True]
 
 
 @BOTH

@@ -26,7 +26,7 @@ ROWS = (
           "accepted, declined or left; nested schemas are refused clearly.",
           "returning_elicitations"),
     _goal("M-07", "A link is followed elsewhere, matched to its completion notice, waited for up "
-          "to a limit, and forgotten afterwards.", "url_elicitation"),
+          "to a limit, and forgotten with its session.", "url_elicitation"),
     _goal("M-08", "Capabilities are those the handlers support, and a server's tool can test "
           "them."),
     _goal("M-09", "One endpoint serves POST and GET, JSON and event streams, sessions, resuming.",

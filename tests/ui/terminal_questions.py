@@ -29,11 +29,19 @@ def asked(
     timeout: float | None = None,
     info: dict[str, Any] | None = None,
     call: CausingCall | None = None,
+    resumes_call: bool = False,
 ) -> HandlerContext:
     agreed = Negotiated(dialect_for("2025-11-25", None), {"serverInfo": info} if info else {})
     nobody = cast("Any", None)
     server = ConnectedServer(agreed, name="notes")
-    return HandlerContext(nobody, server, "elicitation/create", timeout=timeout, call=call)
+    return HandlerContext(
+        nobody,
+        server,
+        "elicitation/create",
+        timeout=timeout,
+        call=call,
+        resumes_call=resumes_call,
+    )
 
 
 def form(schema: dict[str, Any] = ONE, message: str = "Please") -> ElicitRequestFormParams:

@@ -310,7 +310,7 @@ def visits(person: Person) -> Iterator[tuple[Terminal, list[str]]]:
 
 @pytest.mark.requirement("ELI-08", "ELI-09", "ELI-10", "ELI-11", "ELI-12")
 def test_a_url_is_opened_after_consent_only(person: Person, pool: ThreadPoolExecutor) -> None:
-    context = asked()
+    context = asked(resumes_call=True)
     with visits(person) as (terminal, opened):
         answer = pool.submit(terminal.url, link(), context)
         person.sees("│ https://example.com/sign?in=1")
@@ -346,7 +346,7 @@ def test_a_url_is_opened_in_the_persons_own_browser_unless_the_program_has_anoth
     monkeypatch.setattr(webbrowser, "_browsers", {})
     monkeypatch.setattr(webbrowser, "_tryorder", [])
     webbrowser.register(own.name, None, own, preferred=True)
-    answer = pool.submit(terminal.url, link(), asked())
+    answer = pool.submit(terminal.url, link(), asked(resumes_call=True))
     person.sees("What will you do?")
     assert own.opened == []
     person.types(ENTER)
@@ -385,7 +385,7 @@ def test_a_url_can_be_declined_or_cancelled(
 
 
 def test_the_server_may_say_that_a_visit_is_done(person: Person, pool: ThreadPoolExecutor) -> None:
-    context = asked()
+    context = asked(resumes_call=True)
     with visits(person) as (terminal, opened):
         answer = pool.submit(terminal.url, link(), context)
         person.sees("What will you do?")
@@ -404,7 +404,7 @@ def test_the_server_may_say_that_a_visit_is_done(person: Person, pool: ThreadPoo
 def test_a_visit_need_not_be_waited_for(
     person: Person, pool: ThreadPoolExecutor, keys: tuple[str, ...], action: str
 ) -> None:
-    context = asked()
+    context = asked(resumes_call=True)
     with visits(person) as (terminal, _):
         answer = pool.submit(terminal.url, link(), context)
         person.sees("What will you do?")
@@ -446,7 +446,7 @@ def test_a_browser_that_does_not_start_is_reported(
         raise OSError(f"no browser for {url}")
 
     terminal = Terminal(person.stdin, person.stdout, open_url=broken)
-    answer = pool.submit(terminal.url, link(), asked())
+    answer = pool.submit(terminal.url, link(), asked(resumes_call=True))
     person.sees("What will you do?")
     person.types(ENTER)
     person.sees("Warning: the browser could not be started; open the address yourself")

@@ -1,0 +1,540 @@
+"""The news that a visit is done: when it comes, whom it reaches, and what ends the wait for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Elicitation, HandlerContext, Mode, UsageError
+from syncmcp.testing import Server, ToolContext, serve_http
+from syncmcp.testing import script as s
+from syncmcp.types import ElicitResult
+from tests.questions.asking import ELICITATION, PATIENCE, URL, asked, asking_server
+from tests.scripts import NEW, OLD, WIRES, Scripted, opening
+from tests.stage import Clock, Wire, stateful_wires
+
+COMPLETE = "notifications/elicitation/complete"
+RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+
+
+def link(identifier: str = "e-1") -> dict[str, Any]:
+    return {**URL, "elicitationId": identifier}
+
+
+def complete(identifier: str = "e-1") -> Any:
+    return s.notify(COMPLETE, {"elicitationId": identifier})
+
+
+def ask(identifier: str = "e-1", *, request: int | str) -> Any:
+    return s.request(ELICITATION, link(identifier), identifier=request)
+
+
+# A request of the server's own that is answered once all before it has been read.
+READ = (s.request("ping", identifier="read"), s.expect("response"))
+
+
+class Agreeing:
+    """A person who agrees at once, while others wait for the end of the visit.
+
+    Attributes:
+        contexts: Of the questions, in their order.
+    """
+
+    def __init__(self, timeout: float | None = None) -> None:
+        self.contexts: list[HandlerContext] = []
+        self._timeout = timeout
+        self._waits: list[Future[bool]] = []
+        self._asked = threading.Semaphore(0)
+
+    def __call__(self, request: Any, context: HandlerContext) -> ElicitResult:
+        self.contexts.append(context)
+        self._waits.append(elsewhere(lambda: context.wait_completed(self._timeout)))
+        self._asked.release()
+        return ElicitResult.accept()
+
+    @property
+    def elicitation(self) -> Elicitation:
+        return Elicitation(url=self)
+
+    def asked(self) -> HandlerContext:
+        """Wait for one question more."""
+        assert self._asked.acquire(timeout=PATIENCE)
+        return self.contexts[-1]
+
+    def outcomes(self) -> list[bool]:
+        """What the waits brought."""
+        return [wait.result(PATIENCE) for wait in self._waits]
+
+
+def elsewhere(wait: Callable[[], bool]) -> Future[bool]:
+    """Wait on another thread."""
+    outcome: Future[bool] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(wait())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome
+
+
+# -- after the consent, before it, and before the question -----------------------------------------
+
+
+@stateful_wires
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread(wire: Wire) -> None:
+    server, agreeing = Server("links"), Agreeing()
+
+    @server.tool()
+    def visit(context: ToolContext) -> str:
+        action = context.elicit_url("Look", URL["url"], "e-1")["action"]
+        context.complete_elicitation("e-1")  # not before the consent has come
+        return str(action)
+
+    with wire.connect(server, elicitation=agreeing.elicitation) as client:
+        assert client.call_tool("visit").raise_for_error().text == "accept"
+        assert agreeing.outcomes() == [True]
+        assert not agreeing.contexts[0].cancel.cancelled
+    # The end of the session takes nothing back.
+    assert agreeing.contexts[0].wait_completed(0)
+
+
+@stateful_wires
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_after_the_call_has_ended_reaches_a_wait_as_well(wire: Wire) -> None:
+    server, agreeing, contexts = Server("links"), Agreeing(), list[ToolContext]()
+
+    @server.tool()
+    def visit(context: ToolContext) -> str:
+        contexts.append(context)
+        return str(context.elicit_url("Look", URL["url"], "e-1")["action"])
+
+    with wire.connect(server, elicitation=agreeing.elicitation) as client:
+        assert client.call_tool("visit").raise_for_error().text == "accept"
+        contexts[0].complete_elicitation("e-1")
+        assert agreeing.outcomes() == [True]
+
+
+@WIRES
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_before_the_consent_is_there_after_it(wire: str) -> None:
+    script = [*opening(), ask(request=1), complete(), *READ, s.expect("response")]
+    read, contexts = threading.Event(), list[HandlerContext]()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        contexts.append(context)
+        assert read.wait(PATIENCE)
+        return ElicitResult.accept()
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        assert peer.requests("response")[0]["id"] == "read"
+        read.set()
+        assert peer.requests("response", 2)[1]["result"] == {"action": "accept"}
+        assert contexts[0].wait_completed(0)
+
+
+@WIRES
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_an_id_that_is_completed_stays_so_when_it_is_asked_about_again(wire: str) -> None:
+    script = [
+        *opening(),
+        ask(request=1),
+        s.expect("response"),
+        complete(),
+        complete(),
+        ask(request=2),
+        s.expect("response"),
+        ask("another", request=3),
+        s.expect("response"),
+    ]
+    outcomes: list[bool] = []
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        outcomes.append(context.wait_completed(0))
+        return ElicitResult.accept()
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        assert [answer["id"] for answer in peer.requests("response", 3)] == [1, 2, 3]
+    assert outcomes == [False, True, False]
+
+
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_is_kept_for_a_question_that_was_declined() -> None:
+    script = [*opening()]
+    for number in (1, 2):
+        script += [ask(request=number), s.expect("response"), complete()]
+    outcomes: list[bool] = []
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        outcomes.append(context.wait_completed(0))
+        return ElicitResult.decline()
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        peer.requests("response", 2)
+    assert outcomes == [False, True]
+
+
+@pytest.mark.requirement("ELI-15")
+def test_a_completion_that_nobody_was_asked_for_is_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = [*opening(), complete(), *READ, ask(request=1), s.expect("response")]
+    agreeing = Agreeing(timeout=0.0)
+    with (
+        caplog.at_level(logging.DEBUG, "syncmcp.connection"),
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, name="bank", elicitation=agreeing.elicitation),
+    ):
+        peer.requests("response", 2)
+        assert agreeing.outcomes() == [False]
+    said = [each for each in caplog.records if "never asked for" in each.message]
+    assert [(each.levelno, each.message) for each in said] == [
+        (logging.DEBUG, "[bank] completed a visit that it never asked for")
+    ]
+
+
+@pytest.mark.requirement("ELI-15", "ELI-16")
+def test_a_completion_reaches_all_who_agreed_to_its_id_and_nobody_else() -> None:
+    names = ("a", "b", "a")
+    script = [
+        *opening(),
+        *(ask(name, request=number) for number, name in enumerate(names)),
+        *(s.expect("response") for _ in names),
+        complete("a"),
+        *READ,
+    ]
+    agreeing = Agreeing()
+    with Scripted(script) as peer:
+        with syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation):
+            assert peer.requests("response", 4)[3]["id"] == "read"
+            done = [context.wait_completed(0) for context in agreeing.contexts]
+            assert sorted(done) == [False, True, True]
+        assert sorted(agreeing.outcomes()) == [False, True, True]
+
+
+# -- with error -32042 -----------------------------------------------------------------------------
+
+
+@WIRES
+@pytest.mark.parametrize("order", ["before anybody is asked", "after the consent"])
+@pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
+def test_a_call_that_needs_a_visit_is_made_again_when_that_is_completed(
+    order: str, wire: str
+) -> None:
+    after = [s.gate("agreed")] if order == "after the consent" else []
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        s.error(-32042, "visit", {"elicitations": [link("a"), link("b")]}),
+        *after,
+        complete("a"),
+        complete("b"),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    agreeing = Agreeing()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=agreeing.elicitation) as client,
+    ):
+        future = client.call_tool.future("x")
+        agreeing.asked()
+        agreeing.asked()
+        if after:
+            peer.open("agreed")
+        assert future.result(PATIENCE).text == "done"
+        assert agreeing.outcomes() == [True, True]
+        assert all(context.resumes_call for context in agreeing.contexts)
+
+
+@pytest.mark.requirement("ELI-15", "ELI-18")
+def test_an_id_of_the_error_that_was_completed_before_is_not_waited_for_again() -> None:
+    round_of = [s.expect("tools/call"), s.error(-32042, "visit", {"elicitations": [link("a")]})]
+    script = [
+        *opening(),
+        *round_of,
+        complete("a"),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+        *round_of,
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    agreeing = Agreeing()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation) as client,
+    ):
+        for _ in range(2):
+            assert client.call_tool.future("x").result(PATIENCE).text == "done"
+        assert agreeing.outcomes() == [True, True]
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.requirement("ELI-17")
+def test_a_handler_learns_whether_the_call_goes_on_with_its_answer(revision: Mode) -> None:
+    agreeing = Agreeing(timeout=0.0)
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=agreeing.elicitation
+    ) as client:
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+    assert agreeing.contexts[0].resumes_call == (revision == NEW)
+
+
+# -- a callback ------------------------------------------------------------------------------------
+
+
+@stateful_wires
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_callback_is_told_once_on_a_thread_that_may_call_the_client(wire: Wire) -> None:
+    server, told = Server("links"), Future[tuple[bool, str, int]]()
+
+    @server.tool()
+    def visit(context: ToolContext) -> str:
+        action = context.elicit_url("Look", URL["url"], "e-1")["action"]
+        for _ in range(2):
+            context.complete_elicitation("e-1")
+        return str(action)
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        def call(done: bool) -> None:
+            tools = len(context.client.list_tools().tools)
+            told.set_result((done, threading.current_thread().name, tools))
+
+        context.on_completed(call)
+        return ElicitResult.accept()
+
+    with wire.connect(server, name="links", elicitation=Elicitation(url=handler)) as client:
+        assert client.call_tool("visit").raise_for_error().text == "accept"
+        done, thread, tools = told.result(PATIENCE)
+    assert (done, tools) == (True, 1)
+    assert thread.startswith("syncmcp-worker[links]")
+
+
+def test_a_callback_may_come_late_and_may_be_taken_away() -> None:
+    script = [*opening(), ask(request=1), s.expect("response"), s.gate("taken"), complete()]
+    agreeing, told = Agreeing(), list[str]()
+    heard = threading.Semaphore(0)
+
+    def hear(name: str) -> Callable[[bool], None]:
+        def callback(done: bool) -> None:
+            told.append(f"{name} {done}")
+            heard.release()
+
+        return callback
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
+    ):
+        context = agreeing.asked()
+        take_away = context.on_completed(hear("taken"))
+        context.on_completed(hear("kept"))
+        take_away()
+        peer.open("taken")
+        assert heard.acquire(timeout=PATIENCE)
+        context.on_completed(hear("late"))
+        assert heard.acquire(timeout=PATIENCE)
+    assert told == ["kept True", "late True"]
+
+
+def test_a_callback_that_fails_is_logged_and_keeps_nothing_from_the_next_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = [*opening(), ask(request=1), s.expect("response"), s.gate("ready"), complete()]
+    agreeing, told = Agreeing(), Future[bool]()
+
+    def fail(done: bool) -> None:
+        raise RuntimeError("a mistake of the program's")
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
+    ):
+        context = agreeing.asked()
+        context.on_completed(fail)
+        context.on_completed(told.set_result)
+        peer.open("ready")
+        assert told.result(PATIENCE)
+        assert agreeing.outcomes() == [True]
+    assert "a mistake of the program's" in caplog.text
+
+
+def test_a_callback_is_no_coroutine_function() -> None:
+    async def callback(done: bool) -> None: ...
+
+    context = HandlerContext(None, None, ELICITATION)
+    with pytest.raises(UsageError, match="on_completed"):
+        context.on_completed(callback)
+
+
+# -- the end of a wait -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wire", [Wire("memory", OLD), Wire("http", OLD), Wire("http", NEW)], ids=str
+)
+@pytest.mark.requirement("M-07")
+def test_after_the_consent_a_wait_ends_when_the_client_is_closed(wire: Wire) -> None:
+    agreeing, told = Agreeing(), Future[bool]()
+    with wire.connect(asking_server(), elicitation=agreeing.elicitation) as client:
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+        context = agreeing.asked()
+        context.on_completed(told.set_result)
+        assert not context.wait_completed(0)
+        assert not context.cancel.cancelled
+    assert agreeing.outcomes() == [False]
+    assert not told.result(PATIENCE)
+    # Whoever waits in turns sees the end.
+    assert context.cancel.wait(PATIENCE)
+    assert not context.wait_completed()
+
+
+@pytest.mark.requirement("M-07")
+def test_after_the_consent_a_wait_ends_when_the_session_is_lost() -> None:
+    agreeing = Agreeing()
+    with (
+        serve_http(asking_server()) as http,
+        syncmcp.connect(http.url, mode=OLD, elicitation=agreeing.elicitation) as client,
+    ):
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+        http.endpoint.forget_sessions()
+        assert agreeing.outcomes() == [False]
+        assert agreeing.contexts[0].cancel.wait(PATIENCE)
+        # A new session knows nothing of the visits of the one before.
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+        assert not agreeing.contexts[1].wait_completed(0)
+
+
+@pytest.mark.requirement("M-07")
+def test_after_the_consent_a_wait_ends_when_the_server_is_gone() -> None:
+    script = [*opening(), ask(request=1), s.expect("response"), s.cut()]
+    agreeing = Agreeing()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
+    ):
+        agreeing.asked()
+        assert agreeing.outcomes() == [False]
+
+
+@pytest.mark.requirement("M-07")
+def test_a_wait_ends_by_its_own_limit_and_may_be_taken_up_again() -> None:
+    script = [*opening(), ask(request=1), s.expect("response"), s.gate("waited"), complete()]
+    agreeing = Agreeing(timeout=0.05)
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
+    ):
+        context = agreeing.asked()
+        assert agreeing.outcomes() == [False]
+        peer.open("waited")
+        assert context.wait_completed(PATIENCE)
+
+
+@pytest.mark.requirement("M-07")
+def test_the_time_for_an_answer_is_no_limit_after_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch, "syncmcp._threads")
+    script = [*opening(), ask(request=1), s.expect("response"), s.gate("late"), complete()]
+    agreeing = Agreeing(timeout=None)
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation, human_timeout=300.0),
+    ):
+        context = agreeing.asked()
+        peer.requests("response")
+        clock.advance(301)
+        begun_late = elsewhere(context.wait_completed)
+        peer.open("late")
+        assert begun_late.result(PATIENCE)
+        assert agreeing.outcomes() == [True]
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+@pytest.mark.requirement("M-07")
+def test_without_consent_there_is_nothing_to_wait_for(action: Any) -> None:
+    waits: list[Future[bool]] = []
+    told = Future[bool]()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        waits.append(elsewhere(context.wait_completed))
+        context.on_completed(told.set_result)
+        return ElicitResult(action=action)
+
+    with syncmcp.connect(asking_server(), mode=OLD, elicitation=Elicitation(url=handler)) as client:
+        assert asked(client, ELICITATION, link()) == {"result": {"action": action}}
+        assert not waits[0].result(PATIENCE)
+        assert not told.result(PATIENCE)
+
+
+@pytest.mark.requirement("ELI-17", "M-07")
+def test_a_person_who_gives_up_after_the_consent_ends_the_wait() -> None:
+    agreeing = Agreeing()
+    with syncmcp.connect(asking_server(), mode=OLD, elicitation=agreeing.elicitation) as client:
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+        agreeing.asked().cancel.cancel("no more")
+        assert agreeing.outcomes() == [False]
+        assert client.ping() is None
+
+
+# -- a server that never stops asking --------------------------------------------------------------
+
+
+@pytest.mark.requirement("M-07")
+def test_of_a_server_that_asks_for_ever_the_oldest_visits_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncmcp._visits.MOST", 2)
+    script = [*opening()]
+    for name in ("a", "b", "c"):
+        script += [ask(name, request=name), s.expect("response")]
+    script += [complete("a"), complete("b"), complete("c")]
+    agreeing = Agreeing()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
+    ):
+        peer.requests("response", 3)
+        assert agreeing.outcomes() == [False, True, True]
+        assert agreeing.contexts[0].cancel.wait(PATIENCE)
+
+
+@pytest.mark.requirement("M-07")
+def test_visits_that_have_ended_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp._visits.MOST", 3)
+    script = [*opening()]
+    for number in range(9):
+        script += [ask("kept", request=number), s.expect("response")]
+    script += [complete("kept")]
+    contexts: list[HandlerContext] = []
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        contexts.append(context)
+        return ElicitResult.decline() if len(contexts) % 4 else ElicitResult.accept()
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        peer.requests("response", 9)
+        assert [contexts[number].wait_completed(PATIENCE) for number in (3, 7)] == [True, True]

@@ -1,0 +1,187 @@
+"""A person visits a page for a server, which says when that is done: in both ready interfaces."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import syncmcp
+from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import UrlElicitationRequired as MustVisit
+from syncmcp.ui.browser import Browser
+from syncmcp.ui.terminal import Terminal
+from tests.questions.asking import ELICITATION
+from tests.stage import PATIENCE, STATEFUL
+from tests.ui.asking import until
+from tests.ui.person import DOWN, ENTER, Person
+from tests.ui.visitor import Page, Visitor
+
+URL = "https://pay.example.com/42"
+
+TOOLS = pytest.mark.parametrize("tool", ["pay", "locked"])
+ORDERS = pytest.mark.parametrize("order", ["before the consent", "after the consent"])
+
+
+class Bank:
+    """A server whose tools want a visit: one asks for it, one fails for want of it (-32042).
+
+    Attributes:
+        agreed: Set when the consent has come.
+        done: Lets `pay` go on after the consent.
+    """
+
+    def __init__(self) -> None:
+        self.server = Server("bank")
+        self.agreed, self.done = threading.Event(), threading.Event()
+        self._contexts: list[ToolContext] = []
+        self.server.tool()(self.pay)
+        self.server.tool()(self.locked)
+
+    def pay(self, context: ToolContext) -> str:
+        """Pay once somebody has been to a page."""
+        self._contexts.append(context)
+        link = {"mode": "url", "message": "Pay, please.", "url": URL, "elicitationId": "e-1"}
+        answer = context.ask(ELICITATION, link).result(PATIENCE)
+        self.agreed.set()
+        assert self.done.wait(PATIENCE)
+        return str(answer["action"])
+
+    def locked(self, context: ToolContext) -> str:
+        """Fail until somebody has been to a page."""
+        self._contexts.append(context)
+        if len(self._contexts) == 1:
+            raise MustVisit({"e-1": ("Pay, please.", URL)})
+        return "accept"
+
+    def complete(self, client: syncmcp.Client) -> None:
+        """Say that the visit is done; the client has read it when this returns."""
+        self._contexts[0].complete_elicitation("e-1")
+        client.ping()
+        self.done.set()
+
+
+@pytest.fixture
+def bank() -> Iterator[Bank]:
+    bank = Bank()
+    yield bank
+    bank.done.set()
+
+
+# -- the terminal ----------------------------------------------------------------------------------
+
+
+@ORDERS
+@pytest.mark.requirement("ELI-15", "M-18")
+def test_at_a_terminal_the_consent_is_sent_and_the_end_is_told(
+    order: str, bank: Bank, person: Person
+) -> None:
+    opened: list[str] = []
+    terminal = Terminal(person.stdin, person.stdout, open_url=lambda url: not opened.append(url))
+    with syncmcp.connect(
+        bank.server, mode=STATEFUL, name="my bank", elicitation=terminal
+    ) as client:
+        call = client.call_tool.future("pay")
+        person.sees("What will you do?")
+        if order == "before the consent":
+            bank.complete(client)
+        assert not bank.agreed.is_set()
+        person.types(ENTER)
+        # Nobody has said that the person is done there: the server waits for the consent alone.
+        assert bank.agreed.wait(PATIENCE)
+        assert opened == [URL]
+        if order == "after the consent":
+            bank.complete(client)
+        person.sees("my bank says that the visit is done.")
+        assert call.result(PATIENCE).text == "accept"
+        assert person.cooked
+
+
+@ORDERS
+@pytest.mark.requirement("ELI-15", "ELI-18", "M-18")
+def test_at_a_terminal_a_call_that_needs_the_visit_goes_on_when_it_is_done(
+    order: str, bank: Bank, person: Person
+) -> None:
+    terminal = Terminal(person.stdin, person.stdout)
+    with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=terminal) as client:
+        call = client.call_tool.future("locked")
+        person.sees("What will you do?")
+        if order == "before the consent":
+            bank.complete(client)
+        person.types(DOWN, ENTER)  # they open it themselves
+        if order == "after the consent":
+            person.sees("Are you done there?")
+            bank.complete(client)
+        person.sees("The server says that it is done.")
+        assert call.result(PATIENCE).text == "accept"
+
+
+@pytest.mark.requirement("M-18")
+def test_at_a_terminal_nothing_is_told_of_a_visit_that_never_ends(
+    bank: Bank, person: Person
+) -> None:
+    terminal = Terminal(person.stdin, person.stdout)
+    with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=terminal) as client:
+        call = client.call_tool.future("pay")
+        person.sees("What will you do?")
+        person.types(DOWN, ENTER)
+        assert bank.agreed.wait(PATIENCE)
+        bank.done.set()
+        assert call.result(PATIENCE).text == "accept"
+    person.sees("The server is told that you agree")
+    assert "is done." not in person.screen
+
+
+# -- the browser -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with Browser(open_page=None) as browser:
+        yield browser
+
+
+def key_of(page: Page) -> str:
+    return page.url.rpartition("/")[2]
+
+
+@TOOLS
+@ORDERS
+@pytest.mark.requirement("ELI-15", "ELI-18", "M-20")
+def test_the_page_shows_that_the_visit_is_done(
+    tool: str, order: str, bank: Bank, browser: Browser
+) -> None:
+    with (
+        syncmcp.connect(bank.server, mode=STATEFUL, elicitation=browser) as client,
+        Visitor(browser) as visitor,
+    ):
+        call = client.call_tool.future(tool)
+        (page,) = visitor.waiting()
+        if order == "before the consent":
+            bank.complete(client)
+        after = visitor.send(page, "consent")
+        if order == "after the consent":
+            assert visitor.state(key_of(page))["state"] == "visiting"
+            assert "I am done" in after.text
+            bank.complete(client)
+        assert call.result(PATIENCE).text == "accept"
+        until(lambda: visitor.state(key_of(page))["state"] == "visited")
+        over = visitor.get(page.url)
+        assert "It is done." in over.text
+        assert over.all("button") == []
+    assert visitor.state(key_of(page))["state"] == "visited"
+
+
+@pytest.mark.requirement("ELI-17", "M-20")
+def test_the_page_of_a_visit_ends_with_the_session(bank: Bank, browser: Browser) -> None:
+    with Visitor(browser) as visitor:
+        with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=browser) as client:
+            call = client.call_tool.future("pay")
+            (page,) = visitor.waiting()
+            visitor.send(page, "consent")
+            bank.done.set()
+            assert call.result(PATIENCE).text == "accept"
+            assert visitor.state(key_of(page))["state"] == "visiting"
+        until(lambda: visitor.state(key_of(page))["state"] == "given-up")
+        assert "Nobody waits for it any more." in visitor.get(page.url).text
