@@ -103,7 +103,8 @@ def test_a_get_of_a_stream_carries_the_token_in_its_header_and_nowhere_else(kind
                 return Answer(200, b"event: endpoint\ndata: /messages\n\n", events)
         elif kind == "taking up" and seen.body and seen.json["method"] == "ping":
             return Answer(200, b"retry: 1\nid: 7\ndata:\n\n", events)  # and ends before its answer
-        return answered(seen)
+        answer: Answer = answered(seen)
+        return answer
 
     with world() as resource:
         resource.serve = serve

@@ -408,7 +408,7 @@ def test_a_page_instead_of_an_answer_asks_whether_the_path_is_right() -> None:
 @pytest.mark.parametrize("name", ["Retry_After", "retry_after", "RETRY_AFTER"])
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_refusal_says_when_to_try_again(status: int, name: str) -> None:
-    error = send_one(respond(status, **{name: "30"})).error
+    error = send_one(respond(status, b"", **{name: "30"})).error
     assert isinstance(error, HttpError)
     assert error.retry_after == 30
     assert "Retry-After: 30" in str(error)
