@@ -203,7 +203,9 @@ def _names(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     if type(url) is str:
         names.append(("url", url))
         if type(message) is str:
-            names.append(("page", _PERHAPS_RANDOM.sub(_without_random, url), message))
+            path = max(url.find("/", url.find("//") + 2), 0)  # another host is another page
+            rest = _PERHAPS_RANDOM.sub(_without_random, url[path:])
+            names.append(("page", url[:path], rest, message))
     return tuple(names)
 
 

@@ -521,6 +521,10 @@ def test_a_server_that_asks_for_the_same_link_again_has_its_error_raised(case: s
 
 ELSEWHERE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "another path": (page(1), page(2)),
+    "another host": (
+        page(1, url="https://tenant-0000-0000-0001.example.com/in"),
+        page(2, url="https://tenant-0000-0000-0002.example.com/in"),
+    ),
     "another query": (
         page(1, url="https://a.example/?to=b"),
         page(2, url="https://a.example/?to=c"),
