@@ -341,8 +341,8 @@ def known_question(
         request = read_question(method, params, handlers._offer, dialect)
         result = answer(request, handlers, dialect, context)
         if await_completion and _agrees(result):
-            # It may never come; the request that needs it is repeated all the same, and the
-            # server asks again if it must.
+            # It may never come; the request that needs it is repeated all the same. A server that
+            # names the same link again ends the call.
             context._provisional = result
             context.wait_completed(COMPLETION_SECONDS)
         return result
