@@ -102,7 +102,7 @@ def _asks_again(original: Function) -> Function:
 
 
 def _by_notification(original: Function) -> Function:
-    def post(self: Any, method: str, params: Any) -> None:
+    def post(self: Any, method: str, params: Any, undeclared: Any) -> None:
         connection = self._live()
         connection._notifier.cancelled(connection.next_id - 1, "the task")
 
