@@ -78,7 +78,12 @@ def test_at_a_terminal_the_consent_is_sent_and_the_end_is_told(
     order: str, bank: Bank, person: Person
 ) -> None:
     opened: list[str] = []
-    terminal = Terminal(person.stdin, person.stdout, open_url=lambda url: not opened.append(url))
+
+    def open_url(url: str) -> bool:
+        opened.append(url)
+        return True
+
+    terminal = Terminal(person.stdin, person.stdout, open_url=open_url)
     with syncmcp.connect(
         bank.server, mode=STATEFUL, name="my bank", elicitation=terminal
     ) as client:
