@@ -15,12 +15,14 @@ import pytest
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
+import syncmcp
 from syncmcp.approval import ToolCall
 from syncmcp.cancellation import CancelToken
 from syncmcp.roots import Roots
+from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ToolAnnotations
 from syncmcp.ui.browser import AskInBrowser, Browser
-from tests.stage import Clock
+from tests.stage import STATEFUL, Clock
 from tests.ui.asking import (
     DOT,
     Asked,
@@ -398,6 +400,30 @@ class TestLinks:
         expect(tab.get_by_role("button", name="Give up")).to_be_visible()
         within.completed()
         expect(tab.locator("#visit")).to_have_text("It is done.")
+
+    @pytest.mark.parametrize("end", ["It is done.", "Nobody waits for it any more."])
+    @pytest.mark.requirement("ELI-15", "M-20")
+    def test_the_page_shows_how_a_visit_of_a_real_server_ends(
+        self, tab: Page, browser: Browser, end: str
+    ) -> None:
+        bank, contexts = Server("bank"), list[ToolContext]()
+
+        @bank.tool()
+        def pay(context: ToolContext) -> str:
+            contexts.append(context)
+            return str(context.elicit_url("Pay.", "https://pay.example.com/42", "e-1")["action"])
+
+        with syncmcp.connect(bank, mode=STATEFUL, elicitation=browser) as client:
+            call = client.call_tool.future("pay")
+            open_only(tab)
+            press(tab, "Agree to open it")
+            assert call.result(WAIT).text == "accept"
+            expect(tab.get_by_role("button", name="I am done")).to_be_visible()
+            if end == "It is done.":
+                contexts[0].complete_elicitation("e-1")
+                expect(tab.locator("#visit")).to_have_text(end)
+        expect(tab.locator("#visit")).to_have_text(end)
+        expect(tab.locator("main").get_by_role("button")).to_have_count(0)
 
     def test_the_page_that_is_opened_learns_nothing(self, tab: Page, browser: Browser) -> None:
         asked = Asked(browser.url, link(), context())
