@@ -285,22 +285,26 @@ def test_a_probe_without_an_answer_leaves_time_for_the_handshake() -> None:
         assert client.server.revision == OLD
 
 
-class Noting:
-    """Tells how exchanges of a method ended, before the client goes on."""
+class Between:
+    """Stands before and after the exchanges of one method, on the thread of the client."""
 
-    def __init__(self, method: str, ended: Callable[[], object]) -> None:
+    def __init__(
+        self, method: str, before: Callable[[], object], failed: Callable[[], object]
+    ) -> None:
         self._method = method
-        self._ended = ended
+        self._before = before
+        self._failed = failed
 
-    def outgoing(self, message: Message) -> Message:
-        return message
+    def outgoing(self, message: Message) -> None:
+        if message.method == self._method:
+            self._before()
 
-    def incoming(self, message: Message) -> Message:
-        return message
+    def incoming(self, message: Message) -> None:
+        pass
 
-    def ended(self, message: Message) -> None:
-        if message.method == self._method and message.error is not None:
-            self._ended()
+    def ended(self, answer: Message) -> None:
+        if answer.method == self._method and answer.error is not None:
+            self._failed()
 
 
 CLOSING = """
@@ -327,26 +331,25 @@ def test_a_server_that_stopped_reading_before_it_ended_has_died_of_the_probe_too
 ) -> None:
     monkeypatch.setattr("syncmcp._opening._END_SECONDS", PATIENCE)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        dying: list[socket.socket] = []
+        listener.settimeout(PATIENCE)
+        lines: list[socket.socket] = []
 
-        def take() -> None:
-            dying.append(listener.accept()[0])
-            assert dying[0].recv(6) == b"closed"
+        def reads_no_more() -> None:
+            if not lines:
+                lines.append(listener.accept()[0])
+                lines[0].settimeout(PATIENCE)
+                assert lines[0].recv(6) == b"closed"
 
         def let_it_end() -> None:
-            dying[0].close()
+            lines[0].close()
 
-        waiter = threading.Thread(target=take)
-        waiter.start()
-        # The probe is given up when its server no longer reads, and not before.
         client = Client(
             Stdio(sys.executable, "-c", CLOSING, str(listener.getsockname()[1])),
-            interceptors=[Noting("initialize", let_it_end)],
-            probe_timeout=1.0,
+            interceptors=[Between("initialize", reads_no_more, let_it_end)],
+            probe_timeout=0.1,
         )
         with client:
             assert client.server.revision == OLD
-        waiter.join(PATIENCE)
 
 
 @pytest.mark.requirement("VER-07")
@@ -354,7 +357,7 @@ def test_a_start_that_took_too_long_because_of_the_probe_says_how_to_do_without(
     dies = [s.expect("server/discover"), s.cut(code=1)]
     with Scripted(dies, [s.expect("initialize"), s.silence()]) as peer:
         with pytest.raises(RequestTimeout, match=r"open_timeout.*mode='legacy'"):
-            syncmcp.connect(Stdio(*peer.command), open_timeout=2.0)
+            syncmcp.connect(peer, open_timeout=1.0)
         assert peer.methods(2) == ["server/discover", "initialize"]
 
 
