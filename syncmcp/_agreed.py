@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol.gates import Gate, declares, gates, not_declared
@@ -23,6 +23,8 @@ class Agreed:
     Attributes:
         spoken: The dialect for what comes in and for notices, also while nothing is agreed on yet.
         tasks: How calls become tasks, if both sides want that.
+        on_late: Told, on the thread that reads, of each answer that comes when its request has
+            been given up, with the id in it; `None` once something is agreed on.
     """
 
     def __init__(self, label: str) -> None:
@@ -31,14 +33,22 @@ class Agreed:
         self._declared: Offer | None = None
         self._gates: Mapping[str, Gate] = {}
         self.tasks: Shape | None = None
+        self.on_late: Callable[[object, Any], object] | None = None
 
     def adopt(self, dialect: Dialect, capabilities: Mapping[str, Any], offer: Offer) -> None:
         """See `Connection.adopt`."""
         self.spoken = dialect
         self._gates = gates(dialect, capabilities)
         self._declared = offer
+        self.on_late = None
         tasks = dialect.tasks
         self.tasks = tasks if tasks is not None and declares(capabilities, tasks.needs) else None
+
+    def late(self, id: object, answer: Any) -> None:
+        """An answer came that nobody waits for."""
+        heard = self.on_late  # read once: something may be agreed on at this moment
+        if heard is not None:
+            heard(id, answer)
 
     @property
     def dialect(self) -> Dialect:

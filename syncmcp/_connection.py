@@ -436,9 +436,9 @@ class Connection:
                 self._answered(message._replace(id=id), out)
             return
         outcome = answer_in(message, out, self.label)
-        call = self._take(message.id, outcome)
-        if call is None:
+        if (call := self._take(message.id, outcome)) is None:
             _log.debug("[%s] an answer to nothing that is open, id %r", self.label, message.id)
+            self.agreed.late(message.id, outcome)
             self._tasks.late(message.id, outcome)
             if message.id is None and isinstance(message, jsonrpc.Error):
                 _log.warning("[%s] reports an error: %s", self.label, outcome)

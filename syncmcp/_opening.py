@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from syncmcp._eras import eras
 from syncmcp._options import Options
+from syncmcp._protocol.dialect import STATEFUL
 from syncmcp._protocol.gates import every_capability
 from syncmcp._protocol.negotiate import (
     Ask,
     Died,
     Fail,
     Hello,
+    Late,
+    Legacy,
     Negotiated,
     Older,
     Outcome,
@@ -24,8 +29,10 @@ from syncmcp._protocol.negotiate import (
     rejoin,
     verdict,
 )
+from syncmcp._protocol.peer import own_id
 from syncmcp._redaction import redact
 from syncmcp._threads import Deadline
+from syncmcp.cancellation import CancelToken
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -33,6 +40,7 @@ from syncmcp.errors import (
     HttpError,
     McpError,
     ProtocolError,
+    RequestCancelled,
     RequestTimeout,
     SessionLost,
 )
@@ -41,6 +49,7 @@ from syncmcp.transports.base import Listening, OfChild, Resumable
 if TYPE_CHECKING:
     from syncmcp._connection import Connection
     from syncmcp._protocol.dialect import Dialect
+    from syncmcp.config import Stdio
 
 _log = logging.getLogger("syncmcp.tools")
 
@@ -50,6 +59,15 @@ _DISCARD_SECONDS = 1.0
 # How long the answer to the request for the server's own stream is waited for, in seconds. It comes
 # at once; but some servers send it with the first event.
 _LISTEN_SECONDS = 0.5
+
+# After so many seconds without an answer, a server is probed once more. There are servers that the
+# probe breaks and that neither say so nor end before they have read another line (the official SDK
+# for Python, 1.2 to 1.8). Others answer twice: the probe is the one message that is harmless before
+# it is known what a server speaks. Stderr tells nothing: it may hold anything, and theirs is empty.
+_AGAIN_SECONDS = 1.0
+
+# A write to a server that is ending may fail before its end is noticed; that takes no longer.
+_END_SECONDS = 0.2
 
 
 class Way(NamedTuple):
@@ -64,6 +82,91 @@ class Way(NamedTuple):
     fixed: bool
 
 
+class _Probe:
+    """The probe on one connection. It may be sent twice, and be answered when it was given up."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        # Guards what the reader needs to know: the ids that it was sent with, an answer that came
+        # late, whether most such answers count no more, and what ends the request under way.
+        self._lock = threading.RLock()
+        self._ids: set[int | None] = set()
+        self._late: Any = None
+        self._silent = False
+        self._token: CancelToken | None = None
+        connection.agreed.on_late = self._heard
+
+    def ask(self, ask: Ask, options: Options, limit: Deadline) -> Any:
+        """Send it, and wait for its answer.
+
+        Raises:
+            RequestTimeout: It has none by `limit`.
+            McpError: Whatever else became of it.
+        """
+        try:
+            result = self._ask(ask, options, limit)
+        except McpError as error:
+            late = self._end(silent=isinstance(error, RequestTimeout))
+            if late is None:
+                raise
+            return late
+        self._end(silent=False)
+        return result
+
+    def _ask(self, ask: Ask, options: Options, limit: Deadline) -> Any:
+        # Over HTTP it would be cut off by its twin.
+        once = self._connection.transport.blocking
+        first = limit if once else limit.sooner(_AGAIN_SECONDS)
+        try:
+            return self._send(ask, options, first)
+        except RequestTimeout:
+            if first is limit:
+                raise
+        _log.debug("[%s] has not answered the probe yet: again", self._connection.label)
+        return self._send(ask, options.with_cancel(self.token()), limit)
+
+    def _send(self, ask: Ask, options: Options, limit: Deadline) -> Any:
+        with self._lock:
+            self._ids.add(self._connection.next_id)
+        request = self._connection.request
+        return request(ask.method, ask.params, options, limit, dialect=ask.dialect)
+
+    def _end(self, *, silent: bool) -> Any:
+        """Nobody waits for it any more; return an answer that came until now."""
+        with self._lock:
+            late, self._late = self._late, None
+            self._silent = silent and late is None
+            if not self._silent:
+                self._ids.clear()  # the answer to its twin says nothing new
+            return late
+
+    def token(self) -> CancelToken:
+        """What ends a request as soon as an answer to the probe comes that counts."""
+        token = CancelToken()
+        with self._lock:
+            self._token = token
+            answered = self._late is not None
+        if answered:
+            token.cancel()
+        return token
+
+    @property
+    def late(self) -> Any:
+        """The answer that came though the probe was given up, if it counts."""
+        return self._late
+
+    def _heard(self, id: object, answer: Any) -> None:
+        """An answer came that nobody waits for. Runs on the reader."""
+        with self._lock:
+            if own_id(id) not in self._ids or self._late is not None:
+                return
+            if self._silent and isinstance(verdict(answer), Legacy):
+                return  # it is being initialized as it is
+            self._late, token = answer, self._token
+        if token is not None:
+            token.cancel("the probe was answered")
+
+
 def open_connection(
     connect: Callable[[bool], Connection],
     way: Way,
@@ -72,6 +175,7 @@ def open_connection(
     known: str | None,
     deadline: Deadline,
     probe_timeout: float,
+    command: Stdio | None = None,
 ) -> tuple[Connection, Negotiated, Way]:
     """Make a connection with `connect` and agree on a revision with the server.
 
@@ -84,6 +188,7 @@ def open_connection(
         known: The revision this server spoke before, if it is known.
         deadline: When to give up.
         probe_timeout: How long, in seconds, a probe's silence is waited for.
+        command: What is started, if the server is a child process.
 
     Returns:
         The connection, what was agreed on, and the way that led there.
@@ -94,6 +199,11 @@ def open_connection(
         McpError: What else the negotiation ended with.
     """
     connection = connect(way.older)
+    remembered = None if command is None or mode != "auto" else eras.find(command)
+    if known is None and remembered is not None:
+        # Offered the newest, a server that was upgraded shows by another answer that it was.
+        known = STATEFUL[0]
+    in_vain: Outcome = None
     try:
         try:
             connection.open(deadline)
@@ -114,15 +224,19 @@ def open_connection(
             mode = "legacy"
         steps = negotiate(mode, hello, known, older=not (way.older or way.fixed))
         effect = next(steps)
+        probe = _Probe(connection)
         while True:
             outcome: Outcome = None
             if isinstance(effect, Ask):
-                outcome = _ask(connection, effect, deadline, probe_timeout)
+                outcome = _ask(connection, effect, deadline, probe_timeout, probe)
+                if effect.probe and isinstance(outcome, (Silent, Died)):
+                    in_vain = outcome
             elif isinstance(effect, Tell):
                 connection.notify(effect.method, None, deadline)
             elif isinstance(effect, Restart):
                 connection = _again(connection, connect, way, deadline)
                 connection.open(deadline)
+                probe = _Probe(connection)
             elif isinstance(effect, Older):
                 way = way._replace(older=True)
                 connection = _again(connection, connect, way, deadline)
@@ -133,9 +247,13 @@ def open_connection(
         capabilities = negotiated.result.get("capabilities")
         capabilities = capabilities if isinstance(capabilities, dict) else {}
         _adopt(connection, negotiated.dialect, capabilities, hello, deadline)
+        if command is not None and mode == "auto":
+            eras.learn(command, negotiated.dialect, in_vain=in_vain is not None)
         return connection, negotiated, way
     except BaseException as error:
         connection.close(deadline.sooner(_DISCARD_SECONDS))
+        if command is not None and remembered is not None:
+            eras.forget(command)
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
             if isinstance(connection.transport, OfChild):  # it has said all that it will say
                 error.stderr_tail = connection.transport.stderr_tail()
@@ -143,7 +261,7 @@ def open_connection(
                 f"lost before it was ready: {error.message}", **error.__dict__
             ) from error
         if isinstance(error, RequestTimeout):
-            raise _too_late(error, connection, deadline) from error
+            raise _too_late(error, connection, deadline, in_vain) from error
         raise
 
 
@@ -197,33 +315,71 @@ def _try(connection: Connection, deadline: Deadline) -> McpError | None:
     return None
 
 
-def _too_late(error: RequestTimeout, connection: Connection, deadline: Deadline) -> RequestTimeout:
+def _too_late(
+    error: RequestTimeout, connection: Connection, deadline: Deadline, in_vain: Outcome
+) -> RequestTimeout:
     text = f"the server was not ready within {deadline.seconds or 0.0:g} s (option open_timeout)"
+    if isinstance(in_vain, Died):
+        text += "; it had to be started twice, for it ended when it was probed (mode='legacy' does"
+        text += " not probe)"
     hint = connection.transport.describe()
     late = RequestTimeout(f"{text}; {hint}" if hint else text)
     late.__dict__.update({**error.__dict__, "kind": "open", "seconds": deadline.seconds})
     return late
 
 
-def _ask(connection: Connection, ask: Ask, deadline: Deadline, probe_timeout: float) -> Outcome:
-    limit = deadline.sooner(probe_timeout) if ask.probe else deadline
+def _ask(
+    connection: Connection,
+    ask: Ask,
+    deadline: Deadline,
+    probe_timeout: float,
+    probe: _Probe | None = None,
+) -> Outcome:
     connection.agreed.spoken = ask.dialect
     options = Options(None, None)
     if ask.in_session:
         options.headers = ask.dialect.session_headers()
     try:
-        result = connection.request(ask.method, ask.params, options, limit, dialect=ask.dialect)
+        if ask.probe and probe is not None:
+            result = probe.ask(ask, options, _patience(connection, deadline, probe_timeout))
+        else:
+            if ask.probed and probe is not None:
+                options.cancel = probe.token()
+            result = connection.request(
+                ask.method, ask.params, options, deadline, dialect=ask.dialect
+            )
     except RequestTimeout:
         if ask.probe and not deadline.expired:
             return Silent()
         raise
+    except RequestCancelled:
+        if ask.probed and probe is not None and probe.late is not None:
+            return Late(probe.late)
+        raise
     except ConnectionLost as error:
         # The transport itself is over: a child process that ended. It can be started again.
-        return Died(error) if connection.dead is not None else error
+        return Died(error) if _is_over(connection) else error
     except McpError as error:
         return error
-    if not isinstance(result, dict):
+    if not isinstance(result, (dict, McpError)):
         return ProtocolError(
             "the result is not an object", server=connection.label, method=ask.method
         )
     return result
+
+
+def _patience(connection: Connection, deadline: Deadline, probe_timeout: float) -> Deadline:
+    """Until when a probe is waited for."""
+    left = deadline.remaining()
+    if left is not None and not connection.transport.blocking:
+        # The rest is for the handshake. It takes nothing from a slow server: its answer counts
+        # while the handshake has none. Over HTTP it would, for there a request that is given up is
+        # cut off.
+        probe_timeout = min(probe_timeout, left / 2)
+    return deadline.sooner(probe_timeout)
+
+
+def _is_over(connection: Connection) -> bool:
+    if connection.dead is not None:
+        return True
+    return not connection.transport.blocking and connection.wait_dead(_END_SECONDS)

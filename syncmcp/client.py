@@ -115,7 +115,8 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         idle_timeout: The longest silence after a call's first sign of life, in seconds.
         open_timeout: The longest that opening may take, in seconds.
         probe_timeout: How long, in seconds, an unanswered probe for the newest revision is waited
-            for before the server is taken for an older one.
+            for before the server is initialized like an older one; for a child process at most
+            half of `open_timeout`. An answer that comes later still counts.
         close_timeout: The longest that closing may take, in seconds.
         on_log: Told what the server logs; see `LogHandler`. Or a logger: it has a child with the
             server's name, which logs it; see `LogRecords`.
@@ -482,6 +483,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         """Open a connection. One thread at a time."""
         _gevent.check()
         _exit.prepare()
+        server = behind(self._target)
         connection, negotiated, way = open_connection(
             self._connect,
             self._way,
@@ -490,6 +492,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             self._known,
             deadline,
             self._probe_timeout,
+            server if isinstance(server, Stdio) else None,
         )
         self._standing.restore(connection, deadline)
         # Before there is a connection to see: then calls go out and questions come in.

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import syncmcp
-from syncmcp import Client, ConnectFailed, Mode, ProtocolError, RequestTimeout, ServerError, Stdio
+from syncmcp import (
+    Client,
+    ConnectFailed,
+    Message,
+    Mode,
+    ProtocolError,
+    RequestTimeout,
+    ServerError,
+    Stdio,
+)
+from syncmcp._eras import Eras
+from syncmcp._protocol.dialect import dialect_for
 from syncmcp.testing import Server
 from syncmcp.testing import script as s
 from syncmcp.types import Implementation
 from tests.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, Scripted, opening
+from tests.stage import PATIENCE, Clock
+
+ROOT = Path(__file__).parent.parent
 
 INITIALIZED = "notifications/initialized"
 FALLEN_BACK = ["server/discover", "initialize", INITIALIZED]
@@ -21,6 +38,9 @@ META = "io.modelcontextprotocol/"
 
 PING = [s.expect("ping"), s.reply({})]
 LIST = [s.expect("tools/list"), s.reply({"resultType": "complete", "tools": []})]
+
+DISCOVERED = opening(NEW)[1]["value"]["result"]
+REFUSED = s.error(-32601, "Method not found")
 
 REFUSALS: dict[str, list[s.Step]] = {
     "method not found": [s.error(-32601, "Method not found")],
@@ -36,6 +56,18 @@ REFUSALS: dict[str, list[s.Step]] = {
     "versions that are no list": [s.reply({"supportedVersions": "all"})],
     "older versions only": [s.reply({"resultType": "complete", "supportedVersions": [OLD]})],
 }
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server is so slow to start, on a busy machine, that it is probed again."""
+    monkeypatch.setattr("syncmcp._opening._AGAIN_SECONDS", PATIENCE)
+
+
+@pytest.fixture
+def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every server that does not answer at once is."""
+    monkeypatch.setattr("syncmcp._opening._AGAIN_SECONDS", 0.05)
 
 
 def offer_of(peer: Scripted) -> str:
@@ -155,6 +187,178 @@ def test_a_server_that_is_silent_on_the_probe_is_initialized_on_the_same_connect
             client.ping()
         assert peer.methods(4) == [*FALLEN_BACK, "ping"]
         assert {seen.connection for seen in peer.transcript.received} == {0}
+
+
+@pytest.mark.requirement("VER-14")
+@pytest.mark.pitfall("7", "18")
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_the_probe_breaks_and_the_next_line_ends_is_not_waited_for() -> None:
+    # It is silent until then, on stderr too: so is the official SDK for Python, 1.2 to 1.8.
+    broken = [s.expect("server/discover"), s.expect("server/discover"), s.cut(code=1)]
+    with Scripted(broken, [*opening("2024-11-05"), *PING]) as peer:
+        target = Stdio(*peer.command)
+        with syncmcp.connect(target, probe_timeout=20.0, open_timeout=20.0) as client:
+            client.ping()
+            assert client.server.revision == "2024-11-05"
+        assert peer.methods(5) == ["server/discover", *FALLEN_BACK, "ping"]
+        assert [seen.connection for seen in peer.transcript.received] == [0, 0, 1, 1, 1]
+
+
+@pytest.mark.requirement("VER-13")
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("answered", [["first"], ["second"], ["first", "second"]], ids="+".join)
+def test_a_slow_server_that_logs_while_it_starts_is_taken_for_what_it_is(
+    answered: list[str],
+) -> None:
+    steps = [
+        s.stderr(b"loading\nTraceback (most recent call last):\nValidationError: a bad plug-in\n"),
+        s.expect("server/discover", label="first"),
+        s.expect("server/discover", label="second"),
+        *[s.reply(DISCOVERED, to=label) for label in answered],
+        *LIST,
+    ]
+    with Scripted(steps) as peer:
+        with syncmcp.connect(Stdio(*peer.command), probe_timeout=10.0) as client:
+            client.list_tools()
+            assert client.server.revision == NEW
+        assert peer.methods(3) == ["server/discover", "server/discover", "tools/list"]
+        assert len(peer.children) == 1
+
+
+@WIRES
+@pytest.mark.requirement("VER-14")
+@pytest.mark.pitfall("18")
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("answered", [["first"], ["second"], ["first", "second"]], ids="+".join)
+def test_a_slow_server_that_refuses_the_probe_is_initialized(
+    answered: list[str], wire: str
+) -> None:
+    steps = [
+        s.expect("server/discover", label="first"),
+        s.expect("server/discover", label="second"),
+        *[{**REFUSED, "to": label} for label in answered],
+        *opening(),
+        *PING,
+    ]
+    with Scripted(steps) as peer:
+        with syncmcp.connect(peer.on(wire), probe_timeout=10.0) as client:
+            client.ping()
+            assert client.server.revision == OLD
+        assert peer.methods(5) == ["server/discover", *FALLEN_BACK, "ping"]
+        assert {seen.connection for seen in peer.transcript.received} == {0}
+
+
+@WIRES
+@pytest.mark.requirement("VER-12", "VER-13")
+@pytest.mark.parametrize(
+    "start",
+    [
+        [],
+        [s.error(-32601, "no such method", to="start")],
+        [s.reply({"protocolVersion": OLD, "capabilities": {}, "serverInfo": {}}, to="start")],
+    ],
+    ids=["ignored", "refused", "answered"],
+)
+def test_a_probe_that_is_answered_while_the_handshake_waits_proves_a_modern_server(
+    start: list[s.Step], wire: str
+) -> None:
+    steps = [
+        s.expect("server/discover", label="probe"),
+        s.expect("initialize", label="start"),
+        s.reply(DISCOVERED, to="probe"),
+        *start,
+        *LIST,
+    ]
+    with Scripted(steps) as peer:
+        with syncmcp.connect(peer.on(wire), probe_timeout=0.1) as client:
+            client.list_tools()
+            assert client.server.revision == NEW
+        assert peer.methods(3) == ["server/discover", "initialize", "tools/list"]
+
+
+@pytest.mark.requirement("VER-14")
+def test_a_probe_without_an_answer_leaves_time_for_the_handshake() -> None:
+    with (
+        Scripted([*opening(), *PING]) as peer,
+        syncmcp.connect(peer, probe_timeout=10.0, open_timeout=1.5) as client,
+    ):
+        assert client.server.revision == OLD
+
+
+class Between:
+    """Stands before and after the exchanges of one method, on the thread of the client."""
+
+    def __init__(
+        self, method: str, before: Callable[[], object], failed: Callable[[], object]
+    ) -> None:
+        self._method = method
+        self._before = before
+        self._failed = failed
+
+    def outgoing(self, message: Message) -> None:
+        if message.method == self._method:
+            self._before()
+
+    def incoming(self, message: Message) -> None:
+        pass
+
+    def ended(self, answer: Message) -> None:
+        if answer.method == self._method and answer.error is not None:
+            self._failed()
+
+
+CLOSING = """
+import json, os, socket, sys
+
+line = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+asked = json.loads(sys.stdin.buffer.readline())
+if asked["method"] == "server/discover":
+    os.close(0)
+    line.sendall(b"closed")
+    line.recv(1)
+    os._exit(1)
+result = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {}}
+result["serverInfo"] = {"name": "s", "version": "1"}
+print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.requirement("VER-14")
+@pytest.mark.pitfall("18")
+def test_a_server_that_stopped_reading_before_it_ended_has_died_of_the_probe_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncmcp._opening._END_SECONDS", PATIENCE)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE)
+        lines: list[socket.socket] = []
+
+        def reads_no_more() -> None:
+            if not lines:
+                lines.append(listener.accept()[0])
+                lines[0].settimeout(PATIENCE)
+                assert lines[0].recv(6) == b"closed"
+
+        def let_it_end() -> None:
+            lines[0].close()
+
+        client = Client(
+            Stdio(sys.executable, "-c", CLOSING, str(listener.getsockname()[1])),
+            interceptors=[Between("initialize", reads_no_more, let_it_end)],
+            probe_timeout=0.1,
+        )
+        with client:
+            assert client.server.revision == OLD
+
+
+@pytest.mark.requirement("VER-07")
+def test_a_start_that_took_too_long_because_of_the_probe_says_how_to_do_without() -> None:
+    dies = [s.expect("server/discover"), s.cut(code=1)]
+    with Scripted(dies, [s.expect("initialize"), s.silence()]) as peer:
+        with pytest.raises(RequestTimeout, match=r"open_timeout.*mode='legacy'"):
+            syncmcp.connect(peer, open_timeout=1.0)
+        assert peer.methods(2) == ["server/discover", "initialize"]
 
 
 @pytest.mark.requirement("CAN-02")
@@ -424,6 +628,123 @@ def test_an_era_that_no_longer_holds_is_looked_for_again() -> None:
         client.open()
         assert client.server.revision == NEW
         client.close()
+
+
+DIES = [s.expect("server/discover"), s.cut(code=1)]
+
+
+def revisions(target: Stdio, count: int, **options: Any) -> list[str]:
+    """What as many clients in a row agree on with it."""
+    found = []
+    for _ in range(count):
+        with syncmcp.connect(target, **options) as client:
+            found.append(client.server.revision)
+    return found
+
+
+@pytest.mark.requirement("VER-16")
+@pytest.mark.parametrize(
+    ("vain", "probe_timeout"),
+    [([DIES, opening()], 10.0), ([opening()], 0.2)],
+    ids=["died", "silent"],
+)
+def test_a_command_that_was_probed_in_vain_is_not_probed_again(
+    vain: list[list[s.Step]], probe_timeout: float
+) -> None:
+    with Scripted(*vain, opening()) as peer:
+        found = revisions(Stdio(*peer.command), 3, probe_timeout=probe_timeout)
+        assert found == [OLD] * 3
+        assert peer.methods(7) == [*FALLEN_BACK, *["initialize", INITIALIZED] * 2]
+
+
+@pytest.mark.requirement("VER-16")
+def test_a_command_that_refuses_the_probe_is_asked_each_time() -> None:
+    refuses = [s.expect("server/discover"), REFUSED, *opening()]
+    with Scripted(refuses, opening(NEW)) as peer:
+        assert revisions(Stdio(*peer.command), 2) == [OLD, NEW]
+
+
+@pytest.mark.requirement("VER-16")
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        [s.error(-32022, "upgraded", {"supported": [NEW], "requested": OLD})],
+        [REFUSED],
+        [s.reply({"protocolVersion": NEW, "capabilities": {}, "serverInfo": {}})],
+    ],
+    ids=["-32022", "-32601", "another revision"],
+)
+def test_a_command_that_runs_a_newer_server_by_now_is_found_out(refusal: list[s.Step]) -> None:
+    upgraded = [s.expect("initialize"), *refusal]
+    with Scripted(DIES, opening(), upgraded, opening(NEW)) as peer:
+        assert revisions(Stdio(*peer.command), 3) == [OLD, NEW, NEW]
+        assert peer.methods(6) == [*FALLEN_BACK, "initialize", *["server/discover"] * 2]
+
+
+@pytest.mark.requirement("VER-16")
+def test_a_command_whose_server_ended_at_the_handshake_is_probed_the_next_time() -> None:
+    ends = [s.expect("initialize"), s.cut(code=1)]
+    with Scripted(DIES, opening(), ends, opening(NEW)) as peer:
+        assert revisions(Stdio(*peer.command), 1) == [OLD]
+        with pytest.raises(ConnectFailed):
+            syncmcp.connect(Stdio(*peer.command))
+        assert revisions(Stdio(*peer.command), 1) == [NEW]
+
+
+@pytest.mark.requirement("VER-16")
+def test_a_command_that_agrees_on_another_old_revision_by_now_is_probed_the_next_time() -> None:
+    with Scripted(DIES, opening("2024-11-05"), opening(OLD), opening(NEW)) as peer:
+        assert revisions(Stdio(*peer.command), 3) == ["2024-11-05", OLD, NEW]
+        assert offer_of(peer) == OLD  # an echo of the older one would hide the newer server
+
+
+@pytest.mark.requirement("VER-16")
+def test_what_is_remembered_of_a_command_is_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Scripted(DIES, opening(), opening(), opening(NEW)) as peer:
+        assert revisions(Stdio(*peer.command), 1) == [OLD]
+        clock = Clock(monkeypatch, "syncmcp._eras")
+        clock.advance(3590.0)
+        assert revisions(Stdio(*peer.command), 1) == [OLD]
+        clock.advance(20.0)
+        assert revisions(Stdio(*peer.command), 1) == [NEW]
+
+
+@pytest.mark.requirement("VER-16")
+@pytest.mark.parametrize("other", ["argument", "environment", "directory"])
+def test_what_is_remembered_of_a_command_is_of_that_one_alone(other: str, tmp_path: Path) -> None:
+    with Scripted(DIES, opening(), opening(NEW), opening()) as peer:
+        here: Any = {"env": {"PYTHONPATH": str(ROOT)}}
+        known = Stdio(*peer.command, **here)
+        words = peer.command
+        if other == "argument":
+            words = [*words, "--verbose"]
+        elif other == "environment":
+            here["env"] = {**here["env"], "FLAVOUR": "new"}
+        else:
+            here["cwd"] = tmp_path
+        assert revisions(known, 1) == [OLD]
+        assert revisions(Stdio(*words, **here), 1) == [NEW]
+        assert revisions(Stdio(*peer.command, env={"PYTHONPATH": str(ROOT)}), 1) == [OLD]
+
+
+@pytest.mark.requirement("VER-16")
+def test_a_pinned_mode_neither_needs_nor_changes_what_is_remembered_of_a_command() -> None:
+    with Scripted(DIES, opening(), opening("2024-11-05"), opening()) as peer:
+        target = Stdio(*peer.command)
+        assert revisions(target, 1) == [OLD]
+        with syncmcp.connect(target, mode="2024-11-05"):
+            pass
+        assert revisions(target, 1) == [OLD]
+        assert peer.methods(7) == [*FALLEN_BACK, *["initialize", INITIALIZED] * 2]
+
+
+def test_of_many_commands_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp._eras._MOST", 2)
+    found = Eras()
+    commands = [Stdio("no-such-command", str(number)) for number in range(3)]
+    for command in (commands[0], commands[1], commands[0], commands[2]):
+        found.learn(command, dialect_for(OLD, None), in_vain=True)
+    assert [found.find(command) for command in commands] == [OLD, None, OLD]
 
 
 @pytest.mark.requirement("VER-19")

@@ -69,6 +69,9 @@ class Ask(NamedTuple):
     in_session: bool = False
     """Whether the handshake lies behind it."""
 
+    probed: bool = False
+    """Whether a probe lies behind it, the answer to which may still come, and end it (`Late`)."""
+
 
 class Tell(NamedTuple):
     """Send this notification in this dialect."""
@@ -98,8 +101,17 @@ class Died(NamedTuple):
     error: McpError
 
 
-Outcome = dict[str, Any] | McpError | Silent | Died | None
-"""A result, an error, or one of the two special cases; nothing for what just went well."""
+class Late(NamedTuple):
+    """Instead of the answer to `initialize`: one to the probe before it, given up by then.
+
+    It proves that the server is a stateless one; nothing else comes so late and still counts.
+    """
+
+    answer: dict[str, Any] | McpError
+
+
+Outcome = dict[str, Any] | McpError | Silent | Died | Late | None
+"""A result, an error, or one of the special cases; nothing for what just went well."""
 
 
 class Negotiated(NamedTuple):
@@ -262,16 +274,22 @@ def _probe(hello: Hello) -> Generator[Effect, Outcome, Negotiated]:
     dialect = hello.dialect(STATELESS[0])
     outcome = yield Ask(dialect, "server/discover", None, probe=True)
     found = verdict(outcome)
-    if isinstance(found, Again):
-        return (yield from _discover(hello, found.revision))
-    if isinstance(found, Modern):
-        return Negotiated(hello.dialect(found.revision), found.result)
-    if isinstance(found, Fail):
-        raise found.error
+    if not isinstance(found, Legacy):
+        return (yield from _stateless(hello, found))
     if isinstance(outcome, Died):
         yield Restart()
         return (yield from _handshake(hello, found.revision))
     return (yield from _handshake(hello, found.revision, probed=True))
+
+
+def _stateless(
+    hello: Hello, found: Modern | Again | Fail
+) -> Generator[Effect, Outcome, Negotiated]:
+    if isinstance(found, Fail):
+        raise found.error
+    if isinstance(found, Again):
+        return (yield from _discover(hello, found.revision))
+    return Negotiated(hello.dialect(found.revision), found.result)
 
 
 def _discover(hello: Hello, revision: str) -> Generator[Effect, Outcome, Negotiated]:
@@ -295,14 +313,18 @@ def _handshake(
         "capabilities": session_capabilities(offer, hello.offer, hello.extensions),
         "clientInfo": hello.client_info or {"name": "syncmcp", "version": "0"},
     }
-    outcome = yield Ask(offered, "initialize", params, probe=False)
+    outcome = yield Ask(offered, "initialize", params, probe=False, probed=probed)
+    if isinstance(outcome, Late):
+        found = verdict(outcome.answer)
+        assert not isinstance(found, Legacy)  # that would have changed nothing
+        return (yield from _stateless(hello, found))
     if isinstance(outcome, Died) and probed:
         # Some servers do not answer the probe, and die of the message after it.
         yield Restart()
         return (yield from _handshake(hello, offer))
     if isinstance(outcome, UnsupportedVersion) and probed:
-        # The probe was answered after we had stopped waiting, and the server took it for the
-        # start: this refusal of `initialize` proves that it is a modern one after all.
+        # The server took the probe for the start: this refusal of `initialize` proves that it is a
+        # modern one after all, though it has not answered the probe.
         data = outcome.data if isinstance(outcome.data, dict) else {}
         modern = newest_shared(data.get("supported"), STATELESS)
         if modern is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import socket
 import sys
 import threading
@@ -78,8 +79,8 @@ class ScriptedPeer:
         with self._lock:
             if self._control is None:
                 self._control = _Control(self)
-            port = self._control.port
-        return [sys.executable, "-m", "syncmcp.testing.scripted_stdio", f"tcp:{port}"]
+            source = self._control.source
+        return [sys.executable, "-m", "syncmcp.testing.scripted_stdio", source]
 
     @property
     def url(self) -> str:
@@ -254,6 +255,8 @@ class _Control:
         self._peer = peer
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+        # Another peer may be given this port later. Clients remember commands: no two are alike.
+        self.source = f"tcp:{self.port}:{secrets.token_hex(8)}"
         self._lock = threading.Lock()  # Guards both below.
         self._lines: dict[socket.socket, threading.Thread] = {}
         self._closing = False

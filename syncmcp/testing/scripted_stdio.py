@@ -1,7 +1,7 @@
 """`python -m syncmcp.testing.scripted_stdio SCRIPT.json`: a scripted peer as a process.
 
-The script is a JSON array of steps. `tcp:PORT` in its place is how `ScriptedPeer.command` hands
-it over: the script comes over a loopback connection, and what the process sees goes back.
+The script is a JSON array of steps. `tcp:PORT:WHOSE` in its place is how `ScriptedPeer.command`
+hands it over: the script comes over a loopback connection, and what the process sees goes back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 def main(source: str) -> int:
     """Play the script from `source` and return the exit code."""
     inbox = Inbox()
-    line = _Line(int(source[4:])) if source.startswith("tcp:") else None
+    line = _Line(int(source.split(":")[1])) if source.startswith("tcp:") else None
     script = json.loads(Path(source).read_text("utf-8")) if line is None else line.open(inbox)
     process = _Process(inbox, line)
     process.report({"event": f"started: {os.getpid()}"})

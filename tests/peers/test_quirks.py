@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
@@ -39,13 +39,39 @@ def stdio(peer: Peer, stderr: list[str]) -> syncmcp.Stdio:
     return syncmcp.Stdio(*peer.programs[STDIO].ready().command, cwd=ROOT, stderr=stderr.append)
 
 
+class Sent:
+    """Notes what a client has sent."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    def outgoing(self, message: syncmcp.Message) -> None:
+        self.methods.append(message.method)
+
+    def incoming(self, message: syncmcp.Message) -> None:
+        pass
+
+    def ended(self, answer: syncmcp.Message) -> None:
+        pass
+
+
 @pytest.mark.pitfall("18")
+@pytest.mark.requirement("VER-14", "VER-16")
 def test_a_server_that_dies_of_the_probe_is_reached_all_the_same() -> None:
     stderr: list[str] = []
-    with syncmcp.connect(stdio(MCP_1_8, stderr), mode="auto", probe_timeout=3.0) as client:
+    sent = Sent()
+    options: dict[str, Any] = {"mode": "auto", "interceptors": [sent]}
+    with syncmcp.connect(stdio(MCP_1_8, stderr), **options) as client:
         assert client.server.revision == "2024-11-05"
         assert MCP_1_8.call.text in ask(client, MCP_1_8.call).text
     assert any("Traceback" in line for line in stderr), "it did not die: this shows nothing"
+    opening = ["initialize", "notifications/initialized", "tools/call"]
+    assert sent.methods == ["server/discover", "server/discover", *opening]
+
+    sent.methods.clear()
+    with syncmcp.connect(stdio(MCP_1_8, stderr), **options) as client:
+        assert MCP_1_8.call.text in ask(client, MCP_1_8.call).text
+    assert sent.methods == opening
 
 
 def test_an_endpoint_that_redirects_to_itself_with_a_slash_is_followed() -> None:

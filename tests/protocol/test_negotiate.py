@@ -15,6 +15,7 @@ from syncmcp._protocol.negotiate import (
     Died,
     Effect,
     Hello,
+    Late,
     Negotiated,
     Outcome,
     Restart,
@@ -384,6 +385,30 @@ def test_a_refusal_that_names_no_stateless_revision_of_ours_is_raised(data: Any)
     played = Played(Silent(), refusal)
     assert played.fail() is refusal
     assert played.said == [PROBE, INITIALIZE]
+
+
+@pytest.mark.requirement("VER-11", "VER-12")
+def test_an_answer_to_the_probe_that_comes_instead_of_the_handshake_counts() -> None:
+    result = discovered("2025-11-25", NEWEST)
+    played = Played(Silent(), Late(result))
+    negotiated = played.run()
+    assert negotiated.dialect.revision == NEWEST
+    assert negotiated.result is result
+    assert played.said == [PROBE, INITIALIZE]
+
+    played = Played(Silent(), Late(unsupported({"supported": [NEWEST]})), result)
+    assert played.run().result is result
+    assert played.said == [PROBE, INITIALIZE, DISCOVER]
+
+    refusal = MissingCapability("sampling")
+    assert Played(Silent(), Late(refusal)).fail() is refusal
+
+
+def test_only_a_handshake_after_a_probe_waits_for_that_too() -> None:
+    played = Played(Silent(), died(), initialized())
+    played.run()
+    asked = [effect for effect in played.effects if isinstance(effect, Ask)]
+    assert [effect.probed for effect in asked] == [False, True, False]
 
 
 def test_a_fresh_server_has_no_probe_left_to_answer_too_late() -> None:

@@ -1,0 +1,78 @@
+"""What is remembered of commands that were run as servers: which of them need no probe."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from syncmcp._threads import monotonic
+
+if TYPE_CHECKING:
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp.config import Stdio
+
+# Of so many commands, and for so long, in seconds.
+_MOST = 256
+_KEPT_SECONDS = 3600.0
+
+
+class Eras:
+    """The commands whose servers were probed in vain, and the revisions that they speak.
+
+    A server that refuses the probe is not among them: that costs one short answer, and asking it
+    each time is how an upgraded one is found. One that dies of the probe, or does not answer it,
+    costs seconds.
+    """
+
+    def __init__(self) -> None:
+        # Guards the table: by command, the revision, and until when it counts.
+        self._lock = threading.RLock()
+        self._found: dict[int, tuple[str, float]] = {}
+
+    def find(self, command: Stdio) -> str | None:
+        """The revision that its server speaks, as far as that is remembered."""
+        key = _key(command)
+        with self._lock:
+            revision, until = self._found.get(key, (None, 0.0))
+        return revision if monotonic() < until else None
+
+    def learn(self, command: Stdio, dialect: Dialect, *, in_vain: bool) -> None:
+        """Its server speaks this, and a probe did (not) help to find out."""
+        key = _key(command)
+        with self._lock:
+            revision, _ = self._found.get(key, (None, 0.0))
+            if in_vain and dialect.stateful:
+                self._found.pop(key, None)
+                self._found[key] = dialect.revision, monotonic() + _KEPT_SECONDS
+                if len(self._found) > _MOST:  # the oldest makes room
+                    del self._found[next(iter(self._found))]
+            elif revision != dialect.revision:
+                self._found.pop(key, None)
+
+    def forget(self, command: Stdio) -> None:
+        """What was remembered may be wrong."""
+        with self._lock:
+            self._found.pop(_key(command), None)
+
+
+def _key(command: Stdio) -> int:
+    """Everything that decides which server it runs, as a number: there are secrets among it."""
+    from syncmcp.transports._process import environment, locate, search_path
+
+    env = environment(command.env, command.inherit_env, os.environ)
+    program, place = command.command, command.cwd
+    try:
+        program = locate(program, search_path(env))
+        place = place or os.getcwd()
+    except (OSError, ValueError):
+        pass  # whoever starts it will hear of that
+    return hash((program, command.args, place, frozenset(env.items())))
+
+
+eras = Eras()
+
+
+if hasattr(os, "register_at_fork"):
+    # The lock may have been held by another thread of the parent at that moment.
+    os.register_at_fork(after_in_child=eras.__init__)  # type: ignore[misc]
