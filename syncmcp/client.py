@@ -339,9 +339,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             finalizer.detach()
         if watch is not None:
             watch.stop()
-        for connection in connections:
-            if connection is None:
-                continue
+        for connection in filter(None, connections):
             if drain:
                 connection.drain(deadline)
             self._next_id = max(self._next_id, connection.next_id)
