@@ -104,7 +104,7 @@ class _Probe:
             McpError: Whatever else became of it.
         """
         try:
-            result = self._ask(ask, options, limit)
+            result = self._exchange(ask, options, limit)
         except McpError as error:
             late = self._end(silent=isinstance(error, RequestTimeout))
             if late is None:
@@ -113,7 +113,7 @@ class _Probe:
         self._end(silent=False)
         return result
 
-    def _ask(self, ask: Ask, options: Options, limit: Deadline) -> Any:
+    def _exchange(self, ask: Ask, options: Options, limit: Deadline) -> Any:
         # Over HTTP it would be cut off by its twin.
         once = self._connection.transport.blocking
         first = limit if once else limit.sooner(_AGAIN_SECONDS)

@@ -197,7 +197,7 @@ def test_a_server_that_the_probe_breaks_and_the_next_line_ends_is_not_waited_for
     broken = [s.expect("server/discover"), s.expect("server/discover"), s.cut(code=1)]
     with Scripted(broken, [*opening("2024-11-05"), *PING]) as peer:
         target = Stdio(*peer.command)
-        with syncmcp.connect(target, probe_timeout=20.0, open_timeout=20.0) as client:
+        with syncmcp.connect(target, probe_timeout=20.0, open_timeout=10.0) as client:
             client.ping()
             assert client.server.revision == "2024-11-05"
         assert peer.methods(5) == ["server/discover", *FALLEN_BACK, "ping"]

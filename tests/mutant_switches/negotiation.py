@@ -109,6 +109,10 @@ def _take_silence_for_failure(original: Function) -> Function:
     return ask
 
 
+def _probe_once(original: Function) -> Function:
+    return lambda self, ask, options, limit: self._send(ask, options, limit)
+
+
 def _introduce_oneself_once(original: Function) -> Function:
     def params(self: Any, *args: Any) -> Any:
         made = original(self, *args)
@@ -251,6 +255,20 @@ MUTANTS = (
         f"{NEGOTIATE}:negotiate",
         lambda original: lambda mode, hello, known=None: original(mode, hello),
         ("VER-16",),
+    ),
+    Mutant(
+        "probed-in-vain-again",
+        "what was learnt of a command is forgotten with its client",
+        "syncmcp._eras:Eras.find",
+        always(None),
+        ("VER-16",),
+    ),
+    Mutant(
+        "probed-once",
+        "a server that the probe broke is waited for as long as one that is slow",
+        "syncmcp._opening:_Probe._exchange",
+        _probe_once,
+        ("VER-14", "18"),
     ),
     Mutant(
         "calls-before-the-handshake",

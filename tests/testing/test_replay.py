@@ -103,6 +103,21 @@ def test_a_client_that_probes_can_play_the_session_of_one_that_did_not(path: Pat
     assert replay(path, "auto") == seen
 
 
+def test_a_server_that_the_probe_breaks_can_be_played(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._opening._AGAIN_SECONDS", 0.05)
+    broken = [s.expect("server/discover"), s.expect("server/discover"), s.cut(code=1)]
+    with (
+        ScriptedPeer(broken, s.handshake()) as peer,
+        syncmcp.connect(Recording(syncmcp.Stdio(*peer.command), path)) as client,
+    ):
+        assert client.server.revision == STATEFUL
+    with syncmcp.connect(Replay(path)) as client:
+        assert client.server.revision == STATEFUL
+    assert path.read_text("utf-8").count("server/discover") == 2
+
+
 def test_the_fallback_to_an_older_transport_needs_no_playing(path: Path) -> None:
     server = shop()
     with (
