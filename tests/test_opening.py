@@ -106,6 +106,32 @@ def test_every_revision_can_be_agreed_on(revision: Mode, wire: str) -> None:
             assert peer.methods(2) == ["server/discover", "tools/list"]
 
 
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.requirement("RPC-28", "RPC-29")
+def test_a_server_in_memory_gets_the_messages_that_a_pipe_would_carry(revision: Mode) -> None:
+    steps = [*opening(revision), *LIST, s.expect("tools/call"), s.reply({"content": []})]
+    seen: list[list[dict[str, Any]]] = []
+    for wire in ("memory", "stdio"):
+        with Scripted(steps) as peer, syncmcp.connect(peer.on(wire), mode=revision) as client:
+            client.list_tools()
+            client.call_tool("x", {"a": [1]}, meta={"acme.example/k": "v"})
+            peer.methods(4 if revision in STATEFUL else 3)
+            seen.append([one.message for one in peer.transcript.received])
+    in_memory, piped = seen
+    assert in_memory == piped
+    assert [message["jsonrpc"] for message in in_memory] == ["2.0"] * len(in_memory)
+    if revision in STATEFUL:
+        params = in_memory[0]["params"]
+        assert params.keys() == {"protocolVersion", "capabilities", "clientInfo"}
+        return
+    prefix = "io.modelcontextprotocol/"
+    for message in in_memory:
+        keys = {key for key in message["params"]["_meta"] if key.startswith(prefix)}
+        assert keys == {
+            f"{prefix}{each}" for each in ("protocolVersion", "clientCapabilities", "clientInfo")
+        }
+
+
 @pytest.mark.requirement("VER-02", "VER-08", "VER-09", "VER-10")
 def test_the_client_says_who_it_is_in_both_eras() -> None:
     me = Implementation(name="a program", version="3")

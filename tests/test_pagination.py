@@ -46,7 +46,7 @@ def names(result: ListToolsResult) -> list[str]:
 @pytest.mark.requirement("PAG-01", "PAG-02", "PAG-03", "M-35")
 @pytest.mark.pitfall("19")
 def test_a_list_has_all_its_pages_the_empty_ones_and_the_empty_cursor_too(wire: str) -> None:
-    odd = "ünïcode/+&= %"
+    odd = " ünïcode/+&= %\n"
     with pages(
         page("a", "b", nextCursor=""),
         page(nextCursor=odd),
@@ -75,7 +75,7 @@ def test_iterating_goes_on_at_the_empty_cursor_and_behind_empty_pages(iterate: s
     items, some = LISTS[iterate]
     method = "resources/templates/list" if items == "resourceTemplates" else f"{items}/list"
     script = opening()
-    odd = "ünïcode/+&= %"
+    odd = " ünïcode/+&= %\n"
     for part in ({items: some, "nextCursor": ""}, {items: [], "nextCursor": odd}, {items: some}):
         script += [s.expect(method), s.reply(part)]
     with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:

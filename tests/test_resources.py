@@ -35,6 +35,9 @@ URIS = (
     "x-1.2+3://[::1]/a;b=c,d/$!*'()@",
     "https://example.com",
     "ui://a/%C3%A9%2F",
+    "ACME:A",
+    "acme:empty#",
+    "acme:empty?",
 )
 DATA = bytes(range(256))
 

@@ -215,14 +215,23 @@ def test_the_stateful_era_knows_no_kinds_of_result() -> None:
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.requirement("RPC-20")
 def test_meta_travels_both_ways_untouched(revision: Mode) -> None:
-    odd = {"acme.example/odd": [1, {"x": None}], "modelcontextprotocol.io/later": "?"}
+    # Reserved or not, known or not: a value may be anything.
+    odd = {
+        "acme.example/odd": [1, {"x": None}],
+        "modelcontextprotocol.io/later": "?",
+        "io.modelcontextprotocol/later": [None],
+        "io.modelcontextprotocol/related-task": 7,
+        "io.modelcontextprotocol/serverInfo": "nobody",
+        "com.mcp.example/x": False,
+    }
     result = {**LISTED, "_meta": odd, "resultType": "complete"}
     script = [*opening(revision), s.expect("tools/list"), s.reply(result)]
     with Scripted(script) as peer, syncmcp.connect(peer, mode=revision) as client:
-        answer = client.list_tools(cursor=None, meta={"acme.example/trace": {"a": [1]}})
+        ours = {"acme.example/trace": {"a": [1]}, "io.modelcontextprotocol/later": [{"b": None}]}
+        answer = client.list_tools(cursor=None, meta=ours)
         assert answer.to_wire()["_meta"] == odd
         sent = peer.requests("tools/list")[0]["params"]["_meta"]
-        assert sent["acme.example/trace"] == {"a": [1]}
+        assert {key: sent.get(key) for key in ours} == ours
 
 
 @pytest.mark.parametrize("key", ["", "/x", "a b", "acme.example/-x", "1acme/x", "acme..x/y", "x/"])

@@ -329,12 +329,20 @@ DATES = [
         },
         20,
     ),
+    (
+        {
+            "RETRY_AFTER": "Wed, 21 Oct 2015 07:28:20 GMT",
+            "date": "Wed, 21 Oct 2015 07:28:00 GMT",
+        },
+        20,
+    ),
     ({"Retry_After": "Wed, 21 Oct 2015 07:28:20 GMT"}, 0),
     ({"Retry_After": "soon"}, 0),
     ({"Retry_After": "-5"}, 0),
 ]
 
 
+@pytest.mark.requirement("HTM-07")
 @pytest.mark.parametrize(("headers", "seconds"), DATES)
 def test_the_server_s_wish_comes_before_our_own_pause(
     headers: Any, seconds: float, pauses: list[float]

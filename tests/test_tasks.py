@@ -19,6 +19,7 @@ from syncmcp import (
     ClosedError,
     Denied,
     DenyAll,
+    Elicitation,
     Handlers,
     InvalidOutput,
     InvalidParams,
@@ -33,7 +34,9 @@ from syncmcp import (
     UsageError,
 )
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
+from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult
+from tests.scripts import Scripted
 from tests.stage import (
     PATIENCE,
     STATEFUL,
@@ -498,6 +501,27 @@ def test_sampling_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> Non
         assert client.call_tool("think").data == {"answer": answer, "declared": None}
 
 
+@stateful_wires
+@pytest.mark.requirement("TSK-05")
+def test_a_link_and_a_list_of_roots_that_want_to_be_tasks_are_answered_plainly(wire: Wire) -> None:
+    server, task = Server("asking"), {"task": {"ttl": 1000}}
+
+    @server.tool()
+    def look(context: ToolContext) -> dict[str, Any]:
+        visit = {"mode": "url", "message": "?", "url": "https://a.example/", "elicitationId": "e"}
+        return {
+            "roots": context.request("roots/list", task),
+            "link": context.request("elicitation/create", {**visit, **task}),
+        }
+
+    def visit(request: Any, context: Any) -> ElicitResult:
+        return ElicitResult.decline()
+
+    with wire.connect(server, roots=["/"], elicitation=Elicitation(url=visit)) as client:
+        answers = client.call_tool("look").data
+    assert answers == {"roots": {"roots": [{"uri": "file:///"}]}, "link": {"action": "decline"}}
+
+
 # -- progress --------------------------------------------------------------------------------
 
 
@@ -525,6 +549,42 @@ def test_a_task_reports_by_the_token_of_the_call_that_began_it(wire: Wire) -> No
         studio.looked(1)
         studio.gate.set()
         assert [step.progress for step in steps] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("wire", ["memory", "stdio"])
+@pytest.mark.requirement("PRG-04", "PRG-05")
+def test_the_token_of_a_task_is_good_until_its_end_and_no_longer(wire: str) -> None:
+    calls: dict[str, Any] = {"tools": {"call": {}}}
+    state = {"taskId": "t", "createdAt": "2026-01-01T00:00:00Z", "ttl": None, "pollInterval": 1}
+    tool = {"name": "render", "inputSchema": {"type": "object"}}
+    script = [
+        *s.handshake(STATEFUL, capabilities={"tools": {}, "tasks": {"requests": calls}}),
+        s.expect("tools/list"),
+        s.reply({"tools": [{**tool, "execution": {"taskSupport": "required"}}]}),
+        s.expect("tools/call", label="call"),
+        s.reply({"task": {**state, "status": "working"}}),
+        s.progress(1, to="call"),
+        s.expect("tasks/get"),
+        s.progress(2, to="call"),
+        s.reply({**state, "status": "completed"}),
+        s.expect("tasks/result"),
+        s.progress(3, to="call"),
+        s.reply({"content": [{"type": "text", "text": "done"}]}),
+        s.progress(4, to="call"),
+        s.expect("ping"),
+        s.progress(5, to="call"),
+        s.reply({}),
+    ]
+    heard: list[float] = []
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(
+            peer.on(wire), mode=STATEFUL, on_progress=lambda progress, *_: heard.append(progress)
+        ) as client,
+    ):
+        assert client.start_task("render").result(PATIENCE).text == "done"
+        client.ping()
+    assert heard == [1, 2, 3]
 
 
 # -- giving up -------------------------------------------------------------------------------
@@ -861,6 +921,23 @@ def test_the_tasks_of_a_server_are_listed_page_by_page(wire: Wire) -> None:
         rest = client.list_tasks(cursor=first.next_cursor)
         assert [task.task_id for task in rest.tasks] == ids[2:4]
     assert studio.stats.errors == 0
+
+
+@pytest.mark.parametrize("wire", ["memory", "stdio"])
+@pytest.mark.requirement("TSK-08", "PAG-01")
+def test_any_cursor_of_the_list_of_tasks_goes_back_as_it_came(wire: str) -> None:
+    day = "2026-01-01T00:00:00Z"
+    task = {"taskId": "t", "status": "working", "createdAt": day, "lastUpdatedAt": day, "ttl": None}
+    script = s.handshake(STATEFUL, capabilities={"tasks": {"list": {}}})
+    pages = ({"nextCursor": ""}, {"nextCursor": " É/+=%20\n"}, {"nextCursor": "7"}, {})
+    for page in pages * 2:
+        script += [s.expect("tasks/list"), s.reply({"tasks": [task], **page})]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=STATEFUL) as client:
+        assert len(client.list_tasks().tasks) == 4
+        assert len(list(client.iter_tasks())) == 4
+        sent = peer.requests("tasks/list", 8)
+    asked = [each.get("params", {}).get("cursor", "absent") for each in sent]
+    assert asked == ["absent", "", " É/+=%20\n", "7"] * 2
 
 
 def test_there_is_no_list_of_tasks_any_more() -> None:

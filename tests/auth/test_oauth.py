@@ -82,10 +82,12 @@ def test_every_request_carries_the_token_in_its_header_and_nowhere_else() -> Non
         token = auth.token
         assert token is not None
         assert [one.bearer for one in resource.calls] == [None] + [token.access_token] * 3
+        assert not any(b"access-" in one.body for one in resource.seen)
+        auth.logout()
         for site in (resource, resource.authorization_server):
             for one in site.seen:
                 assert token.access_token not in f"{one.path}{one.query}"
-                assert b"access-" not in one.body
+                assert b"access-" not in one.body or one.path.endswith("/revoke")
 
 
 @pytest.mark.requirement("TOK-01", "TOK-02")

@@ -330,10 +330,24 @@ def test_what_a_later_version_stored_is_still_read() -> None:
 
 
 @pytest.mark.requirement("ASC-01")
-def test_an_authorization_code_is_sent_once_even_if_the_answer_is_lost() -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(None),
+        Answer(500),
+        Answer(503, None, {"Retry-After": "0"}),
+        Answer(429, None, {"Retry-After": "0"}),
+        Answer(401, {"error": "invalid_client"}),
+        Answer(400, {"error": "invalid_grant"}),
+        Answer(200, "no token"),
+        Answer(307, None, {"Location": "/token"}),
+    ],
+    ids=lambda answer: str(answer.status),
+)
+def test_an_authorization_code_is_sent_once_whatever_becomes_of_the_answer(answer: Answer) -> None:
     with world() as resource:
         server, person = resource.authorization_server, Person()
-        server.token_answer = lambda _: Answer(None)
+        server.token_answer = lambda _: answer
         with pytest.raises(AuthError):
             call(resource, OAuth(receiver=person))
         assert len(server.token_requests) == 1

@@ -61,6 +61,16 @@ def test_a_request_without_a_mode_is_a_form(wire: Wire) -> None:
         assert stats.violations == []
 
 
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.requirement("ELI-03")
+def test_without_a_mode_not_even_a_url_makes_a_request_one_to_visit_it(revision: Mode) -> None:
+    params = {name: value for name, value in URL.items() if name != "mode"}
+    both = Elicitation(nobody, nobody)
+    with syncmcp.connect(asking_server(), mode=revision, elicitation=both) as client:
+        code, _ = fault(client, ELICITATION, {**params, "elicitationId": "e-1"})
+        assert code == -32602
+
+
 @pytest.mark.parametrize(
     ("given", "params"),
     [

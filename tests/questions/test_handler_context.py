@@ -335,7 +335,8 @@ def test_what_is_reported_while_a_task_s_question_is_answered_names_the_task(
         *[s.expect("notifications/progress")] * 3,
         s.expect("response"),
     ]
-    held = Held()
+    own = {"acme.example/k": "v"}
+    held = Held(lambda: reply().model_copy(update={"meta": own}))
     with (
         Scripted(script) as peer,
         syncmcp.connect(peer.on(wire), mode=OLD, sampling=held),
@@ -347,7 +348,7 @@ def test_what_is_reported_while_a_task_s_question_is_answered_names_the_task(
     assert [report["params"]["_meta"] for report in reports] == [task] * 3
     # That of the program, and those that say that somebody is still thinking.
     assert {report["params"].get("message") for report in reports} > {"half"}
-    assert answer["result"]["_meta"] == task
+    assert answer["result"]["_meta"] == {**task, **own}
 
 
 @pytest.mark.parametrize("meta", [{}, {"progressToken": None}, {"progressToken": True}, None])

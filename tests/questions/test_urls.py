@@ -200,7 +200,7 @@ def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wir
     def visit(context: ToolContext) -> str:
         question = context.ask(ELICITATION, link(odd))
         assert inside.wait(PATIENCE)
-        for other in ("", odd.strip(), "unknown", odd.upper()):
+        for other in ("", odd.strip(), "unknown", odd.upper(), odd.replace("\u00e9", "e\u0301")):
             context.complete_elicitation(other)
         for params in ({"elicitationId": 1}, {"elicitationId": [odd]}, {}, None):
             context.notify(COMPLETE, params)
@@ -226,16 +226,19 @@ def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wir
 
 
 @WIRES
-@pytest.mark.requirement("ELI-15", "M-07")
-def test_a_completion_that_comes_before_the_handler_waits_is_not_lost(wire: str) -> None:
+@pytest.mark.parametrize("named", ["e-1", ""])
+@pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
+def test_a_completion_that_comes_before_the_handler_waits_is_not_lost(
+    named: str, wire: str
+) -> None:
     script = [
         *opening(),
-        s.request(ELICITATION, link(), identifier="q"),
-        s.notify(COMPLETE, {"elicitationId": "e-1"}),
+        s.request(ELICITATION, link(named), identifier="q"),
+        s.notify(COMPLETE, {"elicitationId": named}),
         s.request("ping", identifier="p"),
         s.expect("response"),
         s.expect("response"),
-        s.request(ELICITATION, link(), identifier="again"),
+        s.request(ELICITATION, link(named), identifier="again"),
         s.expect("response"),
     ]
     outcomes: list[bool] = []

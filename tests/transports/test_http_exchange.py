@@ -192,10 +192,16 @@ def test_a_page_of_html_is_an_error_that_shows_its_type_and_beginning() -> None:
 @pytest.mark.requirement("HTM-12")
 @pytest.mark.parametrize("status", [400, 404, 500])
 @pytest.mark.parametrize("with_id", [True, False])
-def test_an_error_status_with_a_json_rpc_error_is_an_answer(status: int, with_id: bool) -> None:
+@pytest.mark.parametrize(
+    "kind", ["application/json", "Application/JSON; charset=utf-8", "text/plain"]
+)
+def test_an_error_status_with_a_json_rpc_error_is_an_answer(
+    status: int, with_id: bool, kind: str
+) -> None:
     def script(one: Request) -> None:
         id = {"id": one.id} if with_id else {}
-        one.connection.json({"jsonrpc": "2.0", **id, "error": {"code": -32601}}, status)
+        error = {"jsonrpc": "2.0", **id, "error": {"code": -32601}}
+        one.connection.json(error, status, {"Content-Type": kind})
 
     receiver = send_one(script)
     assert not receiver.failures
@@ -235,14 +241,16 @@ def test_a_body_beyond_the_limit_is_an_error_that_names_the_option() -> None:
         assert "max_body=1000" in str(got.error)
 
 
-def test_a_compressed_body_is_decoded_and_bounded_by_what_it_decodes_to() -> None:
+@pytest.mark.requirement("HTM-07")
+@pytest.mark.parametrize("name", ["Content-Encoding", "content-encoding", "CONTENT-ENCODING"])
+def test_a_compressed_body_is_decoded_and_bounded_by_what_it_decodes_to(name: str) -> None:
     def script(one: Request) -> None:
         assert one.headers["accept-encoding"] == "gzip"
         padding = "x" * one.message["params"]["size"]
         body = json.dumps({"jsonrpc": "2.0", "id": one.id, "result": {"x": padding}}).encode()
         half = len(body) // 2
         packed = gzip.compress(body[:half]) + gzip.compress(body[half:])
-        headers = {"Content-Type": "application/json", "Content-Encoding": "GZIP"}
+        headers = {"Content-Type": "application/json", name: "GZIP"}
         one.connection.respond(200, packed, headers)
 
     with serving(script) as server, opened(Http(server.url, max_body=100_000)) as (transport, got):

@@ -413,7 +413,11 @@ def test_the_listening_stream_opens_with_adopt_and_delivers_what_comes() -> None
         assert one.connection.wait_for_end()
 
     server_side = Listening(stream)
-    with serving(server_side) as server, opened(server.url) as (transport, receiver):
+    theirs = {"accept": "application/json", "Content-Type": "text/html"}
+    with (
+        serving(server_side) as server,
+        opened(Http(server.url, headers=theirs)) as (transport, receiver),
+    ):
         transport.send(request("initialize"))
         transport.send(notification())
         assert not server_side.gets
@@ -441,6 +445,7 @@ def test_a_server_without_a_listening_stream_is_asked_once(status: int) -> None:
     ):
         start(transport)
         assert stopped.wait()
+        receiver.wait_for(lambda: receiver.is_silent)  # nobody will ask again
         transport.send(request())
         assert not receiver.failures
         assert not receiver.ends

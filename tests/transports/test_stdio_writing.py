@@ -81,6 +81,7 @@ def test_a_server_that_does_not_read_holds_nobody_up(gate: Path) -> None:
         assert frames[3].body not in notes.frames
 
 
+@pytest.mark.requirement("STD-02")
 @pytest.mark.pitfall("H13")
 def test_a_frame_half_written_when_it_is_withdrawn_is_completed(gate: Path) -> None:
     with running(python(reads_after(gate))) as (transport, notes):
