@@ -17,7 +17,7 @@ from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
 from tests.questions.asking import ELICITATION, PATIENCE, URL, asked, asking_server
 from tests.scripts import NEW, OLD, WIRES, Scripted, opening
-from tests.stage import Clock, Wire, stateful_wires
+from tests.stage import Clock, Wire, is_gone, stateful_wires
 
 COMPLETE = "notifications/elicitation/complete"
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -356,9 +356,23 @@ def test_a_callback_may_come_late_and_may_be_taken_away() -> None:
     assert told == ["kept True", "late True"]
 
 
+class Logged(logging.Handler):
+    """What the first record of a logger says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Future[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.first.done():
+            self.first.set_result(str(record.exc_info and record.exc_info[1]))
+
+
 def test_a_callback_that_fails_is_logged_and_keeps_nothing_from_the_next_one(
-    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    logged = Logged()
+    monkeypatch.setattr(logging.getLogger("syncmcp.threads"), "handlers", [logged])
     script = [*opening(), ask(request=1), s.expect("response"), s.gate("ready"), complete()]
     agreeing, told = Agreeing(), Future[bool]()
 
@@ -375,7 +389,7 @@ def test_a_callback_that_fails_is_logged_and_keeps_nothing_from_the_next_one(
         peer.open("ready")
         assert told.result(PATIENCE)
         assert agreeing.outcomes() == [True]
-    assert "a mistake of the program's" in caplog.text
+        assert logged.first.result(PATIENCE) == "a mistake of the program's"
 
 
 def test_a_callback_is_no_coroutine_function() -> None:
@@ -495,6 +509,24 @@ def test_a_person_who_gives_up_after_the_consent_ends_the_wait() -> None:
         agreeing.asked().cancel.cancel("no more")
         assert agreeing.outcomes() == [False]
         assert client.ping() is None
+
+
+@pytest.mark.requirement("M-07")
+@pytest.mark.filterwarnings("ignore:a client of .* was never closed:ResourceWarning")
+def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
+    told = Future[bool]()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        context.on_completed(told.set_result)
+        return ElicitResult.accept()
+
+    client = syncmcp.connect(asking_server(), mode=OLD, elicitation=Elicitation(url=handler))
+    assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+    assert not told.done()
+    gone = is_gone(client)
+    del client
+    assert gone()
+    assert not told.result(PATIENCE)
 
 
 # -- a server that never stops asking --------------------------------------------------------------
