@@ -153,7 +153,7 @@ class Subscribed(Listening):
         self, client: Client, wanted: Wanted, inbox: Inbox, undeclared: Undeclared
     ) -> None:
         super().__init__(client, wanted, inbox)
-        self._undeclared = undeclared
+        self._undeclared: Undeclared = undeclared
         self._held: list[str] = []
 
     def open(self, deadline: Deadline) -> None:

@@ -256,7 +256,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             ping_interval = some_seconds(ping_interval, "ping_interval")
         self._ping_interval = ping_interval
         self._interceptors = as_interceptors(interceptors)
-        self._undeclared = check_undeclared(undeclared)
+        self._undeclared: Undeclared = check_undeclared(undeclared)
         self._cache = cache
         self._kept = Kept.of(
             cache, self._target, extensions=self._extensions, offer=self._handlers.offer

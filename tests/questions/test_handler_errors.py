@@ -20,7 +20,8 @@ from syncmcp import (
     Refused,
     UsageError,
 )
-from syncmcp.approval import DenyAll
+from syncmcp import tasks
+from syncmcp.approval import DenyAll, Verdict
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult
 from tests.questions.asking import (
@@ -158,9 +159,9 @@ def test_an_answer_that_was_changed_by_a_reviewer_is_checked_like_the_handlers(
     revision: Mode,
 ) -> None:
     class Editor:
-        def review(self, question: Any, /) -> syncmcp.approval.Verdict:
+        def review(self, question: Any, /) -> Verdict:
             answer = None if question.answer is None else UNFIT
-            return syncmcp.approval.Verdict.allow(answer=answer)
+            return Verdict.allow(answer=answer)
 
     told = Told()
     with syncmcp.connect(
@@ -374,7 +375,7 @@ def test_what_a_task_asks_and_is_answered_wrong_is_raised_by_waiting_for_it() ->
         mode=NEW,
         elicitation=unfit,
         on_handler_error=told,
-        extensions={syncmcp.tasks.EXTENSION: {}},
+        extensions={tasks.EXTENSION: {}},
     ) as client:
         task = client.start_task("sign")
         with pytest.raises(InvalidAnswer):

@@ -44,7 +44,7 @@ async def unsubscribe(uri: AnyUrl) -> None:
 
 async def list_tools() -> list[types.Tool]:
     """One tool."""
-    return [types.Tool(name="stir", inputSchema={"type": "object"})]
+    return [types.Tool.model_validate({"name": "stir", "inputSchema": {"type": "object"}})]
 
 
 async def call_tool(name: str, arguments: dict[str, Any]) -> list[types.TextContent]:
