@@ -325,7 +325,9 @@ class UrlHandler(Protocol):
         """Return ``ElicitResult.accept()`` for consent (not for completion), or the other two.
 
         Return as soon as the person has agreed: the server may wait for that. Whether they are done
-        is learned later (`HandlerContext.wait_completed`, `HandlerContext.on_completed`).
+        is learned later (`HandlerContext.wait_completed`, `HandlerContext.on_completed`). Only
+        where the call goes on with the answer (`HandlerContext.resumes_call`) it may be worth while
+        to ask the person first whether they are done.
 
         A call that failed for want of the visit (error -32042, in 2025-11-25) is made again when
         the server says that it is done, or the program does with `HandlerContext.completed`, or

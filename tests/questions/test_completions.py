@@ -11,79 +11,16 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Elicitation, HandlerContext, Mode, UsageError
+from syncmcp import Elicitation, HandlerContext, Interceptor, Message, Mode, UsageError
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
 from tests.questions.asking import ELICITATION, PATIENCE, URL, asked, asking_server
+from tests.questions.visiting import COMPLETE, READ, Agreeing, ask, complete, elsewhere, link
 from tests.scripts import NEW, OLD, WIRES, Scripted, opening
 from tests.stage import Clock, Wire, is_gone, stateful_wires
 
-COMPLETE = "notifications/elicitation/complete"
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
-
-
-def link(identifier: str = "e-1") -> dict[str, Any]:
-    return {**URL, "elicitationId": identifier}
-
-
-def complete(identifier: str = "e-1") -> Any:
-    return s.notify(COMPLETE, {"elicitationId": identifier})
-
-
-def ask(identifier: str = "e-1", *, request: int | str) -> Any:
-    return s.request(ELICITATION, link(identifier), identifier=request)
-
-
-# A request of the server's own that is answered once all before it has been read.
-READ = (s.request("ping", identifier="read"), s.expect("response"))
-
-
-class Agreeing:
-    """A person who agrees at once, while others wait for the end of the visit.
-
-    Attributes:
-        contexts: Of the questions, in their order.
-    """
-
-    def __init__(self, timeout: float | None = None) -> None:
-        self.contexts: list[HandlerContext] = []
-        self._timeout = timeout
-        self._waits: list[Future[bool]] = []
-        self._asked = threading.Semaphore(0)
-
-    def __call__(self, request: Any, context: HandlerContext) -> ElicitResult:
-        self.contexts.append(context)
-        self._waits.append(elsewhere(lambda: context.wait_completed(self._timeout)))
-        self._asked.release()
-        return ElicitResult.accept()
-
-    @property
-    def elicitation(self) -> Elicitation:
-        return Elicitation(url=self)
-
-    def asked(self) -> HandlerContext:
-        """Wait for one question more."""
-        assert self._asked.acquire(timeout=PATIENCE)
-        return self.contexts[-1]
-
-    def outcomes(self) -> list[bool]:
-        """What the waits brought."""
-        return [wait.result(PATIENCE) for wait in self._waits]
-
-
-def elsewhere(wait: Callable[[], bool]) -> Future[bool]:
-    """Wait on another thread."""
-    outcome: Future[bool] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(wait())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return outcome
 
 
 # -- after the consent, before it, and before the question -----------------------------------------
@@ -263,6 +200,41 @@ def test_a_call_that_needs_a_visit_is_made_again_when_that_is_completed(
         assert future.result(PATIENCE).text == "done"
         assert agreeing.outcomes() == [True, True]
         assert all(context.resumes_call for context in agreeing.contexts)
+
+
+class Overtaken(Interceptor):
+    """Holds an error up until the completion that came after it has been heard."""
+
+    def __init__(self) -> None:
+        self._heard = threading.Event()
+
+    def incoming(self, message: Message) -> None:
+        if message.method == COMPLETE:
+            self._heard.set()
+        elif message.error is not None:
+            assert self._heard.wait(PATIENCE)
+
+
+@WIRES
+@pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
+def test_a_completion_that_is_read_before_the_error_is_looked_at_is_not_lost(wire: str) -> None:
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        s.error(-32042, "visit", {"elicitations": [link()]}),
+        complete(),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    agreeing = Agreeing()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(
+            peer.on(wire), mode=OLD, elicitation=agreeing.elicitation, interceptors=[Overtaken()]
+        ) as client,
+    ):
+        assert client.call_tool.future("x").result(PATIENCE).text == "done"
+        assert agreeing.outcomes() == [True]
 
 
 @pytest.mark.requirement("ELI-15", "ELI-18")
