@@ -19,8 +19,8 @@ from syncmcp import (
     Mode,
     Refused,
     UsageError,
+    tasks,
 )
-from syncmcp import tasks
 from syncmcp.approval import DenyAll, Verdict
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult
