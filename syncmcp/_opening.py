@@ -198,12 +198,12 @@ def open_connection(
         RequestTimeout: `deadline` passed.
         McpError: What else the negotiation ended with.
     """
-    connection = connect(way.older)
     remembered = None if command is None or mode != "auto" else eras.find(command)
     if known is None and remembered is not None:
         # Offered the newest, a server that was upgraded shows by another answer that it was.
         known = STATEFUL[0]
-    in_vain: Outcome = None
+    in_vain: Outcome = None  # what came of a probe that was of no use
+    connection = connect(way.older)
     try:
         try:
             connection.open(deadline)
