@@ -192,7 +192,7 @@ def error(one: Request, code: int) -> dict[str, Any]:
     ],
 )
 def test_any_name_and_any_uri_travels_in_a_header(name: str, header: str) -> None:
-    bodies = {
+    bodies: dict[str, dict[str, Any]] = {
         "tools/call": {"content": []},
         "prompts/get": {"messages": []},
         "resources/read": {"contents": []},

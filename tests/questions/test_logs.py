@@ -11,7 +11,7 @@ import pytest
 import syncmcp
 from syncmcp import Refused
 from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
-from syncmcp.types import CreateMessageResult, ElicitResult
+from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, ElicitResult
 from tests.questions.asking import ELICITATION, FORM, SAMPLING, asking_server, reply
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Wire
 
@@ -35,7 +35,7 @@ class Impatient:
     asks_person = True
 
     def review(self, question: Question, /) -> Verdict:
-        if question.answer is None:
+        if isinstance(question.request, CreateMessageRequestParams) and question.answer is None:
             longer = question.request.model_copy(update={"max_tokens": 99})
             return Verdict.allow(longer)
         return Verdict.allow(answer=reply(f"{CANARY}-edited"))
