@@ -59,6 +59,7 @@ def test_a_server_that_states_nonsense_has_no_extension(stated: Any) -> None:
         assert client.server.extensions == {}
 
 
+@pytest.mark.requirement("VER-17")
 def test_extensions_are_checked_at_once_and_survive_a_pickle() -> None:
     with pytest.raises(syncmcp.UsageError, match="'maps'"):
         syncmcp.Client("http://127.0.0.1:9/", extensions={"maps": {}})

@@ -12,6 +12,7 @@ from syncmcp import (
     Client,
     LimitExceeded,
     ProtocolError,
+    ServerError,
     UsageError,
 )
 from syncmcp.testing import script as s
@@ -171,3 +172,24 @@ def test_a_new_connection_begins_a_list_at_its_first_page() -> None:
             with client:
                 next(client.iter_tools())
         assert cursors(peer, 2) == ["absent", "absent"]
+
+
+@pytest.mark.parametrize("page_limit", [1, None])
+@pytest.mark.requirement("PAG-04")
+def test_a_whole_list_that_broke_off_begins_anew_on_a_new_connection(
+    page_limit: int | None,
+) -> None:
+    script = [
+        *opening(),
+        s.expect("tools/list"),
+        s.reply(page("a", nextCursor="old")),
+        s.expect("tools/list"),
+        s.error(-32603, "broken"),
+    ]
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD)
+        for _ in range(2):
+            with client, pytest.raises((LimitExceeded, ServerError)):
+                client.list_tools(max_pages=page_limit)
+        sent = ["absent"] if page_limit else ["absent", "old"]
+        assert cursors(peer, 2 * len(sent)) == sent * 2

@@ -31,6 +31,7 @@ from tests.auth.authorization_server import (
     Answer,
     AuthorizationServer,
     Person,
+    Route,
     Seen,
     call,
     world,
@@ -94,7 +95,8 @@ def test_every_request_carries_the_token_in_its_header_and_nowhere_else() -> Non
 @pytest.mark.parametrize("kind", ["listening", "taking up", "of an old server"])
 def test_a_get_of_a_stream_carries_the_token_in_its_header_and_nowhere_else(kind: str) -> None:
     endpoint = HttpEndpoint(Server(), response="json")
-    answered, came = through(endpoint), threading.Event()
+    answered: Route = through(endpoint)
+    came = threading.Event()
     events = {"Content-Type": "text/event-stream"}
 
     def serve(seen: Seen) -> Answer:

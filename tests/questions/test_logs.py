@@ -35,8 +35,7 @@ class Impatient:
     asks_person = True
 
     def review(self, question: Question, /) -> Verdict:
-        if question.answer is None:
-            assert isinstance(question.request, CreateMessageRequestParams)
+        if isinstance(question.request, CreateMessageRequestParams) and question.answer is None:
             longer = question.request.model_copy(update={"max_tokens": 99})
             return Verdict.allow(longer)
         return Verdict.allow(answer=reply(f"{CANARY}-edited"))

@@ -282,6 +282,7 @@ def test_headers_of_the_message_and_adopted_ones_are_sent() -> None:
     assert second.headers["mcp-name"] == "add"
 
 
+@pytest.mark.requirement("HTL-02")
 def test_headers_of_the_user_are_sent_but_never_replace_those_of_the_protocol() -> None:
     theirs = {
         "X-Mine": "1",
@@ -416,7 +417,8 @@ def test_a_page_instead_of_an_answer_asks_whether_the_path_is_right() -> None:
 @pytest.mark.parametrize("name", ["Retry_After", "retry_after", "RETRY_AFTER"])
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_refusal_says_when_to_try_again(status: int, name: str) -> None:
-    error = send_one(respond(status, b"", **{name: "30"})).error
+    headers: Any = {name: "30"}
+    error = send_one(respond(status, **headers)).error
     assert isinstance(error, HttpError)
     assert error.retry_after == 30
     assert "Retry-After: 30" in str(error)

@@ -172,7 +172,7 @@ def test_an_event_beyond_the_limit_ends_the_call() -> None:
 # Resumption
 
 
-@pytest.mark.requirement("HTL-07", "HTL-08", "HTL-09", "HTL-15", "HTL-10", "HTL-14")
+@pytest.mark.requirement("HTL-04", "HTL-07", "HTL-08", "HTL-09", "HTL-10", "HTL-14")
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_stream_that_ended_early_is_resumed_after_the_time_the_server_asked_for(
     clean: bool,
