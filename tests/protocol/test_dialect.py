@@ -283,7 +283,11 @@ def test_the_name_of_what_is_used_is_repeated_in_a_header(method: str, key: str)
         ("file:///é", "=?base64?ZmlsZTovLy/DqQ==?="),
         ("", ""),
     ],
-)
+    ids=[
+        "letters", "line break", "zero", "tab", "delete", "blank before", "blank behind", "blank",
+        "marker", "odd marker", "URI", "URI with a letter", "empty",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("method", "key"),
     [
