@@ -74,11 +74,11 @@ TIER ?= $(ALL)
 .PHONY: test
 test: ## set up everything, then every check and every test
 	@$(MAKE) venv peers browser
-	@$(MAKE) static protocol tests
+	@$(MAKE) --keep-going static protocol tests
 
 .PHONY: check
 check: ## every check, and the tests that run no whole programs: for each change
-	@$(MAKE) static protocol tests TIER="$(QUICK)"
+	@$(MAKE) --keep-going static protocol tests TIER="$(QUICK)"
 
 # What needs no tests: as many at a time as there are cores.
 .PHONY: static

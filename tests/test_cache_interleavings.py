@@ -34,7 +34,7 @@ class Client:
         self.news: list[tuple[str, int]] = []
 
     def _live(self) -> Any:
-        agreed = SimpleNamespace(check=lambda method: DIALECT)
+        agreed = SimpleNamespace(check=lambda method, undeclared: DIALECT)
         return SimpleNamespace(dialect=DIALECT, of_this_process=True, agreed=agreed)
 
 

@@ -92,6 +92,14 @@ def test_a_refused_cursor_names_the_list_it_belongs_to() -> None:
         assert refused_page(LIST, {"cursor": "x"}, error) is None
 
 
+def test_a_refused_cursor_outdates_the_pages_of_its_list_and_nothing_else() -> None:
+    changes = LastChanges()
+    changes.refused("tools", 5.0)
+    assert changes.outdated(LIST, {"cursor": "x"}, 4.9)
+    assert not changes.outdated(LIST, None, 5.1)
+    assert not changes.outdated("prompts/list", None, 1.0)
+
+
 @pytest.mark.requirement("CCH-06")
 def test_a_change_outdates_what_was_asked_for_before_it_and_nothing_else() -> None:
     changes = LastChanges()

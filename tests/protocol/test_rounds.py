@@ -15,7 +15,14 @@ from syncmcp._protocol.dialect import (
     STATELESS,
     dialect_for,
 )
-from syncmcp._protocol.rounds import METHODS, InputRound, pause_before, read_round, url_questions
+from syncmcp._protocol.rounds import (
+    METHODS,
+    InputRound,
+    Links,
+    pause_before,
+    read_round,
+    url_questions,
+)
 from syncmcp._protocol.steps import InputQuestion
 from syncmcp.errors import ProtocolError
 
@@ -304,3 +311,20 @@ def test_pauses_double_up_to_a_quarter_of_a_second() -> None:
 
 def test_the_methods_with_rounds_are_requests_of_the_stateless_revision() -> None:
     assert all(dialect_for(STATELESS[0], None).needs(method) for method in METHODS)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"mode": "url", "elicitationId": "a"},
+        {"mode": "url", "elicitationId": "a", "url": 7, "message": "go"},
+        {"mode": "url", "url": "https://example.com/x"},
+        {"mode": "url", "url": "https://example.com/x", "message": None},
+    ],
+)
+def test_a_link_that_lacks_words_or_an_address_is_known_by_what_it_has(
+    entry: dict[str, Any],
+) -> None:
+    links, questions = Links(), url_questions({"elicitations": [entry]})
+    assert links.new(questions) == questions
+    assert links.new(questions) == {}

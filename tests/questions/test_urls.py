@@ -186,6 +186,7 @@ class Waiting(Held):
         self.contexts.append(context)
         self.inside.release()
         self.outcomes.append(context.wait_completed(self._timeout))
+        self.ended.release()
         return ElicitResult.accept()
 
 
@@ -380,6 +381,8 @@ def test_the_end_of_one_question_takes_nothing_from_another_with_its_id() -> Non
         handler.entered()
         peer.open("inside")
         assert peer.requests("response")[0]["id"] == 2
+        for _ in range(2):
+            assert handler.ended.acquire(timeout=PATIENCE)
     assert sorted(handler.outcomes) == [False, True]
 
 

@@ -428,7 +428,7 @@ def test_by_default_the_browser_gets_the_address_and_no_shell_does(
     url: str, person: Person, pool: ThreadPoolExecutor, started: Queue[list[str]]
 ) -> None:
     terminal = Terminal(person.stdin, person.stdout)
-    answer = pool.submit(terminal.url, link(url), asked())
+    answer = pool.submit(terminal.url, link(url), asked(resumes_call=True))
     person.sees("What will you do?")
     assert started.empty()
     person.types(ENTER)

@@ -1,0 +1,40 @@
+"""The requests of one list are sent in one session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from syncmcp._protocol.steps import OneSession, SessionChanged
+from syncmcp.errors import ConnectionLost, McpError
+
+
+@dataclass
+class Life:
+    """A session, or what it ended with."""
+
+    dead: McpError | None = None
+
+
+@pytest.mark.requirement("PAG-04")
+def test_until_a_page_has_come_any_session_will_do() -> None:
+    one, other = OneSession(), Life()
+    one.enter(Life())
+    one.enter(None)
+    one.enter(other)
+    one.hold()
+    one.enter(other)
+    with pytest.raises(SessionChanged):
+        one.enter(Life())
+
+
+@pytest.mark.requirement("PAG-04")
+def test_a_request_that_belongs_to_a_session_is_not_sent_in_another_one() -> None:
+    ended = ConnectionLost("gone")
+    one = OneSession(Life(ended))
+    for session in (Life(), None):
+        with pytest.raises(SessionChanged) as caught:
+            one.enter(session)
+        assert caught.value.ended is ended
+        assert caught.value.delivery == "not_sent"
