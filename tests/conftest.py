@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from syncmcp._eras import eras
 from syncmcp.testing.leaks import Footprint
 
 pytest_plugins = ("tests.plugin_requirements", "tests.plugin_workers")
@@ -51,6 +52,12 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch.delenv(f"XDG_{name}_HOME", raising=False)
         patch.delenv("SYNCMCP_HOME", raising=False)
         yield place
+
+
+@pytest.fixture(autouse=True)
+def unknown_commands() -> None:
+    """Which servers need no probe is remembered for the process: each test finds out by itself."""
+    eras.__init__()  # type: ignore[misc]  # as a forked child does
 
 
 @pytest.fixture(autouse=True)
