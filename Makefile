@@ -140,11 +140,12 @@ floors: ## the tests that dependencies matter to on Python 3.10, with the lowest
 
 .PHONY: floors-here
 floors-here: $(VENV)/.floors
-	@# The official SDK wants newer versions than these, the browser is tried elsewhere, and the tests of threads and
-	@# questions use nothing that the others do not.
-	@$(STAGE) "tests on the lowest versions" $(PYTEST) -m "$(QUICK)" \
+	@# The official SDK and the frameworks want newer versions than these, the browser and the type checkers are tried
+	@# elsewhere, and the tests of threads and questions use nothing that the others do not.
+	@$(STAGE) "tests on the lowest versions" $(PYTEST) -m "$(ALL) and not peer" \
 		--ignore=tests/testing/test_official_client.py --ignore=tests/test_from_official_sdk.py \
-		--ignore=tests/ui/test_browser_chromium.py --ignore=tests/questions --ignore=tests/stress $(ARGS)
+		--ignore=tests/test_typing.py --ignore=tests/ui/test_browser_chromium.py --ignore=tests/bench \
+		--ignore=tests/embedding --ignore=tests/questions --ignore=tests/stress $(ARGS)
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 	@test -x $(BIN)/python || $(STAGE) "virtual environment $(VENV) with Python $(PYTHON_VERSION)" $(PYTHON) -m venv $(VENV)
