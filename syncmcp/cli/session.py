@@ -182,8 +182,8 @@ class Session:
 
     def _check_fit(self) -> None:
         """Refuse options that the kind of target has no use for, rather than forget them."""
-        settings, is_url = self.settings, targets.is_url(self._target)
-        if settings.header and (self._command or not is_url):
+        settings, remote = self.settings, targets.is_url(self._target)
+        if settings.header and (self._command or not remote):
             raise CommandError("--header goes with a URL")
         if (settings.env or settings.cwd) and not self._command:
             raise CommandError("--env and --cwd go with a command after --")
