@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.gates import HARMLESS
 from syncmcp._protocol.tasks import RESULT
 from syncmcp._redaction import redact
-from syncmcp._retry import HARMLESS
 from syncmcp._threads import Deadline, monotonic
 from syncmcp.errors import (
     ConnectionLost,

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._retry import HARMLESS, Retry, may_repeat
+from syncmcp._protocol.gates import HARMLESS
+from syncmcp._retry import Retry, may_repeat
 from syncmcp._threads import Deadline, monotonic
 from syncmcp.errors import McpError, SessionLost
 

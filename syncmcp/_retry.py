@@ -16,31 +16,6 @@ from syncmcp.errors import (
 
 __all__ = ["Retry"]
 
-HARMLESS = frozenset(
-    (
-        "completion/complete",
-        "initialize",
-        "logging/setLevel",
-        "ping",
-        "prompts/get",
-        "prompts/list",
-        "resources/list",
-        "resources/read",
-        "resources/subscribe",
-        "resources/templates/list",
-        "resources/unsubscribe",
-        "server/discover",
-        "subscriptions/listen",
-        "tasks/cancel",
-        "tasks/get",
-        "tasks/list",
-        "tasks/result",
-        "tasks/update",
-        "tools/list",
-    )
-)
-"""Requests that only ask. Repeating any other one might do its work twice."""
-
 # The server, or something before it, is away for a moment: it may have done the work or not.
 _AWAY = frozenset((502, 503, 504))
 

@@ -8,6 +8,31 @@ from typing import Any, Literal, NamedTuple
 from syncmcp._protocol.dialect import KNOWN_REQUESTS, Dialect
 from syncmcp._protocol.offer import Offer
 
+HARMLESS = frozenset(
+    (
+        "completion/complete",
+        "initialize",
+        "logging/setLevel",
+        "ping",
+        "prompts/get",
+        "prompts/list",
+        "resources/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/templates/list",
+        "resources/unsubscribe",
+        "server/discover",
+        "subscriptions/listen",
+        "tasks/cancel",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+        "tasks/update",
+        "tools/list",
+    )
+)
+"""Requests that only ask. Repeating any other one might do its work twice."""
+
 Undeclared = Literal["refuse", "try"]
 """What becomes of a request whose capability the server does not declare."""
 
