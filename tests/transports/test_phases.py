@@ -12,6 +12,7 @@ import pytest
 
 from syncmcp import CancelToken
 from syncmcp.errors import McpError, RequestCancelled, RequestTimeout
+from tests.stage import Clock, tick
 
 from .certificates import Certificates, make
 from .phases import NOT_SENT, PHASES, WAIT, Phase, Reached, Stage, answers, arguments, stage
@@ -19,7 +20,8 @@ from .phases import NOT_SENT, PHASES, WAIT, Phase, Reached, Stage, answers, argu
 SOON = 8.0
 """Far more than ending may take, in seconds, and less than `WAIT`."""
 
-LIMIT = 0.5
+LIMIT = 600.0
+"""How long the call may take, in seconds; the test moves the clock over it."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ class Calling:
         return self.error
 
 
-def by_token(stage: Stage, phase: Phase, reached: Reached) -> None:
+def by_token(stage: Stage, phase: Phase, reached: Reached, clock: Clock) -> None:
     token = CancelToken()
     call = Calling(stage, phase, timeout=None, cancel=token)
     reached()
@@ -64,7 +66,7 @@ def by_token(stage: Stage, phase: Phase, reached: Reached) -> None:
     assert error.delivery == ("not_sent" if phase in NOT_SENT else "unknown")
 
 
-def by_future(stage: Stage, phase: Phase, reached: Reached) -> None:
+def by_future(stage: Stage, phase: Phase, reached: Reached, clock: Clock) -> None:
     future = stage.client.call_tool.future("echo", arguments(phase), timeout=None)
     reached()
     started = time.monotonic()
@@ -74,18 +76,20 @@ def by_future(stage: Stage, phase: Phase, reached: Reached) -> None:
         future.result(WAIT)
 
 
-def by_deadline(stage: Stage, phase: Phase, reached: Reached) -> None:
-    started = time.monotonic()
+def by_deadline(stage: Stage, phase: Phase, reached: Reached, clock: Clock) -> None:
     call = Calling(stage, phase, timeout=LIMIT)
     reached()
+    started = time.monotonic()
+    clock.advance(LIMIT)
+    tick()
     error = call.join()
-    assert call.at - started < LIMIT + SOON
+    assert call.at - started < SOON
     assert isinstance(error, RequestTimeout)
     assert (error.kind, error.seconds) == ("total", LIMIT)
     assert error.delivery == ("not_sent" if phase in NOT_SENT else "unknown")
 
 
-Ending = Callable[[Stage, Phase, Reached], None]
+Ending = Callable[[Stage, Phase, Reached, Clock], None]
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
@@ -95,8 +99,14 @@ Ending = Callable[[Stage, Phase, Reached], None]
 @pytest.mark.parametrize("ending", [by_token, by_future, by_deadline])
 @pytest.mark.pitfall("4", "14", "H1", "H1b", "H5")
 def test_a_call_ends_in_every_phase_and_lets_go_of_its_connection(
-    certificates: Certificates, mode: str, tls: bool, phase: Phase, ending: Ending
+    monkeypatch: pytest.MonkeyPatch,
+    certificates: Certificates,
+    mode: str,
+    tls: bool,
+    phase: Phase,
+    ending: Ending,
 ) -> None:
+    clock = Clock(monkeypatch, "syncmcp._threads")
     context = certificates.server_context() if tls else None
     with stage(mode, answers(phase), context, max_in_flight=1) as on:
         assert on.client.call_tool("echo").text == "0 characters"
@@ -104,7 +114,7 @@ def test_a_call_ends_in_every_phase_and_lets_go_of_its_connection(
             if phase == "TLS" and not tls:
                 # What was said first is the request, then.
                 phase = "headers"
-            ending(on, phase, reached)
+            ending(on, phase, reached, clock)
         # Its place among the calls in flight is free, and so is everything it had.
         assert on.client.call_tool("echo", {"text": "abc"}).text == "3 characters"
         assert on.quiet()
