@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -37,7 +38,7 @@ from syncmcp.testing import (
     Server,
     serve_http,
 )
-from tests.stage import in_threads
+from tests.stage import Clock, tick
 
 from .certificates import Certificates, make
 from .http_peer import WAIT, Request, serving
@@ -451,20 +452,27 @@ def _client_left(planned: Planned, _: FaultProxy) -> bool:
     ],
 )
 @pytest.mark.pitfall("4", "14")
-def test_every_call_ends_by_its_deadline_however_slow_the_wire_is(wire: Wire, fault: Fault) -> None:
+def test_every_call_ends_by_its_deadline_however_slow_the_wire_is(
+    monkeypatch: pytest.MonkeyPatch, wire: Wire, fault: Fault
+) -> None:
+    clock, limit = Clock(monkeypatch, "syncmcp._threads"), 600.0
     shop = Shop(wire.answers)
     operations = (TOOL, LIST, READ)
-    with connected(shop, wire) as (proxy, client):
+    with connected(shop, wire) as (proxy, client), ThreadPoolExecutor() as pool:
         held = [proxy.queue(fault, method=operation.method) for operation in operations]
+        failures = [
+            pool.submit(failure, operation, client, timeout=limit) for operation in operations
+        ]
+        for slow in held:
+            slow.wait()
         started = time.monotonic()
-        errors = in_threads(
-            *(partial(failure, operation, client, timeout=LIMIT) for operation in operations)
-        )
-        assert time.monotonic() - started < LIMIT + SOON
+        clock.advance(limit)
+        tick()
+        errors = [failed.result() for failed in failures]
+        assert time.monotonic() - started < SOON
         for operation, slow, error in zip(operations, held, errors, strict=True):
             assert type(error) is RequestTimeout
-            assert (error.kind, error.seconds, error.delivery) == ("total", LIMIT, "unknown")
-            assert slow.happened
+            assert (error.kind, error.seconds, error.delivery) == ("total", limit, "unknown")
             if fault.at == "request":  # who does not read does not see the end
                 slow.release()
             assert proxy.wait_for(partial(_client_left, slow))
