@@ -147,6 +147,8 @@ class Operations(Tasks, Protocol):
     ) -> Iterator[Tool]:
         """Iterate over the server's tools, fetching a page when it is needed.
 
+        Pages that are kept are taken all together, before the first tool is given, or not at all.
+
         Takes what `list_tools` takes, and raises what it raises, when a page is fetched;
         `timeout` counts for each page.
 
