@@ -18,6 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from syncmcp import Client, Target
     from syncmcp.testing import Recording, Replay, Server
+    from syncmcp.testing.leaks import Footprint
 
 __all__ = [
     "Cassette",
@@ -34,6 +35,8 @@ _MODES = ("once", "all", "none")
 _LONGEST_NAME = 120
 
 _REPORTS = pytest.StashKey[dict[str, pytest.TestReport]]()
+
+_BEFORE: pytest.StashKey[Footprint] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,8 +66,17 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Look for what a test has left behind, once all of its fixtures have ended."""
+    yield
+    before = item.stash.get(_BEFORE, None)
+    if before is not None and (leaks := before.left_behind()):
+        pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
+
+
 @pytest.fixture
-def mcp_no_leaks() -> Iterator[None]:
+def mcp_no_leaks(request: pytest.FixtureRequest) -> None:
     """Fail a test that leaves a thread of the library, a child process or a socket behind.
 
     Child processes and sockets are seen on Linux only. For all tests of a module:
@@ -72,16 +84,12 @@ def mcp_no_leaks() -> Iterator[None]:
     """
     from syncmcp.testing.leaks import Footprint
 
-    before = Footprint()
-    yield
-    if leaks := before.left_behind():
-        pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
+    request.node.stash[_BEFORE] = Footprint()
 
 
 @pytest.fixture
-def mcp_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def mcp_server() -> Iterator[Server]:
     """A `syncmcp.testing.Server` without anything in it, closed after the test."""
-    _watch_first(request)
     from syncmcp.testing import Server
 
     server = Server("mcp_server")
@@ -96,15 +104,12 @@ def mcp_client_options() -> Mapping[str, Any]:
 
 
 @pytest.fixture
-def mcp_client(
-    request: pytest.FixtureRequest, mcp_server: Server, mcp_client_options: Mapping[str, Any]
-) -> Iterator[Client]:
+def mcp_client(mcp_server: Server, mcp_client_options: Mapping[str, Any]) -> Iterator[Client]:
     """A `syncmcp.Client` of `mcp_server`, in memory; closed after the test.
 
     It connects at its first call, or by `open()`: a server says what it has when it is connected
     to, so fill it before that.
     """
-    _watch_first(request)
     from syncmcp import Client
 
     options: dict[str, Any] = {"lazy": True, **mcp_client_options}
@@ -116,7 +121,6 @@ def mcp_client(
 @pytest.fixture
 def mcp_cassette(request: pytest.FixtureRequest) -> Iterator[Cassette]:
     """Makes targets that are recorded in the first run of a test and replayed afterwards."""
-    _watch_first(request)
     mode = request.config.getoption("--mcp-record") or request.config.getini("mcp_record")
     if mode not in _MODES:
         raise pytest.UsageError(f"mcp_record is one of {', '.join(_MODES)}, not {mode!r}")
@@ -197,12 +201,6 @@ class Cassette:
         if passed and unexpected:
             text = "\n".join(["not recorded (--mcp-record=all records anew):", *unexpected])
             pytest.fail(text, pytrace=False)
-
-
-def _watch_first(request: pytest.FixtureRequest) -> None:
-    """Have the search for leaks end after the fixture that calls this, whatever the order."""
-    if "mcp_no_leaks" in request.fixturenames:
-        request.getfixturevalue("mcp_no_leaks")
 
 
 def _file_name(name: str) -> str:

@@ -39,12 +39,12 @@ def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any
     return params
 
 
-def meet(host: OperationHost) -> Steps[Agreed]:
-    """What was agreed with the server, which is connected to if need be."""
+def meet(host: OperationHost, method: str = AUGMENTED) -> Steps[Agreed]:
+    """What was agreed with the server, which is connected to if need be; `method` needs it."""
     connection = host._live()
     if connection is not None:
         return connection.agreed
-    agreed: Agreed = yield Meet(AUGMENTED)
+    agreed: Agreed = yield Meet(method)
     return agreed
 
 

@@ -64,7 +64,8 @@ def _key(command: Stdio) -> int:
     program, place = command.command, command.cwd
     try:
         program = locate(program, search_path(env))
-        place = place or os.getcwd()
+        place = os.path.abspath(place or "")
+        program = os.path.join(place, program)  # a relative one is relative to that directory
     except (OSError, ValueError):
         pass  # whoever starts it will hear of that
     return hash((program, command.args, place, frozenset(env.items())))

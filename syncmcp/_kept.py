@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from syncmcp._identity import Identity, next_identity, tells_identity
 from syncmcp._protocol.caching import (
     LastChanges,
+    first_page,
     is_public,
     lifetime,
     may_be_kept,
@@ -62,29 +63,22 @@ def recall(
 ) -> Steps[dict[str, Any] | None]:
     """The result of this request that is kept; `None` if there is none, or nothing is kept.
 
-    Raises:
-        SessionChanged: The request belongs to a `session` that has ended.
+    With `session`, those of several pages are of one walk through their list.
     """
     if host._kept is None:
         return None
-    kept: dict[str, Any] | None = yield Recall(method, params)
-    if kept is not None and session is not None:
-        session.enter(host._live())
+    kept: dict[str, Any] | None = yield Recall(method, params, session)
     return kept
 
 
 def recall_or_exchange(
-    host: Keeping,
-    method: str,
-    params: dict[str, Any] | None,
-    *,
-    session: OneSession | None = None,
+    host: Keeping, method: str, params: dict[str, Any] | None
 ) -> Steps[dict[str, Any]]:
     """The result of a request: one that is kept, or else the server's; see `exchange`."""
-    kept = yield from recall(host, method, params, session=session)
+    kept = yield from recall(host, method, params)
     if kept is not None:
         return kept
-    return (yield from exchange(method, params, max_rounds=host._round_limit, session=session))
+    return (yield from exchange(method, params, max_rounds=host._round_limit))
 
 
 def keeping(steps: Steps[R], host: Keeping, options: Options) -> Steps[R]:
@@ -197,7 +191,7 @@ class Kept:
             return result
 
     def _find(self, wanted: Recall, host: Keeping, options: Options) -> dict[str, Any] | None:
-        method, params = wanted
+        method, params, _ = wanted
         if options.cache != "use" or not options.plain or not may_be_kept(method, params):
             return None
         if options.cancel is not None and options.cancel.cancelled:
@@ -209,28 +203,37 @@ class Kept:
             dialect = connection.agreed.check(method, options.undeclared)
         except NotSupported:
             return None  # as above
-        found = self._newest(method, params, dialect.revision)
+        found = self._newest(wanted, dialect.revision)
         if found is None:
             return None
         result = dialect.read_result(method, found)
         return result if isinstance(result, dict) else None
 
-    def _newest(
-        self, method: str, params: Mapping[str, Any] | None, revision: str
-    ) -> dict[str, Any] | None:
-        request = (revision, self._offer(), method, params)
+    def _newest(self, wanted: Recall, revision: str) -> dict[str, Any] | None:
+        method, params, session = wanted
+        request = (revision, self._offer(), method)
         usable: list[CachedResult] = []
         for owner in self._owners():
-            key = self._key(owner, *request)
-            kept = None if key is None else self._get(key)
-            if kept is not None and self._is_fresh(kept, method, params):
-                usable.append(kept)
+            kept = self._get(self._key(owner, *request, params))
+            if kept is None or not self._is_fresh(kept, method, params):
+                continue
+            if session is not None:
+                if session.began not in (None, kept.asked):
+                    continue  # another walk's page
+            elif (at_first := first_page(method, params)) is not None:
+                first = self._get(self._key(owner, *request, at_first))
+                if first is not None and first.asked > kept.asked:
+                    continue  # the list was begun anew since
+            usable.append(kept)
         if not usable:
             return None
         from pydantic_core import from_json
 
+        newest = max(usable, key=lambda kept: kept.asked)
+        if session is not None:
+            session.began = newest.asked
         # Parsed anew each time: what a caller does to its result is its own business.
-        result = from_json(max(usable, key=lambda kept: kept.asked).body)
+        result = from_json(newest.body)
         return result if isinstance(result, dict) else None
 
     def _owners(self) -> list[object]:
@@ -255,12 +258,15 @@ class Kept:
 
     def _begin(self, send: Send, options: Options) -> Callable[[Reply], None] | None:
         """What to do with the reply to a request that is about to be sent."""
-        method, params, of_its_own, *_ = send
+        method, params, of_its_own, _, session = send
         if options.cache == "bypass" or not options.plain or of_its_own is not None:
             return None
         if not may_be_kept(method, params):
             return None
         asked, offer = monotonic(), self._offer()
+        if session is not None:
+            # All pages of one walk count as asked for when it began: by that they are known.
+            session.began = asked = asked if session.began is None else session.began
 
         def finish(reply: Reply) -> None:
             result, dialect, identity, altered = reply
@@ -318,7 +324,9 @@ class Kept:
             return None
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _get(self, key: str) -> CachedResult | None:
+    def _get(self, key: str | None) -> CachedResult | None:
+        if key is None:
+            return None
         try:
             return self._store.get(key)
         except Exception:

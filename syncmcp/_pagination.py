@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from syncmcp import types
 from syncmcp._kept import recall, recall_or_exchange
@@ -51,12 +50,7 @@ def pages(
         generation = host._schemas.generation
         raw = yield from one_page(method, _at(cursor, params), host)
         return _learned(validate(model, raw, method), host, generation)
-    walk = Walk(method, model, items, host, max_pages, params)
-    kept = yield from _together(walk, partial(recall, host), host)
-    if kept is not None:
-        return kept
-    # From the first page: some that are kept and some that are new may not belong together.
-    return (yield from all_pages(method, model, items, host, max_pages, params))
+    return (yield from _together(Walk(method, model, items, host, max_pages, params), host))
 
 
 def all_pages(
@@ -68,10 +62,8 @@ def all_pages(
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
     """All pages in one result, as the server has them now; each is asked for with `params`."""
-    walk = Walk(method, model, items, host, max_pages, params)
-    whole = yield from _together(walk, exchange, host)
-    assert whole is not None
-    return whole
+    walk = Walk(method, model, items, host, max_pages, params, kept=False)
+    return (yield from _together(walk, host))
 
 
 def one_page(
@@ -84,14 +76,14 @@ def one_page(
     Raises:
         SessionLost: That has ended (until 2025-11-25).
     """
-    session: OneSession | None = None
     known = host._connection
     of_a_list = params is not None and "cursor" in params and method.endswith("/list")
-    if of_a_list and known is not None and known.dialect.stateful:
-        # As far as anybody knows, the cursor is of this session, be it over or not.
-        session = OneSession(known)
+    if not of_a_list or known is None or not known.dialect.stateful:
+        return (yield from recall_or_exchange(host, method, params))
+    # As far as anybody knows, the cursor is of this session, be it over or not.
+    session, rounds = OneSession(known), host._round_limit
     try:
-        return (yield from recall_or_exchange(host, method, params, session=session))
+        return (yield from exchange(method, params, max_rounds=rounds, session=session))
     except SessionChanged as error:
         text = "the session of the cursor has ended: list from the first page"
         raise _session_lost(text, error, method, host) from error.ended
@@ -109,18 +101,11 @@ def _session_lost(
     )
 
 
-class Fetch(Protocol):
-    """Gets a page; `exchange` is one."""
-
-    def __call__(
-        self, method: str, params: dict[str, Any] | None, *, session: OneSession | None
-    ) -> Steps[dict[str, Any] | None]:
-        """The page, or `None` if it cannot be had."""
-        ...
-
-
 class Walk(Generic[L]):
-    """The pages of one list, from the first to the last.
+    """The pages of one list, from the first to the last: all of them kept ones, or all new.
+
+    Some that are kept and some that are new may not belong together, nor may kept ones that were
+    not fetched in one walk.
 
     The list begins anew at its first page where a cursor is of no use any more: in another session
     (spec 2025-11-25: pagination, "Implementation Guidelines"), and, once, where the server refuses
@@ -128,11 +113,15 @@ class Walk(Generic[L]):
     in the middle of the list, there is a limit: the list is begun as often as `Retry` has one
     request sent, or twice where that is more.
 
+    Args:
+        kept: Whether kept pages will do.
+
     Attributes:
         items: The attribute of a page that has its items.
         cursor: Where the next page is; `None` before the first and after the last.
         first: Whether the newest page is the first.
-        generation: `Schemas.generation` when the newest page was asked for.
+        generation: `Schemas.generation` when the newest page was asked for, or the kept ones were
+            looked for.
     """
 
     def __init__(
@@ -143,6 +132,8 @@ class Walk(Generic[L]):
         host: OperationHost,
         max_pages: int | None,
         params: dict[str, Any] | None = None,
+        *,
+        kept: bool = True,
     ) -> None:
         self.items = items
         self.cursor: str | None = None
@@ -158,9 +149,11 @@ class Walk(Generic[L]):
         policy = host._repeatable.policy
         self._losses_left = max(1, 0 if policy is None else policy.attempts - 1)
         self._refusals_left = 1
+        self._may_recall = kept
+        self._recalled: list[L] = []
 
-    def next_page(self, fetch: Fetch) -> Steps[L | None]:
-        """The next page, or the first where the list begins anew; `None` if it cannot be had.
+    def next_page(self) -> Steps[L]:
+        """The next page, or the first where the list begins anew.
 
         Raises:
             ProtocolError: Its cursor was used before.
@@ -168,13 +161,21 @@ class Walk(Generic[L]):
             SessionLost: The session ended in the middle of the list too often.
             InvalidParams: The server refused a cursor once more.
         """
-        while True:
+        if self._may_recall:
+            self._may_recall = False
             self.generation = self._host._schemas.generation
+            self._recalled = yield from self._recall()
+        while True:
             if self.cursor is not None:
                 self._guard.check(self.cursor)
+            if self._recalled:
+                return self._reached(self._recalled.pop(0))
+            self.generation = self._host._schemas.generation
             at = _at(self.cursor, self._params)
             try:
-                raw = yield from fetch(self._method, at, session=self._session)
+                raw = yield from exchange(
+                    self._method, at, max_rounds=self._host._round_limit, session=self._session
+                )
             except SessionChanged as error:
                 if not self._losses_left:
                     text = "the session ended in the middle of the list, time and again"
@@ -188,12 +189,29 @@ class Walk(Generic[L]):
                 self._refusals_left -= 1
                 self._begin_anew("the server refused the cursor")
                 continue
-            if raw is None:
-                return None
             page = validate(self._model, raw, self._method)
             self._session.hold()
-            self.first, self.cursor = self.cursor is None, page.next_cursor
-            return page
+            return self._reached(page)
+
+    def _reached(self, page: L) -> L:
+        self.first, self.cursor = self.cursor is None, page.next_cursor
+        return page
+
+    def _recall(self) -> Steps[list[L]]:
+        """The kept pages of one walk, up to where `PageGuard` stops; none if one is missing."""
+        found: list[L] = []
+        seen: set[str] = set()
+        session, cursor = OneSession(), None
+        while True:
+            at = _at(cursor, self._params)
+            raw = yield from recall(self._host, self._method, at, session=session)
+            if raw is None:
+                return []
+            found.append(validate(self._model, raw, self._method))
+            cursor = found[-1].next_cursor
+            if cursor is None or cursor in seen or len(found) == self._limit:
+                return found
+            seen.add(cursor)
 
     def _begin_anew(self, why: str) -> None:
         _log.warning("[%s] %s begins anew: %s", self._host._label, self._method, why)
@@ -202,14 +220,12 @@ class Walk(Generic[L]):
         self._guard = PageGuard(self._method, self._limit)
 
 
-def _together(walk: Walk[L], fetch: Fetch, host: OperationHost) -> Steps[L | None]:
-    """All pages in one result; `None` if one of them cannot be had."""
+def _together(walk: Walk[L], host: OperationHost) -> Steps[L]:
+    """All pages in one result."""
     whole: L | None = None
     generation = 0
     while whole is None or walk.cursor is not None:
-        page = yield from walk.next_page(fetch)
-        if page is None:
-            return None
+        page = yield from walk.next_page()
         if whole is None or walk.first:
             whole, generation = page, walk.generation
         else:
@@ -273,8 +289,7 @@ def iterate(
     walk = Walk(method, model, items, host, max_pages)
 
     def page_of_walk() -> Steps[Any]:
-        page = yield from walk.next_page(partial(recall_or_exchange, host))
-        assert page is not None
+        page = yield from walk.next_page()
         return _learned(page, host, walk.generation)
 
     def items_of_pages() -> Iterator[Any]:

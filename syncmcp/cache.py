@@ -25,7 +25,8 @@ class CachedResult:
 
     Attributes:
         body: The result, as JSON. It may hold anything that the server told this user.
-        asked: When it was asked for.
+        asked: When it was asked for; all pages of a list that were fetched one after another have
+            the time of the first.
         expires: Until when it may be used.
     """
 

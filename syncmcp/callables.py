@@ -162,7 +162,8 @@ class ToolFunctions(Operations, Protocol):
 
         Args:
             name: The tool's name.
-            options: For each call of the function; see `CallOptions`.
+            options: For each call of the function; see `CallOptions`. Of these, `undeclared` is
+                also that of the list.
 
         Raises:
             UsageError: The server lists no such tool, or an option makes no sense.
@@ -170,7 +171,7 @@ class ToolFunctions(Operations, Protocol):
         """
         text(name, "name")
         self._resolve(options)  # a mistake is raised here, not at the first call
-        for tool in self.iter_tools():
+        for tool in self.iter_tools(undeclared=options.get("undeclared")):
             if tool.name == name:
                 return ToolFunction(self, tool, options)
         raise UsageError(f"there is no tool {name!r}", server=self._label)

@@ -10,7 +10,14 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._arguments import Completable, completion_params, prompt_params, uri_of
-from syncmcp._checking import ask_for_task, check_input, check_output, tool_params, with_fresh_marks
+from syncmcp._checking import (
+    ask_for_task,
+    check_input,
+    check_output,
+    meet,
+    tool_params,
+    with_fresh_marks,
+)
 from syncmcp._kept import recall_or_exchange
 from syncmcp._operation import operation
 from syncmcp._options import CallOptions, check_log_level, text
@@ -147,6 +154,8 @@ class Operations(Tasks, Protocol):
     ) -> Iterator[Tool]:
         """Iterate over the server's tools, fetching a page when it is needed.
 
+        Pages that are kept are taken all together, before the first tool is given, or not at all.
+
         Takes what `list_tools` takes, and raises what it raises, when a page is fetched;
         `timeout` counts for each page.
 
@@ -274,10 +283,13 @@ class Operations(Tasks, Protocol):
         While somebody listens to the resource (see `Client.listen`), the server goes on telling.
         """
         text(uri, "uri")
+        undeclared, method = self._resolve(options).undeclared, "resources/unsubscribe"
+        # What is refused leaves everything as it is.
+        (yield from meet(self, method)).check(method, undeclared)
         uris = self._standing.uris
         if not uris.unclaim(uri):
             return  # somebody listens to it
-        yield from exchange("resources/unsubscribe", {"uri": uri})
+        yield from exchange(method, {"uri": uri})
         if uris.is_held(uri):  # since a moment ago: that request may have come before this one
             yield from exchange("resources/subscribe", {"uri": uri})
 

@@ -754,6 +754,23 @@ def test_what_is_remembered_of_a_command_is_of_that_one_alone(other: str, tmp_pa
 
 
 @pytest.mark.requirement("VER-16")
+def test_what_is_remembered_of_a_relative_directory_is_of_where_that_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("one", "other"):
+        (tmp_path / place / "server").mkdir(parents=True)
+    with Scripted(DIES, opening(), opening(NEW), opening()) as peer:
+        here: Any = {"env": {"PYTHONPATH": str(ROOT)}}
+        relative = Stdio(*peer.command, cwd="server", **here)
+        monkeypatch.chdir(tmp_path / "one")
+        assert revisions(relative, 1) == [OLD]
+        monkeypatch.chdir(tmp_path / "other")
+        assert revisions(relative, 1) == [NEW]
+        absolute = Stdio(*peer.command, cwd=tmp_path / "one" / "server", **here)
+        assert revisions(absolute, 1) == [OLD]
+
+
+@pytest.mark.requirement("VER-16")
 def test_a_pinned_mode_neither_needs_nor_changes_what_is_remembered_of_a_command() -> None:
     with Scripted(DIES, opening(), opening("2024-11-05"), opening()) as peer:
         target = Stdio(*peer.command)

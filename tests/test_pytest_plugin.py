@@ -95,6 +95,72 @@ def test_a_test_gets_a_server_of_its_own_and_a_client_of_it(pytester: pytest.Pyt
 
 
 @pytest.mark.pitfall("33")
+def test_what_ends_with_a_fixture_of_the_test_is_not_left_behind(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest, socket, syncmcp
+        from syncmcp.testing import Server
+
+        @pytest.fixture
+        def client():
+            server = Server("own")
+            server.add_tool(lambda: "said", name="say")
+            client = syncmcp.Client(server, lazy=True)
+            yield client
+            client.close()
+            server.close()
+
+        @pytest.fixture(scope="module")
+        def line():
+            one, other = socket.socketpair()
+            yield one
+            one.close()
+            other.close()
+
+        # Fixtures end in the other order.
+        def test_begun_before(client, line, mcp_no_leaks):
+            assert client.call_tool("say").text == "said"
+
+        def test_begun_after(mcp_no_leaks, client, line):
+            assert client.call_tool("say").text == "said"
+
+        class TestClass:
+            @pytest.fixture(autouse=True)
+            def opened(self, client):
+                self.client = client
+
+            @pytest.mark.usefixtures("mcp_no_leaks")
+            def test_begun_by_itself(self, line):
+                assert self.client.call_tool("say").text == "said"
+        """
+    )
+    run(pytester).assert_outcomes(passed=3)
+
+
+@pytest.mark.pitfall("33")
+def test_a_fixture_that_fails_at_its_end_is_what_is_told(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import os, pytest
+
+        @pytest.fixture
+        def broken():
+            os.pipe()
+            yield
+            raise OSError("broken in the end")
+
+        def test_it(mcp_no_leaks, broken):
+            pass
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*OSError: broken in the end"])
+
+
+@pytest.mark.pitfall("33")
 def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -103,12 +169,14 @@ def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -
         import pytest
         kept = []
 
-        @pytest.fixture(autouse=True)
-        def impatient(monkeypatch):
+        @pytest.fixture(autouse=True, scope="module")
+        def impatient():
             grown = syncmcp.testing.leaks.Footprint.left_behind
-            monkeypatch.setattr(
-                syncmcp.testing.leaks.Footprint, "left_behind", lambda self: grown(self, 0.0)
-            )
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(
+                    syncmcp.testing.leaks.Footprint, "left_behind", lambda self: grown(self, 0.0)
+                )
+                yield
 
         def test_client(mcp_server, mcp_no_leaks):
             kept.append(syncmcp.connect(mcp_server))

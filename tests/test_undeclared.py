@@ -137,6 +137,18 @@ def test_a_client_that_says_so_tries_everything_but_where_a_call_says_otherwise(
 
 
 @every_wire
+@pytest.mark.requirement("VER-06")
+def test_a_function_of_a_tool_is_found_on_a_list_that_is_not_declared(wire: Wire) -> None:
+    server = Modest()
+    with wire.connect(server) as client:
+        with pytest.raises(NotSupported):
+            client.tool("buy")
+        assert server.asked() == set()
+        assert client.tool("buy", undeclared="try")().text == "bought"
+        assert server.asked() == {"tools/list", "tools/call"}
+
+
+@every_wire
 @pytest.mark.requirement("M-31")
 def test_whoever_names_the_method_needs_no_option(wire: Wire) -> None:
     server = Modest()
@@ -306,6 +318,35 @@ def test_a_new_session_is_asked_again_for_what_the_old_one_did_undeclared() -> N
                 uris = [params["uri"] for method, params in again if method.endswith("/subscribe")]
                 assert uris == ["a:1", "a:2"]
             assert server.seen["session-2", "resources/unsubscribe"] == 1
+
+
+@pytest.mark.parametrize("way", ["blocking", "future", "batch"])
+@pytest.mark.requirement("VER-06", "M-12")
+def test_a_subscription_that_cannot_be_given_back_is_still_there(way: str) -> None:
+    with session_server() as server:
+        server.capabilities = {"tools": {}}
+        with syncmcp.connect(server.url, mode=STATEFUL) as client:
+            client.subscribe_resource("a:1", undeclared="try")
+
+            def unsubscribe() -> None:
+                if way == "blocking":
+                    client.unsubscribe_resource("a:1")
+                elif way == "future":
+                    client.unsubscribe_resource.future("a:1").result(PATIENCE)
+                else:
+                    with client.batch() as batch:
+                        given_back = batch.unsubscribe_resource("a:1")
+                    given_back.result(PATIENCE)
+
+            with pytest.raises(NotSupported, match=HINT.format(r"resources\.subscribe")):
+                unsubscribe()
+            server.forget()
+            assert client.call_tool("pid").text == "session-2"
+            assert server.seen["session-2", "resources/subscribe"] == 1
+            client.unsubscribe_resource("a:1", undeclared="try")
+            server.forget()
+            assert client.call_tool("pid").text == "session-3"
+            assert server.seen["session-3", "resources/subscribe"] == 0
 
 
 @pytest.mark.requirement("HTL-11", "VER-06")

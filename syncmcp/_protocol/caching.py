@@ -55,11 +55,18 @@ def is_public(result: Mapping[str, Any]) -> bool:
     return result.get("cacheScope") == "public"
 
 
+def first_page(method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The parameters for the first page of a list, if these are for a later one."""
+    if _METHODS.get(method) is None or params is None or "cursor" not in params:
+        return None
+    return {name: value for name, value in params.items() if name != "cursor"}
+
+
 def refused_page(method: str, params: Mapping[str, Any] | None, error: McpError) -> str | None:
     """The list whose cursor a server refuses with this error: its pages are of no use any more."""
     if not isinstance(error, ServerError) or error.code != INVALID_PARAMS:
         return None
-    return _METHODS.get(method) if params is not None and "cursor" in params else None
+    return None if first_page(method, params) is None else _METHODS[method]
 
 
 class LastChanges:

@@ -50,13 +50,18 @@ class OneSession:
 
     Args:
         session: Which it is; `None` if the first request decides that.
+
+    Attributes:
+        began: When the first of these requests was sent, by the clock of what keeps results: their
+            pages belong together. `None` if nothing is kept, or not yet.
     """
 
     def __init__(self, session: Session | None = None) -> None:
+        self.began: float | None = None
         self._latest = session
         self._held = session is not None
 
-    def enter(self, session: Session | None) -> None:
+    def enter(self, session: Session) -> None:
         """A request is about to be sent in `session`.
 
         Raises:
@@ -160,6 +165,8 @@ class Recall(NamedTuple):
 
     method: str
     params: dict[str, Any] | None
+    session: OneSession | None = None
+    """That of the list whose page it is, if the pages must belong together."""
 
 
 class Work(NamedTuple):

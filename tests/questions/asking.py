@@ -21,6 +21,7 @@ from syncmcp.types import (
     TextContent,
 )
 from tests.scripts import NEW, REVISIONS
+from tests.stage import Clock, tick
 
 PATIENCE = 10.0
 
@@ -207,3 +208,39 @@ class Obedient(Held):
         """Wait until it was cancelled; the reason."""
         assert self.told.acquire(timeout=PATIENCE)
         return self.reasons[-1]
+
+
+class Slow:
+    """Somebody who takes their time, by a clock that nothing else moves; the last time too much.
+
+    Args:
+        monkeypatch: Puts the clock there.
+        thoughts: How long each question takes, in seconds.
+
+    Attributes:
+        contexts: Those of the questions so far.
+        left: Set once the last one was given up.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *thoughts: float) -> None:
+        self.contexts: list[HandlerContext] = []
+        self.left = threading.Event()
+        self._thoughts = thoughts
+        self._clock = Clock(
+            monkeypatch,
+            "syncmcp._threads",
+            "syncmcp._call",
+            "syncmcp._clock",
+            "syncmcp._questions",
+            "syncmcp._connection",
+            "syncmcp.transports._http_sending",
+        )
+
+    def think(self, context: HandlerContext) -> None:
+        """Take the time of one question."""
+        self.contexts.append(context)
+        self._clock.advance(self._thoughts[len(self.contexts) - 1])
+        tick()
+        if len(self.contexts) == len(self._thoughts):
+            assert context.cancel.wait(PATIENCE)
+            self.left.set()

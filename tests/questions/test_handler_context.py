@@ -24,6 +24,7 @@ from tests.questions.asking import (
     SAMPLING,
     Held,
     Obedient,
+    Slow,
     asked,
     asking_server,
     reply,
@@ -31,7 +32,7 @@ from tests.questions.asking import (
     through,
 )
 from tests.scripts import NEW, OLD, WIRES, Scripted, opening
-from tests.stage import Clock, Wire, every_wire, in_threads, stateful_wires, tick
+from tests.stage import Clock, Wire, every_wire, in_threads, stateful_wires
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
@@ -516,18 +517,8 @@ def test_the_clocks_of_a_call_stand_still_while_its_question_is_thought_about(
 def test_a_call_lasts_no_longer_than_its_limit_and_one_person_whatever_the_server_asks(
     way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(
-        monkeypatch,
-        "syncmcp._threads",
-        "syncmcp._call",
-        "syncmcp._clock",
-        "syncmcp._questions",
-        "syncmcp._connection",
-        "syncmcp.transports._http_sending",
-    )
-    server, contexts, left = asking_server(), list[HandlerContext](), threading.Event()
     # Less than the time for one answer each; and with the third, 10 s more than there is in all.
-    thoughts = [200.0, 150.0, 60.0]
+    server, slow = asking_server(), Slow(monkeypatch, 200.0, 150.0, 60.0)
 
     @server.tool()
     def interrogate(context: ToolContext) -> str:
@@ -536,22 +527,17 @@ def test_a_call_lasts_no_longer_than_its_limit_and_one_person_whatever_the_serve
         return "content"
 
     def think(request: Any, context: HandlerContext) -> Any:
-        contexts.append(context)
-        clock.advance(thoughts[len(contexts) - 1])
-        tick()
-        if len(contexts) == len(thoughts):
-            assert context.cancel.wait(PATIENCE)
-            left.set()
+        slow.think(context)
         return reply()
 
     options: dict[str, Any] = {"timeout": 100.0, "idle_timeout": 20.0, "human_timeout": 300.0}
     with wire.connect(server, sampling=think, **options) as client:
         with pytest.raises(RequestTimeout) as caught:
             through(client, way, "interrogate")
-        assert left.wait(PATIENCE)
+        assert slow.left.wait(PATIENCE)
         assert (caught.value.kind, caught.value.seconds) == ("total", 100.0)
         assert caught.value.delivery == "unknown"
-        assert len(contexts) == 3
+        assert len(slow.contexts) == 3
 
 
 @BOTH

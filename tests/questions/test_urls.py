@@ -23,6 +23,7 @@ from tests.questions.asking import (
     PATIENCE,
     URL,
     Held,
+    Slow,
     asked,
     asking_server,
     fault,
@@ -32,7 +33,7 @@ from tests.questions.asking import (
     visitor,
 )
 from tests.scripts import NEW, OLD, WIRES, Scripted, opening
-from tests.stage import Clock, Wire, every_wire, stateful_wires, tick
+from tests.stage import Wire, every_wire, stateful_wires
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 COMPLETE = "notifications/elicitation/complete"
@@ -666,16 +667,8 @@ def test_where_nobody_says_that_it_is_done_the_second_error_ends_the_call() -> N
 def test_however_many_links_a_server_has_they_take_no_longer_than_one_person(
     way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(
-        monkeypatch,
-        "syncmcp._threads",
-        "syncmcp._call",
-        "syncmcp._clock",
-        "syncmcp._connection",
-        "syncmcp.transports._http_sending",
-    )
     server, calls = Server("greedy"), list[Any]()
-    urls, left = list[str](), threading.Event()
+    slow = Slow(monkeypatch, 60.0, 60.0, 60.0)  # a person and the call have 130 s in all
 
     @server.tool()
     def locked(context: ToolContext) -> str:
@@ -684,19 +677,14 @@ def test_however_many_links_a_server_has_they_take_no_longer_than_one_person(
         raise MustVisit({name: ("Go there", f"{PAGES}/{name}")})
 
     def visit(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
-        urls.append(request.url)
-        clock.advance(60.0)
-        tick()
-        if len(urls) == 3:  # 180 s; a person and the call have 130 s in all
-            assert context.cancel.wait(PATIENCE)
-            left.set()
+        slow.think(context)
         return prompt_visitor(request, context)
 
     options: dict[str, Any] = {"timeout": 30.0, "human_timeout": 100.0}
     with wire.connect(server, elicitation=Elicitation(url=visit), **options) as client:
         with pytest.raises(syncmcp.RequestTimeout) as caught:
             through(client, way, "locked")
-        assert left.wait(PATIENCE)
+        assert slow.left.wait(PATIENCE)
     assert (caught.value.kind, caught.value.seconds) == ("total", 30.0)
     assert caught.value.method == "tools/call"
     assert "human_timeout" in caught.value.message

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import syncmcp
+from syncmcp import HandlerContext
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import UrlElicitationRequired as MustVisit
 from syncmcp.ui.browser import Browser
 from syncmcp.ui.terminal import Terminal
 from tests.questions.asking import ELICITATION
-from tests.stage import PATIENCE, STATEFUL
+from tests.stage import PATIENCE, STATEFUL, is_gone
 from tests.ui.asking import until
 from tests.ui.person import DOWN, ENTER, Person
 from tests.ui.visitor import Page, Visitor
@@ -190,3 +192,38 @@ def test_the_page_of_a_visit_ends_with_the_session(bank: Bank, browser: Browser)
             assert visitor.state(key_of(page))["state"] == "visiting"
         until(lambda: visitor.state(key_of(page))["state"] == "given-up")
         assert "Nobody waits for it any more." in visitor.get(page.url).text
+
+
+@pytest.mark.parametrize(
+    ("then", "state"), [("done", "visited"), ("give-up", "given-up"), (None, "visiting")]
+)
+@pytest.mark.requirement("M-20")
+def test_the_page_of_a_visit_keeps_no_client_and_no_question(
+    then: str | None, state: str, bank: Bank, browser: Browser
+) -> None:
+    with Visitor(browser) as visitor:
+
+        def visit() -> tuple[Page, Callable[[], bool]]:
+            with syncmcp.connect(bank.server, mode=STATEFUL, elicitation=browser) as client:
+                call = client.call_tool.future("pay")
+                (page,) = visitor.waiting()
+                after = visitor.send(page, "consent")
+                bank.done.set()
+                assert call.result(PATIENCE).text == "accept"
+                if then is not None:
+                    visitor.send(after, then)
+                assert visitor.state(key_of(page))["state"] == state
+                until(lambda: not contexts_of(client))
+            return page, is_gone(client)
+
+        page, gone = visit()
+        assert gone()
+        ended = "visited" if state == "visited" else "given-up"
+        until(lambda: visitor.state(key_of(page))["state"] == ended)
+
+
+def contexts_of(client: syncmcp.Client) -> list[HandlerContext]:
+    """What handlers of this client were given and somebody still has."""
+    gc.collect()
+    found = [each for each in gc.get_objects() if isinstance(each, HandlerContext)]
+    return [each for each in found if each.client is client]

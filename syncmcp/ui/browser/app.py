@@ -152,10 +152,10 @@ class Pages:
         visit = past.visit
         if request.method == "POST" and visit is not None:
             self._check(past.csrf)
-            if request.form.get("action") == "done":
-                visit.completed()
-            else:
-                visit.cancel.cancel("the person gave up")
+            done = request.form.get("action") == "done"
+            if not done and past.token is not None:
+                past.token.cancel("the person gave up")
+            visit.end(done=done)
         if request.method == "POST":
             return redirect(url_for("pages.question", key=key), 303)
         # Checked when the card was made; made visible, it would be another URL.
@@ -277,9 +277,9 @@ def past_state(past: Past) -> str:
     """The state of a question that is over, as pages tell changes by it."""
     if past.visit is None:
         return past.state
-    if past.visit.wait_completed(0):
-        return "visited"
-    return "given-up" if past.visit.cancel.cancelled else "visiting"
+    if not past.visit.ended:
+        return "visiting"
+    return "visited" if past.visit.done else "given-up"
 
 
 def duration(seconds: float | None) -> str:

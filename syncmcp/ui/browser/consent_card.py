@@ -66,10 +66,10 @@ class LinkCard(Card[ElicitResult]):
 
     def past(self) -> Past:
         """What to remember; of a link that may be opened, the link."""
-        past = super().past()
-        if self.answer is None or self.answer.action != "accept":
+        past, context = super().past(), self.context
+        if context is None or self.answer is None or self.answer.action != "accept":
             return past
-        return past._replace(visit=self.context, url=self.link.url)
+        return past._replace(visit=context._visit_now(), url=self.link.url)
 
 
 class ConsentCard(Card[Verdict]):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protoc
 from syncmcp._threads import Deadline
 
 if TYPE_CHECKING:
+    from syncmcp._visits import Visit
     from syncmcp.approval import Question
     from syncmcp.cancellation import CancelToken
     from syncmcp.handlers import HandlerContext
@@ -137,7 +138,7 @@ class Card(ABC, Generic[A]):
 
 
 class Past(NamedTuple):
-    """A question that is over."""
+    """A question that is over: what its page still shows, and nothing of the client that asked."""
 
     title: str
     server: str
@@ -145,8 +146,8 @@ class Past(NamedTuple):
     words: str
     csrf: str
     token_ref: weakref.ref[CancelToken] | None
-    visit: HandlerContext | None = None
-    """Of a link that a person agreed to open: whom to tell how it went."""
+    visit: Visit | None = None
+    """Of a link that a person agreed to open: how it goes."""
     url: str = ""
     """That link."""
 
