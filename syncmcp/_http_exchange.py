@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from syncmcp._threads import Deadline
 
-__all__ = ["Cut", "Exchange", "Resolve", "current", "shut_down"]
+__all__ = ["Cut", "Exchange", "Resolve", "current", "shut_down", "wait"]
 
 Resolve: TypeAlias = Callable[[str, int], "list[Any]"]
 """Finds the addresses of a host and a port, as `socket.getaddrinfo` returns them."""
@@ -134,6 +134,16 @@ _thread = threading.local()
 def current() -> Exchange | None:
     exchange: Exchange | None = getattr(_thread, "exchange", None)
     return exchange
+
+
+def wait(event: threading.Event, seconds: float | None) -> bool:
+    """Wait for `event`, at most `seconds`; return whether it was set.
+
+    Raises:
+        Cut: The exchange on this thread was cut.
+    """
+    exchange = current()
+    return event.wait(seconds) if exchange is None else exchange.wait(event, seconds)
 
 
 def shut_down(sock: Any) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from syncmcp.config import Http
-
-if TYPE_CHECKING:
-    from syncmcp._target import Target
 
 
 class Identity(NamedTuple):
@@ -30,7 +27,7 @@ def identity(headers: Mapping[str, str] | None, authorization: str | None = None
     return Identity(tuple(sorted(pairs)), authorization)
 
 
-def tells_identity(target: Target) -> bool:
+def tells_identity(target: object) -> bool:
     """Whether it can be told, before a request to `target` is sent, as whom that will be.
 
     Of `auth`, the library's own and user names with passwords tell. Another one may do anything to
@@ -43,7 +40,7 @@ def tells_identity(target: Target) -> bool:
     return known and target.session is None
 
 
-def next_identity(target: Target) -> Identity | None:
+def next_identity(target: object) -> Identity | None:
     """As whom the next request to `target`, which tells, would be sent; `None` if nobody knows yet.
 
     Raises:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from syncmcp import _descriptor_lock
 from syncmcp.auth._turns import Turns, Wait, too_late
-from syncmcp.auth._turns import wait as wait_or_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +47,7 @@ class FileLock:
         self._turns = Turns()
 
     @contextmanager
-    def take(self, deadline: Deadline, wait: Wait = wait_or_cut) -> Iterator[None]:
+    def take(self, deadline: Deadline, wait: Wait = threading.Event.wait) -> Iterator[None]:
         """Wait until nobody else has it; it lasts as long as the `with`.
 
         Raises:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import stat
+import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from syncmcp.auth._file_lock import FileLock
 from syncmcp.auth._private import check_owner, reason, unusable
 from syncmcp.auth._turns import Wait
-from syncmcp.auth._turns import wait as wait_or_cut
 from syncmcp.errors import RequestTimeout
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ class KeyLocks:
         self._known: dict[str, FileLock] = {}
 
     @contextmanager
-    def take(self, key: str | None, deadline: Deadline, wait: Wait = wait_or_cut) -> Iterator[None]:
+    def take(
+        self, key: str | None, deadline: Deadline, wait: Wait = threading.Event.wait
+    ) -> Iterator[None]:
         """Lock `key`, or what `None` stands for, for the length of a `with`.
 
         Raises:

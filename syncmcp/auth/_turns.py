@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-from syncmcp._http_exchange import current
 from syncmcp.errors import RequestTimeout
 
 if TYPE_CHECKING:
@@ -18,20 +17,10 @@ if TYPE_CHECKING:
 
     from syncmcp._threads import Deadline
 
-__all__ = ["Turns", "Wait", "too_late", "wait"]
+__all__ = ["Turns", "Wait", "too_late"]
 
 Wait: TypeAlias = Callable[[threading.Event, "float | None"], bool]
 """Waits for an event, at most so many seconds; returns whether it was set."""
-
-
-def wait(event: threading.Event, seconds: float | None) -> bool:
-    """Wait for `event`, at most `seconds`; return whether it was set.
-
-    Raises:
-        Cut: The exchange on this thread was cut.
-    """
-    exchange = current()
-    return event.wait(seconds) if exchange is None else exchange.wait(event, seconds)
 
 
 def too_late(deadline: Deadline) -> RequestTimeout:
@@ -53,7 +42,7 @@ class Turns:
         _all.add(self)
 
     @contextmanager
-    def take(self, deadline: Deadline, wait: Wait = wait) -> Iterator[None]:
+    def take(self, deadline: Deadline, wait: Wait = threading.Event.wait) -> Iterator[None]:
         """Wait for a turn; it lasts as long as the `with`.
 
         Raises:

@@ -8,12 +8,12 @@ import json
 import os
 import stat
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from syncmcp._http_exchange import wait
 from syncmcp._json_file import read_object
 from syncmcp._threads import Deadline
 from syncmcp.auth._key_locks import KeyLocks
@@ -98,12 +98,12 @@ class FileStore:
             RequestTimeout: They took until `deadline`.
             AuthError: The lock file cannot be used.
         """
-        return self._locks.take(key, deadline)
+        return self._locks.take(key, deadline, wait)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         # Not the wait that can be cut: what is saved replaces what no longer works.
-        with self._locks.take(None, Deadline(_SAVE_SECONDS), threading.Event.wait):
+        with self._locks.take(None, Deadline(_SAVE_SECONDS)):
             yield
 
     def _read(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
+from syncmcp._http_exchange import wait
 from syncmcp._redaction import redact
 from syncmcp.auth._key_locks import KeyLocks
 from syncmcp.auth._private import unusable
@@ -126,7 +127,7 @@ class KeyringStore:
             RequestTimeout: They took until `deadline`.
             AuthError: The lock file cannot be used.
         """
-        return self._locks.take(key, deadline)
+        return self._locks.take(key, deadline, wait)
 
     def _name(self, key: str) -> str:
         return f"{self._service} {key}"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qsl
 
+from syncmcp._http_exchange import wait
 from syncmcp._redaction import redact
-from syncmcp.auth._turns import wait
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout
 
 if TYPE_CHECKING:

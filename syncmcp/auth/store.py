@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from syncmcp._http_exchange import wait
 from syncmcp.auth._turns import Turns
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class MemoryStore:
         Raises:
             RequestTimeout: They took until `deadline`.
         """
-        return self._turns.setdefault(key, Turns()).take(deadline)
+        return self._turns.setdefault(key, Turns()).take(deadline, wait)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self._texts)} entries>"
