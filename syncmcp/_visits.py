@@ -198,6 +198,11 @@ class Visits:
         """The session is over, and with it every visit: nobody will say that one is done."""
         with self._lock:
             self._over = True
+        self.lose(reason)
+
+    def lose(self, reason: str) -> None:
+        """Nobody will say that one of the visits so far is done; later ones are not concerned."""
+        with self._lock:
             visits, self._visits = list(self._visits), {}
         for visit in visits:
             visit.lose(reason)

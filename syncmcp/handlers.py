@@ -166,7 +166,8 @@ class HandlerContext:
         the question: the server is told at once that there will be no answer.
 
         After the consent to a URL it tells that nobody will say any more that the visit is done:
-        the session is over, or it was cancelled because the person gave up.
+        the session is over, the server cannot be heard any more, or it was cancelled because the
+        person gave up.
         """
         if self._cancel is None:  # made when first asked for: few handlers look at theirs
             with _making:
@@ -234,7 +235,8 @@ class HandlerContext:
             Whether it is done: at once if the server has said so, also before it asked again with
             the same id. `False` when `timeout` has passed, and at once when nobody will say so any
             more: the question was not answered with consent, `cancel` was cancelled, or the session
-            is over, which cancels `cancel`.
+            is over, which cancels `cancel`. So it does when the server cannot be heard any more:
+            over HTTP its stream for what belongs to no call was given up, and no call is in flight.
         """
         waiting, visit = Deadline(timeout), self._visit_now()
         with lending_handler():
@@ -248,7 +250,8 @@ class HandlerContext:
         """Call `callback` once, with what `wait_completed` would return without a limit.
 
         It may be called long after the handler has returned, and is called with `False` if nobody
-        will say any more that it is done; in any case when the session ends.
+        will say any more that it is done; in any case when the session ends, or the server cannot
+        be heard any more.
 
         Args:
             callback: Runs on a pool thread of the client, in the context variables of whoever calls
