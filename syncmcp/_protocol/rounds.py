@@ -12,10 +12,20 @@ from typing import Any, NoReturn
 
 from syncmcp._protocol.offer import ELICITATION
 from syncmcp._protocol.steps import InputQuestion
-from syncmcp.errors import McpError, ProtocolError, TooManyRounds
+from syncmcp.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    McpError,
+    OutcomeUnknown,
+    ProtocolError,
+    TooManyRounds,
+)
 
 METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
 """The requests whose result may be a question."""
+
+# The one among them that does something; the others only ask.
+_WORKS = "tools/call"
 
 # More questions than this at once are not for a person, nor for a model.
 _MOST_QUESTIONS = 64
@@ -212,6 +222,25 @@ def _names(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
 def _without_random(match: re.Match[str]) -> str:
     value = match.group()
     return "*" if any(character.isdigit() for character in value) else value
+
+
+def of_begun(error: McpError, method: str) -> McpError:
+    """What became of a call that its server has begun on, where a later request about it failed.
+
+    That may not have been sent, but the call was.
+
+    Args:
+        error: How that request failed; says afterwards how the call ended.
+        method: The method of the call.
+    """
+    facts: Any = error
+    if hasattr(facts, "delivery"):
+        facts.method, facts.delivery = method, "unknown"
+    if method == _WORKS and isinstance(error, (ConnectFailed, ConnectionLost)):
+        lost = OutcomeUnknown(*error.args, **error.__dict__)
+        lost.__cause__ = error.__cause__
+        return lost
+    return error
 
 
 def url_questions(data: Any) -> dict[str, InputQuestion]:
