@@ -16,7 +16,7 @@ from syncmcp._protocol.rounds import (
 )
 from syncmcp._protocol.steps import Ask, InputQuestion, OneSession, Pause, Reply, Send, Steps
 from syncmcp._protocol.tasks import Course, TaskState, see_through
-from syncmcp.errors import McpError, UrlElicitationRequired
+from syncmcp.errors import InvalidQuestion, McpError, UrlElicitationRequired
 
 MAX_ROUNDS = 10
 """How often a server may ask before it must have a result, unless a client says otherwise."""
@@ -39,6 +39,7 @@ def exchange(
         ProtocolError: The result is no object, or of a kind that nobody agreed on.
         UrlElicitationRequired: The server asks for links that nobody goes to, or once more for
             those that somebody went to.
+        InvalidQuestion: It asks for a link that must not be shown; its cause is the server's error.
         TooManyRounds: The server asked more than `max_rounds` times, or again for a link that
             nobody agreed to.
         SessionChanged: The request belongs to a `session` that has ended.
@@ -73,7 +74,12 @@ def exchange_or_task(
                 if not questions:
                     raise  # there are none, or it got no further though somebody went there
                 rounds.count(error)
-                if not (yield Ask(method, params, questions, await_completion=True)):
+                try:
+                    agreed = yield Ask(method, params, questions, await_completion=True)
+                except InvalidQuestion as refusal:
+                    # The links that nobody may be sent to are in the server's own words.
+                    raise refusal from error
+                if not agreed:
                     raise
                 continue
             outcome = reply.dialect.read_result(method, reply.result)

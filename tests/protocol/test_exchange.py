@@ -20,6 +20,7 @@ from syncmcp.errors import (
     ConnectFailed,
     ConnectionLost,
     HttpError,
+    InvalidQuestion,
     McpError,
     OutcomeUnknown,
     ProtocolError,
@@ -518,6 +519,15 @@ def test_an_error_while_the_urls_are_gone_to_ends_the_call() -> None:
     refusal = RequestCancelled("no")
     played = Played(url_needed(), answer=lambda ask: refusal, revision="2025-11-25")
     assert played.fail() is refusal
+    assert len(played.sent) == 1
+
+
+@pytest.mark.requirement("ELI-18")
+def test_an_error_whose_links_must_not_be_shown_is_the_cause_of_the_refusal() -> None:
+    error, refusal = url_needed(), InvalidQuestion("the link cannot be opened")
+    played = Played(error, answer=lambda ask: refusal, revision="2025-11-25")
+    assert played.fail() is refusal
+    assert refusal.__cause__ is error
     assert len(played.sent) == 1
 
 
