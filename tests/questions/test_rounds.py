@@ -322,11 +322,11 @@ def test_a_server_that_asks_for_ever_is_stopped(limit: int | None, way: str) -> 
     options: dict[str, Any] = {} if limit is None else {"max_rounds": limit}
     with (
         Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW, sampling=model, **options) as client,
+        syncmcp.connect(peer, mode=NEW, name="asker", sampling=model, **options) as client,
     ):
         with pytest.raises(TooManyRounds) as caught:
             through(client, way)
-        assert caught.value.rounds == number
+        assert (caught.value.rounds, caught.value.server) == (number, "asker")
         client.list_tools()
         assert peer.methods(3).count("tools/call") == number + 1
 
