@@ -26,7 +26,8 @@ Run: TypeAlias = Callable[[Callable[[], object]], object]
 """Runs a function, now or on another thread."""
 
 
-def _here(job: Callable[[], object]) -> None:
+def here(job: Callable[[], object]) -> None:
+    """Run a callback now; what it raises is logged."""
     try:
         job()
     except Exception:  # whoever ends a visit must reach everybody
@@ -47,7 +48,7 @@ class Visit:
 
     __slots__ = ("_callbacks", "_ended", "_lock", "_run", "_token", "agreed", "done")
 
-    def __init__(self, run: Run = _here) -> None:
+    def __init__(self, run: Run = here) -> None:
         self.done = False
         self.agreed = False
         self._run = run

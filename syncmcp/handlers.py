@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from syncmcp._coroutines import refuse_coroutines
 from syncmcp._protocol.offer import Offer
 from syncmcp._threads import Deadline
-from syncmcp._visits import NEVER, Visit
+from syncmcp._visits import NEVER, Visit, here
 from syncmcp._workers import lending_handler
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import UsageError
@@ -251,11 +251,12 @@ class HandlerContext:
 
         It may be called long after the handler has returned, and is called with `False` if nobody
         will say any more that it is done; in any case when the session ends, or the server cannot
-        be heard any more.
+        be heard any more. For a question that leads to no URL that is the end of the question.
 
         Args:
             callback: Runs on a pool thread of the client, in the context variables of whoever calls
-                this. It may block, and call the client. What it raises is logged.
+                this. It may block, and call the client. What it raises is logged. Where no single
+                client asks, for a group, it runs on the thread that ends the wait.
 
         Returns:
             A function that takes the callback away again.
@@ -264,8 +265,18 @@ class HandlerContext:
             UsageError: It is a coroutine function, or not callable.
         """
         refuse_coroutines(callback, "the callback of on_completed")
-        run = copy_context().run
-        return self._visit_now().on_end(lambda done: run(callback, done))
+        run, visit = copy_context().run, self._visit_now()
+        if visit is NEVER:  # all contexts have it, so that it knows no threads
+            self._elsewhere(lambda: run(callback, False))
+            return lambda: None
+        return visit.on_end(lambda done: run(callback, done))
+
+    def _elsewhere(self, job: Callable[[], object]) -> None:
+        """Run a job on a pool thread of the client, or here if there is none."""
+        if self._client is None:
+            here(job)
+        else:
+            self._client._pools.workers.run(job)
 
     def _visit_limit(self, visit: Visit) -> float | None:
         return None if visit.agreed else self.time_left()
@@ -274,7 +285,7 @@ class HandlerContext:
         """The visit to the URL. Made when first asked for where no server asks for one."""
         with _making:
             if self._visit is None:
-                self._follow(Visit())
+                self._follow(Visit(self._elsewhere))
             assert self._visit is not None
             return self._visit
 

@@ -25,7 +25,7 @@ from syncmcp._http_exchange import Exchange
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
-from tests.questions.asking import ELICITATION, PATIENCE, URL, asked, asking_server
+from tests.questions.asking import ELICITATION, FORM, PATIENCE, URL, asked, asking_server
 from tests.questions.visiting import COMPLETE, READ, Agreeing, ask, complete, elsewhere, link
 from tests.scripts import NEW, OLD, WIRES, Scripted, opening
 from tests.session_server import SessionServer, session_server
@@ -311,6 +311,29 @@ def test_a_callback_is_told_once_on_a_thread_that_may_call_the_client(wire: Wire
         done, thread, tools = told.result(PATIENCE)
     assert (done, tools) == (True, 1)
     assert thread.startswith("syncmcp-worker[links]")
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_where_nothing_is_visited_a_callback_learns_so_on_a_pool_thread(revision: Mode) -> None:
+    contexts, told = list[HandlerContext](), [Future[tuple[bool, str]]() for _ in range(2)]
+
+    def hear(number: int) -> Callable[[bool], None]:
+        return lambda done: told[number].set_result((done, threading.current_thread().name))
+
+    def fill_in(request: Any, context: HandlerContext) -> ElicitResult:
+        contexts.append(context)
+        context.on_completed(hear(0))
+        return ElicitResult.accept({"name": "Ada"})
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, name="forms", elicitation=fill_in
+    ) as client:
+        asked(client, ELICITATION, FORM)
+        outcome, thread = told[0].result(PATIENCE)
+        contexts[0].on_completed(hear(1))  # the question is over, and so is the news of it
+        late, late_thread = told[1].result(PATIENCE)
+    assert (outcome, late) == (False, False)
+    assert {each.rsplit("-", 1)[0] for each in (thread, late_thread)} == {"syncmcp-worker[forms]"}
 
 
 def test_a_callback_may_come_late_and_may_be_taken_away() -> None:
