@@ -176,7 +176,7 @@ class Links:
         return {key: answer for key, answer in answers.items() if answer is not None}
 
     def _known(self, question: InputQuestion) -> dict[str, Any] | None:
-        link = _link(question)
+        link = link_of(question)
         return None if link is None else self._answers.get(link)
 
     def remember(
@@ -184,7 +184,7 @@ class Links:
     ) -> None:
         """Keep what was answered, if it was a link."""
         for key, each in questions.items():
-            if (link := _link(each)) is not None and key in answers:
+            if (link := link_of(each)) is not None and key in answers:
                 self._answers[link] = answers[key]
 
     def pause(self) -> float:
@@ -193,7 +193,7 @@ class Links:
         return pause_before(self._visits, _LONGEST_PAUSE, _LONGEST_VISIT_PAUSE)
 
 
-def _link(question: InputQuestion) -> tuple[str, str] | None:
+def link_of(question: InputQuestion) -> tuple[str, str] | None:
     """Where a question sends a person, and the words for it; `None` if it does not."""
     method, params = question
     url, message = params.get("url"), params.get("message")

@@ -632,6 +632,7 @@ def test_of_several_links_only_the_new_ones_are_asked_for() -> None:
 
 @pytest.mark.requirement("ELI-18")
 def test_two_ids_of_one_error_may_lead_to_one_page() -> None:
+    """Both are to be waited for; whoever asks the person asks for the page once."""
     links = [URL, {**URL, "elicitationId": "2"}]
     played = Played(url_needed(*links), FINAL, revision="2025-11-25")
     played.run()

@@ -25,7 +25,7 @@ from syncmcp._http_exchange import Exchange
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
-from tests.questions.asking import ELICITATION, FORM, PATIENCE, URL, asked, asking_server
+from tests.questions.asking import ELICITATION, FORM, PATIENCE, URL, asked, asking_server, through
 from tests.questions.visiting import COMPLETE, READ, Agreeing, ask, complete, elsewhere, link
 from tests.scripts import NEW, OLD, WIRES, Scripted, opening
 from tests.session_server import SessionServer, session_server
@@ -192,7 +192,7 @@ def test_a_call_that_needs_a_visit_is_made_again_when_that_is_completed(
     script = [
         *opening(),
         s.expect("tools/call"),
-        s.error(-32042, "visit", {"elicitations": [link("a"), link("b")]}),
+        s.error(-32042, "visit", {"elicitations": [link("a"), {**link("b"), "message": "Pay"}]}),
         *after,
         complete("a"),
         complete("b"),
@@ -212,6 +212,49 @@ def test_a_call_that_needs_a_visit_is_made_again_when_that_is_completed(
         assert future.result(PATIENCE).text == "done"
         assert agreeing.outcomes() == [True, True]
         assert all(context.resumes_call for context in agreeing.contexts)
+
+
+@WIRES
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
+def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(
+    way: str, wire: str
+) -> None:
+    page, other = URL["url"], "https://example.org/other"
+    links = [link("a"), link("b"), {**link("c"), "url": other}]
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        s.error(-32042, "visit", {"elicitations": links}),
+        s.gate("agreed"),
+        complete("a"),
+        complete("c"),
+        *READ,
+        s.gate("read"),
+        complete("b"),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    agreeing, visits = Agreeing(), list[tuple[str, HandlerContext]]()
+
+    def agree(request: Any, context: HandlerContext) -> ElicitResult:
+        visits.append((request.url, context))
+        return agreeing(request, context)
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=agree)) as client,
+    ):
+        call = elsewhere(lambda: through(client, way))
+        agreeing.asked()
+        agreeing.asked()
+        peer.open("agreed")
+        peer.requests("response")
+        done = sorted((url, context.wait_completed(0)) for url, context in visits)
+        assert done == [(page, False), (other, True)]
+        peer.open("read")
+        assert call.result(PATIENCE).text == "done"
+        assert agreeing.outcomes() == [True, True]
 
 
 class Overtaken(Interceptor):

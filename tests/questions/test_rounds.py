@@ -14,6 +14,7 @@ import syncmcp
 from syncmcp import (
     CancelToken,
     ClosedError,
+    Elicitation,
     HandlerContext,
     Handlers,
     ProtocolError,
@@ -34,6 +35,7 @@ from tests.questions.asking import (
     PROMPT,
     ROOTS,
     SAMPLING,
+    URL,
     Held,
     Obedient,
     model,
@@ -309,6 +311,27 @@ def test_what_the_handlers_of_the_call_cannot_answer_is_not_asked() -> None:
         assert caught.value.method in ("tools/call", SAMPLING)
         client.list_tools()
         assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("MRTR-01", "MRTR-05")
+def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice(way: str) -> None:
+    asks = {"p": (ELICITATION, URL), "q": (ELICITATION, {**URL, "message": "More"})}
+    again = s.input_required({**asks, "r": (ELICITATION, URL)}, "state")
+    asked: list[str] = []
+
+    def agree(request: Any, context: HandlerContext) -> ElicitResult:
+        asked.append(request.message)
+        return ElicitResult.accept()
+
+    with (
+        Scripted(rounds(CALL, again, CALL, s.reply(DONE))) as peer,
+        syncmcp.connect(peer, mode=NEW, elicitation=Elicitation(url=agree)) as client,
+    ):
+        assert through(client, way).text == "done"
+        answers = peer.requests("tools/call", 2)[1]["params"]["inputResponses"]
+    assert answers == {key: {"action": "accept"} for key in "pqr"}
+    assert sorted(asked) == ["Look", "More"]  # other words are another question
 
 
 # -- limits ----------------------------------------------------------------------------------------

@@ -401,7 +401,7 @@ def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, l
         if complete:
             told = threading.Thread(target=complete_when_asked, args=(context,))
             told.start()
-        raise MustVisit(dict.fromkeys(identifiers, ("Sign in", URL["url"])))
+        raise MustVisit({name: ("Sign in", URL["url"] + name) for name in identifiers})
 
     def complete_when_asked(context: ToolContext) -> None:
         for _ in identifiers:
@@ -439,7 +439,7 @@ def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
     assert len(calls) == 2
     assert calls[0] != calls[1]
     assert {request.elicitation_id for request in requests} == {"one", "two"}
-    assert [request.url for request in requests] == [URL["url"]] * 2
+    assert all(request.url == f"{URL['url']}{request.elicitation_id}" for request in requests)
     for context in contexts:
         assert context.call is not None
         assert (context.call.method, context.call.params) == (
