@@ -20,9 +20,13 @@ from syncmcp._workers import lending
 from syncmcp.errors import Denied, InvalidQuestion, Refused, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import ValidationError
+
     from syncmcp._protocol.dialect import Dialect
     from syncmcp.approval import Approval, Kind, Question
-    from syncmcp.forms import Form
+    from syncmcp.forms import Form, InvalidAnswer
     from syncmcp.handlers import HandlerContext, Handlers
     from syncmcp.types import (
         CreateMessageRequestParams,
@@ -198,7 +202,7 @@ def _read_elicitation(
 def _fill_in(
     request: ElicitRequestFormParams, handlers: Handlers, context: HandlerContext
 ) -> dict[str, Any]:
-    from syncmcp.forms import InvalidAnswer
+    from pydantic import ValidationError
 
     form = _read_form(request)
     handler, asks_person = handlers.elicitation.form, "form" in handlers._personal
@@ -208,8 +212,13 @@ def _fill_in(
     if isinstance(going_on, types.ElicitResult):
         result = going_on
     else:
-        with lending() if asks_person else nullcontext():
-            result = handler(request, context)
+        try:
+            with lending() if asks_person else nullcontext():
+                result = handler(request, context)
+        except ValidationError as error:
+            if (problems := _mistyped(form, error)) is None:
+                raise
+            raise _unfit(problems) from None  # which has the values
         _expect(result, types.ElicitResult, "a form handler")
         if review is not None:
             result = review.answer(request, result, asks_person=asks_person)
@@ -218,13 +227,29 @@ def _fill_in(
     content = form.with_defaults(result.content or {})
     problems = form.problems(content)
     if problems:
-        # The names alone: the values are somebody's.
-        raise InvalidAnswer(
-            f"the answer does not fit the form: {', '.join(problems)}",
-            method=ELICITATION,
-            problems=problems,
-        )
+        raise _unfit(problems)
     return result.model_copy(update={"content": content}).to_wire()
+
+
+def _unfit(problems: Mapping[str, str]) -> InvalidAnswer:
+    from syncmcp.forms import InvalidAnswer
+
+    # The names alone: the values are somebody's.
+    text = f"the answer does not fit the form: {', '.join(problems)}"
+    return InvalidAnswer(text, method=ELICITATION, problems=problems)
+
+
+def _mistyped(form: Form, error: ValidationError) -> dict[str, str] | None:
+    """What is wrong with an answer that could not even be made; `None` if it is something else."""
+    values: dict[str, Any] = {}
+    for each in error.errors(include_url=False, include_context=False):
+        place = each["loc"]
+        if error.title != types.ElicitResult.__name__ or place[0] != "content" or len(place) < 2:
+            return None
+        # The first word on a field is about all of its value, later ones are about parts.
+        values.setdefault(str(place[1]), each["input"])
+    found = form.problems(values)
+    return {name: found.get(name, "No form has such a value.") for name in values}
 
 
 def _read_form(request: ElicitRequestFormParams) -> Form:

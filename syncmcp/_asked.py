@@ -91,7 +91,7 @@ class Desk:
                 return False
             self._open.add(asked)
             self._waiting.add(asked)
-        self.visits.asked(asked.elicitation_id)
+        self.visits.asked(*asked.elicitation_ids)
         return True
 
     def began(self, asked: Asked) -> None:
@@ -158,7 +158,7 @@ class Asked:
         params: Its parameters, which may hold a trace context.
         context: The context variables that the handler sees.
         progress: Where the handler's reports of progress go.
-        elicitation_id: Of a URL, if the server may tell when it is done with.
+        elicitation_ids: Of a URL, if the server may tell when it is done with; all that it has.
         resumes_call: Whether `cause` is sent again when this is answered.
     """
 
@@ -173,7 +173,7 @@ class Asked:
         cause: CausingCall | None = None,
         context: contextvars.Context | None = None,
         progress: ProgressHandler | None = None,
-        elicitation_id: str | None = None,
+        elicitation_ids: tuple[str, ...] = (),
         resumes_call: bool = False,
     ) -> None:
         self._desk = desk
@@ -185,7 +185,7 @@ class Asked:
         self._context = (desk.context if context is None else context).copy()
         self._params = params
         self._progress = progress
-        self.elicitation_id = elicitation_id
+        self.elicitation_ids = elicitation_ids
         self._resumes_call = resumes_call
         # To the URL that the question is about, once a handler has it.
         self._visit: Visit | None = None
@@ -244,7 +244,7 @@ class Asked:
             self._seat = seat_of_this_thread()
         desk.began(self)
         if _is_link(self._method, self._params):
-            self._visit = desk.visits.begin(self.elicitation_id)
+            self._visit = desk.visits.begin(*self.elicitation_ids)
             context._follow(self._visit)
         outcome: Outcome
         try:
@@ -350,10 +350,15 @@ def known_question(
     return answering
 
 
-def elicitation_id(method: str, params: Mapping[str, Any]) -> str | None:
-    """The id by which a server may tell that what a URL led to is done (2025-11-25)."""
-    stated = params.get("elicitationId")
-    return stated if _is_link(method, params) and type(stated) is str else None
+def elicitation_ids(method: str, *asked: Mapping[str, Any]) -> tuple[str, ...]:
+    """The ids by which a server may tell that what a URL led to is done (2025-11-25).
+
+    Args:
+        method: The method of the questions.
+        asked: The parameters of each question that asks for this visit.
+    """
+    stated = [params.get("elicitationId") for params in asked if _is_link(method, params)]
+    return tuple(each for each in stated if type(each) is str)
 
 
 def _is_link(method: str, params: Mapping[str, Any]) -> bool:

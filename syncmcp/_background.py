@@ -16,7 +16,7 @@ from syncmcp._kept import keeping
 from syncmcp._options import Options
 from syncmcp._protocol.steps import Ask, Hear, Meet, Pause, Post, Reply, Send, Steps, Work
 from syncmcp._repeating import Repetition, is_over
-from syncmcp._runner import Host, Parked, leave, run
+from syncmcp._runner import Host, Parked, leave, name_server, run
 from syncmcp._threads import Deadline, timer
 from syncmcp._workers import seat_of_this_thread
 from syncmcp.cancellation import CancelToken
@@ -349,6 +349,7 @@ class _Run(Generic[R]):
         try:
             step(*args)
         except BaseException as failure:
+            name_server(failure, self._host)
             self._future._settle(None, failure)
 
     def _resume(self, call: Call) -> None:

@@ -81,7 +81,7 @@ class Connection:
         self._dead: McpError | None = None
         self._draining = False
         self._ended = threading.Event()
-        self._emptied: Callable[[], object] | None = None
+        self._emptied: list[Callable[[], object]] = []
         self.agreed = Agreed(self.label)
         self._generation = _threads.generation
         self.interception = (
@@ -162,12 +162,12 @@ class Connection:
         emptied.wait(deadline.remaining())
 
     def when_empty(self, action: Callable[[], object]) -> None:
-        """Do `action`, which does not block, as soon as no call is in flight; perhaps now.
+        """Do `action`, which does not block, whenever no call is in flight; perhaps now.
 
-        On a connection that takes no new calls; `action` may be done more than once.
+        It may be done several times, even on a connection that takes no new calls.
         """
         with self._lock:
-            self._emptied = action
+            self._emptied.append(action)
             empty = not len(self._peer)
         if empty:
             action()
@@ -192,9 +192,9 @@ class Connection:
                 # A clock may find the call taken before it is settled below.
                 call.outcome = told(error, call.method, "unknown")
             self._clock.stop()
-            emptied, self._emptied = self._emptied, None
-        if emptied is not None:
-            emptied()
+            emptied, self._emptied = self._emptied, []
+        for action in emptied:
+            action()
         self._ended.set()
         self.desk.close(error)
         expect_again(calls)
@@ -524,9 +524,9 @@ class Connection:
             self._die(error)
         self.news.interrupted(error)
 
-    def silent(self) -> None:
+    def silent(self, *, heard: bool) -> None:
         """See `Receiver`."""
-        self.news.over(self._dead)
+        self.news.over(self._dead, self.when_empty if heard else None)
 
     # -- settling ----------------------------------------------------------------------------
 
@@ -546,9 +546,9 @@ class Connection:
             call.outcome = outcome
             self._tasks.taken(call)
             following = self._next_in_line()
-            emptied = None if len(self._peer) else self._emptied
-        if emptied is not None:
-            emptied()
+            emptied = () if len(self._peer) else tuple(self._emptied)
+        for action in emptied:
+            action()
         return call, following
 
     def _next_in_line(self) -> Outgoing | None:

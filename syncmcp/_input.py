@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._answer import check_offered
-from syncmcp._asked import Asked, Desk, Outcome, elicitation_id, known_question
+from syncmcp._asked import Asked, Desk, Outcome, elicitation_ids, known_question
 from syncmcp._protocol.jsonrpc import INTERNAL_ERROR
+from syncmcp._protocol.rounds import link_of
 from syncmcp._threads import timer
 from syncmcp.errors import (
     Denied,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.steps import Ask, Until
     from syncmcp._threads import Deadline
+    from syncmcp.handlers import Handlers
 
 
 class InputAnswers:
@@ -81,23 +83,7 @@ class InputAnswers:
             return
         for method, _ in ask.questions.values():
             check_offered(method, handlers._offer, dialect)
-        cause = CausingCall(ask.method, ask.params)
-        asked = [
-            Asked(
-                self._desk,
-                method,
-                known_question(
-                    method, params, handlers, dialect, await_completion=ask.await_completion
-                ),
-                partial(self._answered, key),
-                params=params,
-                cause=cause,
-                context=self._options.context,
-                elicitation_id=elicitation_id(method, params) if dialect.stateful else None,
-                resumes_call=True,
-            )
-            for key, (method, params) in ask.questions.items()
-        ]
+        asked = [self._make(handlers, keys) for keys in self._alike()]
         if ask.until is not None:  # first: what is withdrawn already is shown to nobody
             self._watch(ask.until, self._withdraw)
         with self._lock:
@@ -121,6 +107,34 @@ class InputAnswers:
                 lambda end: timer.at(at, partial(self._desk.callbacks.run, end)).cancel,
                 self._expire,
             )
+
+    def _alike(self) -> list[list[str]]:
+        """The keys of the questions, those together that have the same link and the same words."""
+        alike: dict[object, list[str]] = {}
+        for key, question in self._ask.questions.items():
+            alike.setdefault(link_of(question) or key, []).append(key)
+        return list(alike.values())
+
+    def _make(self, handlers: Handlers, keys: list[str]) -> Asked:
+        """One question to whoever answers; its answer is that to all of `keys`."""
+        ask, dialect = self._ask, self._dialect
+        method, params = ask.questions[keys[0]]
+        ids: tuple[str, ...] = ()
+        if dialect.stateful:
+            ids = elicitation_ids(method, *(ask.questions[key].params for key in keys))
+        return Asked(
+            self._desk,
+            method,
+            known_question(
+                method, params, handlers, dialect, await_completion=ask.await_completion
+            ),
+            partial(self._answered, keys),
+            params=params,
+            cause=CausingCall(ask.method, ask.params),
+            context=self._options.context,
+            elicitation_ids=ids,
+            resumes_call=True,
+        )
 
     def _watch(self, until: Until, end: Callable[[], None]) -> None:
         undo = until(end)
@@ -160,19 +174,19 @@ class InputAnswers:
             raise self.outcome
         return self.outcome
 
-    def _answered(self, key: str, _: Asked, outcome: Outcome) -> None:
+    def _answered(self, keys: list[str], _: Asked, outcome: Outcome) -> None:
         if outcome is None:
             error = self._desk.ended or RequestCancelled("the question was withdrawn")
             self.give_up(fresh(error, method=self._ask.method, delivery="unknown"))
         elif isinstance(outcome, BaseException):
-            self.give_up(self._as_error(key, outcome))
+            self.give_up(self._as_error(keys[0], outcome))
         elif self._ask.await_completion and outcome.get("action") != "accept":
             if self._settle(None):
                 for asked in self._asked:
                     asked.withdraw("another one was declined")
         else:
             with self._lock:
-                self._answers[key] = outcome
+                self._answers.update(dict.fromkeys(keys, outcome))
                 complete = len(self._answers) == len(self._ask.questions)
             if complete:
                 self._settle(self._answers)

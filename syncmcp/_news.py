@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp._listen_call import ListenCall
@@ -13,6 +14,8 @@ from syncmcp._protocol.tasks import STATUS
 from syncmcp.errors import ConnectionLost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from syncmcp._asked import Asked, Desk
     from syncmcp._call import Call
     from syncmcp._protocol.dialect import Dialect
@@ -98,11 +101,24 @@ class News:
         if client is not None:
             client._interrupted(error)
 
-    def over(self, dead: McpError | None) -> None:
-        """The server will not tell anything outside of requests any more; or all is `dead`."""
+    def over(
+        self, dead: McpError | None, when_empty: Callable[[Callable[[], object]], object] | None
+    ) -> None:
+        """The server will not tell anything outside of requests any more; or all is `dead`.
+
+        Args:
+            dead: Why the connection is over, if it is.
+            when_empty: Has something done whenever no call is in flight. `None` where the server
+                never had a stream for this: then it tells of visits on the streams of calls.
+        """
         self.heard = False
+        if dead is not None:
+            return
+        if when_empty is not None:
+            # The server counts on the stream that is gone, but a call in flight has its own one.
+            when_empty(partial(self._desk.visits.lose, "the server cannot be heard any more"))
         client = self._desk.client()
-        if client is not None and dead is None:
+        if client is not None:
             client._standing.lost(ConnectionLost("the stream of events is closed"))
 
     def ended(self, params: dict[str, Any], dialect: Dialect | None) -> jsonrpc.Result | None:

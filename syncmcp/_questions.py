@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._answer import check_offered, refusal
-from syncmcp._asked import Asked, Desk, Outcome, elicitation_id, known_question
+from syncmcp._asked import Asked, Desk, Outcome, elicitation_ids, known_question
 from syncmcp._interception import Answered
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.tasks import relate, related
@@ -161,7 +161,7 @@ class Questions:
             cause=None if owner is None else CausingCall(owner.method, owner.params),
             context=None if owner is None else owner.options.context,
             progress=None if reports is None else reports.send,
-            elicitation_id=elicitation_id(request.method, request.params),
+            elicitation_ids=elicitation_ids(request.method, request.params),
         )
         with self._lock:
             full = self._desk.waiting >= self._max_waiting or self._peer.open_questions >= max(

@@ -29,7 +29,7 @@ from syncmcp._repeating import Repeatable, Repetition, is_over
 from syncmcp._threads import Deadline, acquire
 from syncmcp._workers import lending
 from syncmcp.cancellation import CancelToken
-from syncmcp.errors import McpError, RequestCancelled
+from syncmcp.errors import McpError, RequestCancelled, UsageError
 
 R = TypeVar("R")
 
@@ -121,12 +121,24 @@ def run(
             with lending():
                 return _drive(steps, host, options, deadline, effect, counted, parks)
         return _drive(steps, host, options, deadline, effect, counted, parks)
-    except (McpError, Parked):
+    except Parked:
+        raise
+    except McpError as error:
+        name_server(error, host)
         raise
     except BaseException as error:  # Ctrl-C, mostly
         interrupted = RequestCancelled("interrupted", reason=type(error).__name__)
         leave(steps, host, options, interrupted)
         raise
+
+
+def name_server(error: BaseException, host: Host) -> None:
+    """Name the server in an error that the steps found by themselves, in what it said for example.
+
+    Not in a mistake of the caller's, which is about no server.
+    """
+    if isinstance(error, McpError) and not isinstance(error, UsageError) and error.server is None:
+        error.server = host._label
 
 
 def leave(steps: Steps[Any], host: Host, options: Options, error: McpError) -> None:

@@ -26,7 +26,8 @@ Run: TypeAlias = Callable[[Callable[[], object]], object]
 """Runs a function, now or on another thread."""
 
 
-def _here(job: Callable[[], object]) -> None:
+def here(job: Callable[[], object]) -> None:
+    """Run a callback now; what it raises is logged."""
     try:
         job()
     except Exception:  # whoever ends a visit must reach everybody
@@ -47,7 +48,7 @@ class Visit:
 
     __slots__ = ("_callbacks", "_ended", "_lock", "_run", "_token", "agreed", "done")
 
-    def __init__(self, run: Run = _here) -> None:
+    def __init__(self, run: Run = here) -> None:
         self.done = False
         self.agreed = False
         self._run = run
@@ -139,15 +140,16 @@ class Visits:
         self._lock = threading.RLock()
         # Whether it is completed, by id; the one that was asked about last comes last.
         self._completed: dict[bytes, bool] = {}
-        # The ids of those that have not ended, the oldest first.
-        self._visits: dict[Visit, bytes | None] = {}
+        # Those that have not ended, the oldest first, and of each the ids that are not completed.
+        self._visits: dict[Visit, set[bytes]] = {}
         self._over = False
 
-    def asked(self, elicitation_id: str | None) -> None:
+    def asked(self, *elicitation_ids: str) -> None:
         """A server asks for a visit: from now on it may say that it is done."""
-        if elicitation_id is not None:
+        if elicitation_ids:
             with self._lock:
-                self._know(_key(elicitation_id))
+                for each in elicitation_ids:
+                    self._know(_key(each))
 
     def announced(self, error: McpError) -> None:
         """A call has failed: perhaps for want of visits (-32042), which are asked for thereby.
@@ -157,19 +159,24 @@ class Visits:
         if isinstance(error, UrlElicitationRequired):
             for question in url_questions(error.data).values():
                 stated = question.params.get("elicitationId")
-                self.asked(stated if type(stated) is str else None)
+                if type(stated) is str:
+                    self.asked(stated)
 
-    def begin(self, elicitation_id: str | None) -> Visit:
-        """A handler gets the question that asks for it; without an id there will be no news."""
+    def begin(self, *elicitation_ids: str) -> Visit:
+        """A handler gets the question that asks for it; without an id there will be no news.
+
+        It is done when all of its ids are completed.
+        """
         visit = Visit(self._run)
-        key = None if elicitation_id is None else _key(elicitation_id)
+        keys = [_key(each) for each in elicitation_ids]
         oldest: Visit | None = None
         with self._lock:
-            done = key is not None and self._know(key)
+            missing = {key for key in keys if not self._know(key)}
+            done = bool(keys) and not missing
             over = done or self._over
             if not over:
                 oldest = self._make_room()
-                self._visits[visit] = key
+                self._visits[visit] = missing
         if over:
             visit.end(done=done)
         if oldest is not None:
@@ -179,25 +186,32 @@ class Visits:
     def complete(self, elicitation_id: object) -> None:
         """The server says that a visit is done. Ids that it never asked about are ignored."""
         key = _key(elicitation_id) if type(elicitation_id) is str else None
-        concerned: list[Visit] = []
+        ended: list[Visit] = []
         with self._lock:
-            if key is not None:
-                concerned = [visit for visit, of in self._visits.items() if of == key]
+            concerned = [visit for visit, missing in self._visits.items() if key in missing]
             known = key in self._completed or bool(concerned)
             if key is not None and known:
                 self._know(key)
                 self._completed[key] = True
-            for visit in concerned:
-                del self._visits[visit]
+                for visit in concerned:
+                    self._visits[visit].discard(key)
+                    if not self._visits[visit]:
+                        del self._visits[visit]
+                        ended.append(visit)
         if not known:
             _log.debug("[%s] completed a visit that it never asked for", self._label)
-        for visit in concerned:
+        for visit in ended:
             visit.end(done=True)
 
     def close(self, reason: str) -> None:
         """The session is over, and with it every visit: nobody will say that one is done."""
         with self._lock:
             self._over = True
+        self.lose(reason)
+
+    def lose(self, reason: str) -> None:
+        """Nobody will say that one of the visits so far is done; later ones are not concerned."""
+        with self._lock:
             visits, self._visits = list(self._visits), {}
         for visit in visits:
             visit.lose(reason)
@@ -214,7 +228,7 @@ class Visits:
         """Make room for one more; return the visit that had to go, if one had."""
         if len(self._visits) < MOST:
             return None
-        self._visits = {visit: key for visit, key in self._visits.items() if not visit.ended}
+        self._visits = {visit: ids for visit, ids in self._visits.items() if not visit.ended}
         if len(self._visits) < MOST:
             return None
         oldest = next(iter(self._visits))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from syncmcp._coroutines import refuse_coroutines
 from syncmcp._protocol.offer import Offer
 from syncmcp._threads import Deadline
-from syncmcp._visits import NEVER, Visit
+from syncmcp._visits import NEVER, Visit, here
 from syncmcp._workers import lending_handler
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import UsageError
@@ -166,7 +166,8 @@ class HandlerContext:
         the question: the server is told at once that there will be no answer.
 
         After the consent to a URL it tells that nobody will say any more that the visit is done:
-        the session is over, or it was cancelled because the person gave up.
+        the session is over, the server cannot be heard any more, or it was cancelled because the
+        person gave up.
         """
         if self._cancel is None:  # made when first asked for: few handlers look at theirs
             with _making:
@@ -234,7 +235,8 @@ class HandlerContext:
             Whether it is done: at once if the server has said so, also before it asked again with
             the same id. `False` when `timeout` has passed, and at once when nobody will say so any
             more: the question was not answered with consent, `cancel` was cancelled, or the session
-            is over, which cancels `cancel`.
+            is over, which cancels `cancel`. So it does when the server cannot be heard any more:
+            over HTTP its stream for what belongs to no call was given up, and no call is in flight.
         """
         waiting, visit = Deadline(timeout), self._visit_now()
         with lending_handler():
@@ -248,11 +250,13 @@ class HandlerContext:
         """Call `callback` once, with what `wait_completed` would return without a limit.
 
         It may be called long after the handler has returned, and is called with `False` if nobody
-        will say any more that it is done; in any case when the session ends.
+        will say any more that it is done; in any case when the session ends, or the server cannot
+        be heard any more. For a question that leads to no URL that is the end of the question.
 
         Args:
             callback: Runs on a pool thread of the client, in the context variables of whoever calls
-                this. It may block, and call the client. What it raises is logged.
+                this. It may block, and call the client. What it raises is logged. Where no single
+                client asks, for a group, it runs on the thread that ends the wait.
 
         Returns:
             A function that takes the callback away again.
@@ -261,8 +265,18 @@ class HandlerContext:
             UsageError: It is a coroutine function, or not callable.
         """
         refuse_coroutines(callback, "the callback of on_completed")
-        run = copy_context().run
-        return self._visit_now().on_end(lambda done: run(callback, done))
+        run, visit = copy_context().run, self._visit_now()
+        if visit is NEVER:  # all contexts have it, so that it knows no threads
+            self._elsewhere(lambda: run(callback, False))
+            return lambda: None
+        return visit.on_end(lambda done: run(callback, done))
+
+    def _elsewhere(self, job: Callable[[], object]) -> None:
+        """Run a job on a pool thread of the client, or here if there is none."""
+        if self._client is None:
+            here(job)
+        else:
+            self._client._pools.workers.run(job)
 
     def _visit_limit(self, visit: Visit) -> float | None:
         return None if visit.agreed else self.time_left()
@@ -271,7 +285,7 @@ class HandlerContext:
         """The visit to the URL. Made when first asked for where no server asks for one."""
         with _making:
             if self._visit is None:
-                self._follow(Visit())
+                self._follow(Visit(self._elsewhere))
             assert self._visit is not None
             return self._visit
 

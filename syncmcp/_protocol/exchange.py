@@ -6,10 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncmcp._protocol.offer import Offer
-from syncmcp._protocol.rounds import InputRound, Links, RoundCount, pause_before, url_questions
+from syncmcp._protocol.rounds import (
+    InputRound,
+    Links,
+    RoundCount,
+    of_begun,
+    pause_before,
+    url_questions,
+)
 from syncmcp._protocol.steps import Ask, InputQuestion, OneSession, Pause, Reply, Send, Steps
 from syncmcp._protocol.tasks import Course, TaskState, see_through
-from syncmcp.errors import UrlElicitationRequired
+from syncmcp.errors import InvalidQuestion, McpError, UrlElicitationRequired
 
 MAX_ROUNDS = 10
 """How often a server may ask before it must have a result, unless a client says otherwise."""
@@ -32,6 +39,7 @@ def exchange(
         ProtocolError: The result is no object, or of a kind that nobody agreed on.
         UrlElicitationRequired: The server asks for links that nobody goes to, or once more for
             those that somebody went to.
+        InvalidQuestion: It asks for a link that must not be shown; its cause is the server's error.
         TooManyRounds: The server asked more than `max_rounds` times, or again for a link that
             nobody agreed to.
         SessionChanged: The request belongs to a `session` that has ended.
@@ -49,30 +57,46 @@ def exchange_or_task(
     max_rounds: int,
     session: OneSession | None = None,
 ) -> Steps[dict[str, Any] | TaskState]:
-    """Like `exchange`, but come back with the task if the call becomes one."""
+    """Like `exchange`, but come back with the task if the call becomes one.
+
+    Once the server has asked something in a result, it has begun on the call: whether a later
+    request about it was sent does not matter for its `delivery`.
+    """
     sent = params
     rounds, links = RoundCount(method, max_rounds), Links()
-    while True:
-        try:
-            reply: Reply = yield Send(method, sent, session=session)
-        except UrlElicitationRequired as error:
-            questions = links.new(url_questions(error.data))
-            if not questions:
-                raise  # there are none, or it got no further though somebody went there
-            rounds.count(error)
-            if not (yield Ask(method, params, questions, await_completion=True)):
-                raise
-            continue
-        outcome = reply.dialect.read_result(method, reply.result)
-        if not isinstance(outcome, InputRound):
-            return outcome
-        rounds.count(outcome.questions)
-        answers: dict[str, Any] | None = None
-        if outcome.questions:
-            answers = yield from _answers(method, params, outcome.questions, rounds, links)
-        else:
-            yield Pause(pause_before(rounds.rounds))
-        sent = outcome.retry(params, answers)
+    begun = False
+    try:
+        while True:
+            try:
+                reply: Reply = yield Send(method, sent, session=session)
+            except UrlElicitationRequired as error:
+                questions = links.new(url_questions(error.data))
+                if not questions:
+                    raise  # there are none, or it got no further though somebody went there
+                rounds.count(error)
+                try:
+                    agreed = yield Ask(method, params, questions, await_completion=True)
+                except InvalidQuestion as refusal:
+                    # The links that nobody may be sent to are in the server's own words.
+                    raise refusal from error
+                if not agreed:
+                    raise
+                continue
+            outcome = reply.dialect.read_result(method, reply.result)
+            if not isinstance(outcome, InputRound):
+                return outcome
+            begun = True
+            rounds.count(outcome.questions)
+            answers: dict[str, Any] | None = None
+            if outcome.questions:
+                answers = yield from _answers(method, params, outcome.questions, rounds, links)
+            else:
+                yield Pause(pause_before(rounds.rounds))
+            sent = outcome.retry(params, answers)
+    except McpError as error:
+        if begun:
+            raise of_begun(error, method) from error.__cause__
+        raise
 
 
 def _answers(

@@ -12,10 +12,20 @@ from typing import Any, NoReturn
 
 from syncmcp._protocol.offer import ELICITATION
 from syncmcp._protocol.steps import InputQuestion
-from syncmcp.errors import McpError, ProtocolError, TooManyRounds
+from syncmcp.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    McpError,
+    OutcomeUnknown,
+    ProtocolError,
+    TooManyRounds,
+)
 
 METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
 """The requests whose result may be a question."""
+
+# The one among them that does something; the others only ask.
+_WORKS = "tools/call"
 
 # More questions than this at once are not for a person, nor for a model.
 _MOST_QUESTIONS = 64
@@ -166,7 +176,7 @@ class Links:
         return {key: answer for key, answer in answers.items() if answer is not None}
 
     def _known(self, question: InputQuestion) -> dict[str, Any] | None:
-        link = _link(question)
+        link = link_of(question)
         return None if link is None else self._answers.get(link)
 
     def remember(
@@ -174,7 +184,7 @@ class Links:
     ) -> None:
         """Keep what was answered, if it was a link."""
         for key, each in questions.items():
-            if (link := _link(each)) is not None and key in answers:
+            if (link := link_of(each)) is not None and key in answers:
                 self._answers[link] = answers[key]
 
     def pause(self) -> float:
@@ -183,7 +193,7 @@ class Links:
         return pause_before(self._visits, _LONGEST_PAUSE, _LONGEST_VISIT_PAUSE)
 
 
-def _link(question: InputQuestion) -> tuple[str, str] | None:
+def link_of(question: InputQuestion) -> tuple[str, str] | None:
     """Where a question sends a person, and the words for it; `None` if it does not."""
     method, params = question
     url, message = params.get("url"), params.get("message")
@@ -212,6 +222,25 @@ def _names(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
 def _without_random(match: re.Match[str]) -> str:
     value = match.group()
     return "*" if any(character.isdigit() for character in value) else value
+
+
+def of_begun(error: McpError, method: str) -> McpError:
+    """What became of a call that its server has begun on, where a later request about it failed.
+
+    That may not have been sent, but the call was.
+
+    Args:
+        error: How that request failed; says afterwards how the call ended.
+        method: The method of the call.
+    """
+    facts: Any = error
+    if hasattr(facts, "delivery"):
+        facts.method, facts.delivery = method, "unknown"
+    if method == _WORKS and isinstance(error, (ConnectFailed, ConnectionLost)):
+        lost = OutcomeUnknown(*error.args, **error.__dict__)
+        lost.__cause__ = error.__cause__
+        return lost
+    return error
 
 
 def url_questions(data: Any) -> dict[str, InputQuestion]:

@@ -12,14 +12,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp._protocol.offer import ELICITATION
-from syncmcp._protocol.rounds import Links, RoundCount, read_questions
+from syncmcp._protocol.rounds import Links, RoundCount, of_begun, read_questions
 from syncmcp._protocol.steps import Ask, Hear, Pause, Post, Reply, Send, Steps, Until
 from syncmcp._redaction import redact
 from syncmcp.errors import (
     ClosedError,
-    ConnectionLost,
     McpError,
-    OutcomeUnknown,
     ProtocolError,
     RequestCancelled,
     RequestTimeout,
@@ -267,17 +265,12 @@ def see_through(course: Course) -> Steps[dict[str, Any]]:
     except ServerError:
         raise  # the server said so itself
     except McpError as error:
-        # It is the call that ends like this, whatever was asked about its task at the moment: that
-        # may not have been sent, but the call was.
-        facts: Any = error
-        if hasattr(facts, "delivery"):
-            facts.method, facts.delivery = AUGMENTED, "unknown"
-        if isinstance(error, ConnectionLost):
-            raise OutcomeUnknown(*error.args, **error.__dict__) from error.__cause__
+        # It is the call that ends like this, whatever was asked about its task at the moment.
+        ended = of_begun(error, AUGMENTED)
         # One that cannot be reached cannot be told, either.
         if not (course.over or isinstance(error, (TransportError, ClosedError))):
             yield Post(CANCEL, {"taskId": course.id})
-        raise
+        raise ended from error.__cause__
 
 
 class CoreTasks:

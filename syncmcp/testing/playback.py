@@ -234,7 +234,7 @@ class ReplayTransport:
         if entry.kind == "lost":
             receiver.lost(error_of(entry.value))
         elif entry.kind == "silent":
-            receiver.silent()
+            receiver.silent(heard=entry.value is True)
         elif entry.kind == "failed":
             for failed in over:
                 receiver.failed(failed, error_of(entry.value))

@@ -269,10 +269,10 @@ class Recorder:
         """See `Receiver`."""
         return self._receiver.settled(out)
 
-    def silent(self) -> None:
+    def silent(self, *, heard: bool) -> None:
         """See `Receiver`."""
-        self._note("silent", True)
-        self._receiver.silent()
+        self._note("silent", heard)
+        self._receiver.silent(heard=heard)
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Receiver`."""

@@ -17,7 +17,7 @@ the number of a connection and one of these:
 ``adopted``
     A revision was agreed on.
 ``silent``
-    Nothing more would come that belongs to no request.
+    Nothing more would come that belongs to no request; whether the server had a stream for that.
 ``lost``, ``closed``
     The end of a connection.
 """

@@ -61,7 +61,7 @@ class Listener:
                         _log.log(level, "%s: gave up listening", self._label)
                         break
                     exchange.sleep(max(pause, self._not_before))
-            self._receiver.silent()
+            self._receiver.silent(heard=self._listened)
         except Cut:
             return
         except Exception as error:

@@ -105,8 +105,13 @@ class Receiver(Protocol):
         """Whether nobody waits for any request in `out` any more."""
         ...
 
-    def silent(self) -> None:
-        """Nothing will come any more that belongs to no request; otherwise all is well."""
+    def silent(self, *, heard: bool) -> None:
+        """Nothing will come any more that belongs to no request; otherwise all is well.
+
+        Args:
+            heard: Whether the server had a stream for that. It has ended for good, perhaps because
+                the server is gone.
+        """
         ...
 
     def failed(self, out: Outgoing, error: McpError) -> None:

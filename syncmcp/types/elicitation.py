@@ -79,7 +79,12 @@ class ElicitResult(Result):
 
     @classmethod
     def accept(cls, content: Mapping[str, FormValue] | None = None) -> Self:
-        """The person agrees, and for a form gives these answers."""
+        """The person agrees, and for a form gives these answers.
+
+        Raises:
+            ValidationError: A value is of a type that no form has (pydantic's error). Where a
+                handler raises it, it counts as a `syncmcp.InvalidAnswer`.
+        """
         return cls(action="accept", content=None if content is None else dict(content))
 
     @classmethod

@@ -16,12 +16,20 @@ from syncmcp._protocol.peer import Peer
 from syncmcp._protocol.rounds import InputRound
 from syncmcp._protocol.steps import Ask, Effect, InputQuestion, Pause, Reply, Send
 from syncmcp.errors import (
+    ClosedError,
+    ConnectFailed,
+    ConnectionLost,
+    HttpError,
+    InvalidQuestion,
     McpError,
+    OutcomeUnknown,
     ProtocolError,
     RequestCancelled,
+    RequestTimeout,
     ServerError,
     TooManyRounds,
     UrlElicitationRequired,
+    fresh,
 )
 
 EVERYTHING = Offer(*(True,) * len(Offer._fields))
@@ -319,6 +327,54 @@ def test_an_error_of_a_later_round_ends_the_call() -> None:
     assert len(played.sent) == 2
 
 
+UNSENT: list[tuple[McpError, type[McpError]]] = [
+    (RequestTimeout("no time is left", delivery="not_sent"), RequestTimeout),
+    (RequestCancelled("cancelled", delivery="not_sent"), RequestCancelled),
+    (ClosedError("closed", delivery="not_sent"), ClosedError),
+    (HttpError("busy", status=503, delivery="refused"), HttpError),
+    (ConnectFailed("gone", delivery="not_sent"), OutcomeUnknown),
+    (ConnectionLost("gone", delivery="not_sent"), OutcomeUnknown),
+]
+
+
+@pytest.mark.parametrize("first", [asks("s"), asks("s", k=FORM)], ids=["pause", "question"])
+@pytest.mark.parametrize(("error", "kind"), UNSENT, ids=[type(each).__name__ for each, _ in UNSENT])
+def test_a_call_whose_next_round_was_not_sent_was_begun_all_the_same(
+    error: McpError, kind: type[McpError], first: dict[str, Any]
+) -> None:
+    error = fresh(error)
+    error.__cause__ = OSError("no route")
+    ended = Played(first, error).fail()
+    assert type(ended) is kind
+    assert (ended.message, ended.method) == (error.message, "tools/call")
+    assert vars(ended)["delivery"] == "unknown"
+    assert isinstance(ended.__cause__, OSError)
+
+
+def test_a_server_that_cannot_be_reached_while_questions_are_answered_has_begun_the_call() -> None:
+    played = Played(asks("s", k=FORM), answer=lambda ask: ConnectFailed("gone"))
+    ended = played.fail()
+    assert (type(ended), vars(ended)["delivery"]) == (OutcomeUnknown, "unknown")
+
+
+@pytest.mark.parametrize("method", ["prompts/get", "resources/read"])
+def test_what_only_asks_does_no_work_though_its_outcome_is_unknown(method: str) -> None:
+    for lost in (ConnectFailed("gone"), ConnectionLost("gone", delivery="not_sent")):
+        ended = Played(asks("s", k=FORM), lost, method=method).fail()
+        assert ended is lost
+        assert vars(ended)["delivery"] == "unknown"
+
+
+def test_a_call_that_ends_before_its_first_round_is_what_became_of_that() -> None:
+    for first in (RequestTimeout("late", delivery="not_sent"), ConnectFailed("gone")):
+        ended = Played(first).fail()
+        assert ended is first
+        assert ended.delivery == "not_sent"
+    late = RequestTimeout("late", delivery="not_sent")
+    assert Played(url_needed(), late, revision="2025-11-25").fail() is late
+    assert late.delivery == "not_sent"  # for want of the visit, nothing was done
+
+
 def test_a_malformed_question_ends_the_call_before_anybody_is_asked() -> None:
     played = Played(asks("s", good=FORM, bad={"method": 5}))
     assert type(played.fail()) is ProtocolError
@@ -466,6 +522,15 @@ def test_an_error_while_the_urls_are_gone_to_ends_the_call() -> None:
     assert len(played.sent) == 1
 
 
+@pytest.mark.requirement("ELI-18")
+def test_an_error_whose_links_must_not_be_shown_is_the_cause_of_the_refusal() -> None:
+    error, refusal = url_needed(), InvalidQuestion("the link cannot be opened")
+    played = Played(error, answer=lambda ask: refusal, revision="2025-11-25")
+    assert played.fail() is refusal
+    assert refusal.__cause__ is error
+    assert len(played.sent) == 1
+
+
 def page(number: int, **changed: Any) -> dict[str, Any]:
     """A link unlike those of other numbers."""
     return {**URL, "url": f"https://example.com/{number}", "elicitationId": str(number), **changed}
@@ -567,6 +632,7 @@ def test_of_several_links_only_the_new_ones_are_asked_for() -> None:
 
 @pytest.mark.requirement("ELI-18")
 def test_two_ids_of_one_error_may_lead_to_one_page() -> None:
+    """Both are to be waited for; whoever asks the person asks for the page once."""
     links = [URL, {**URL, "elicitationId": "2"}]
     played = Played(url_needed(*links), FINAL, revision="2025-11-25")
     played.run()

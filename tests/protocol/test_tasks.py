@@ -413,17 +413,22 @@ def test_a_question_that_is_refused_ends_the_call_and_its_task() -> None:
     assert played.posted == [Post("tasks/cancel", ID)]
 
 
-@pytest.mark.parametrize("error", [ConnectFailed("gone"), ServerError("no", code=-1)])
-def test_a_server_that_is_gone_or_knows_better_is_told_nothing(error: McpError) -> None:
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(ConnectFailed("gone"), OutcomeUnknown), (ServerError("no", code=-1), ServerError)],
+)
+def test_a_server_that_is_gone_or_knows_better_is_told_nothing(
+    error: McpError, kind: type[McpError]
+) -> None:
     played = extension(begun(NEWEST), error)
-    played.fail(type(error))
+    played.fail(kind)
     assert played.posted == []
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (ConnectFailed("gone", delivery="not_sent"), ConnectFailed),
+        (ConnectFailed("gone", delivery="not_sent"), OutcomeUnknown),
         (ConnectionLost("gone", delivery="not_sent"), OutcomeUnknown),
         (HttpError("busy", status=503, delivery="refused"), HttpError),
         (ClosedError("closed", delivery="not_sent"), ClosedError),

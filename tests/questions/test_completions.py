@@ -11,14 +11,26 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Elicitation, HandlerContext, Interceptor, Message, Mode, UsageError
+from syncmcp import (
+    Elicitation,
+    HandlerContext,
+    Interceptor,
+    Message,
+    Mode,
+    NotSupported,
+    SubscriptionLost,
+    UsageError,
+)
+from syncmcp._http_exchange import Exchange
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
-from tests.questions.asking import ELICITATION, PATIENCE, URL, asked, asking_server
+from tests.questions.asking import ELICITATION, FORM, PATIENCE, URL, asked, asking_server, through
 from tests.questions.visiting import COMPLETE, READ, Agreeing, ask, complete, elsewhere, link
 from tests.scripts import NEW, OLD, WIRES, Scripted, opening
+from tests.session_server import SessionServer, session_server
 from tests.stage import Clock, Wire, is_gone, stateful_wires
+from tests.transports.http_peer import Request
 
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
 
@@ -180,7 +192,7 @@ def test_a_call_that_needs_a_visit_is_made_again_when_that_is_completed(
     script = [
         *opening(),
         s.expect("tools/call"),
-        s.error(-32042, "visit", {"elicitations": [link("a"), link("b")]}),
+        s.error(-32042, "visit", {"elicitations": [link("a"), {**link("b"), "message": "Pay"}]}),
         *after,
         complete("a"),
         complete("b"),
@@ -200,6 +212,49 @@ def test_a_call_that_needs_a_visit_is_made_again_when_that_is_completed(
         assert future.result(PATIENCE).text == "done"
         assert agreeing.outcomes() == [True, True]
         assert all(context.resumes_call for context in agreeing.contexts)
+
+
+@WIRES
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
+def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(
+    way: str, wire: str
+) -> None:
+    page, other = URL["url"], "https://example.org/other"
+    links = [link("a"), link("b"), {**link("c"), "url": other}]
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        s.error(-32042, "visit", {"elicitations": links}),
+        s.gate("agreed"),
+        complete("a"),
+        complete("c"),
+        *READ,
+        s.gate("read"),
+        complete("b"),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    agreeing, visits = Agreeing(), list[tuple[str, HandlerContext]]()
+
+    def agree(request: Any, context: HandlerContext) -> ElicitResult:
+        visits.append((request.url, context))
+        return agreeing(request, context)
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=agree)) as client,
+    ):
+        call = elsewhere(lambda: through(client, way))
+        agreeing.asked()
+        agreeing.asked()
+        peer.open("agreed")
+        peer.requests("response")
+        done = sorted((url, context.wait_completed(0)) for url, context in visits)
+        assert done == [(page, False), (other, True)]
+        peer.open("read")
+        assert call.result(PATIENCE).text == "done"
+        assert agreeing.outcomes() == [True, True]
 
 
 class Overtaken(Interceptor):
@@ -299,6 +354,29 @@ def test_a_callback_is_told_once_on_a_thread_that_may_call_the_client(wire: Wire
         done, thread, tools = told.result(PATIENCE)
     assert (done, tools) == (True, 1)
     assert thread.startswith("syncmcp-worker[links]")
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_where_nothing_is_visited_a_callback_learns_so_on_a_pool_thread(revision: Mode) -> None:
+    contexts, told = list[HandlerContext](), [Future[tuple[bool, str]]() for _ in range(2)]
+
+    def hear(number: int) -> Callable[[bool], None]:
+        return lambda done: told[number].set_result((done, threading.current_thread().name))
+
+    def fill_in(request: Any, context: HandlerContext) -> ElicitResult:
+        contexts.append(context)
+        context.on_completed(hear(0))
+        return ElicitResult.accept({"name": "Ada"})
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, name="forms", elicitation=fill_in
+    ) as client:
+        asked(client, ELICITATION, FORM)
+        outcome, thread = told[0].result(PATIENCE)
+        contexts[0].on_completed(hear(1))  # the question is over, and so is the news of it
+        late, late_thread = told[1].result(PATIENCE)
+    assert (outcome, late) == (False, False)
+    assert {each.rsplit("-", 1)[0] for each in (thread, late_thread)} == {"syncmcp-worker[forms]"}
 
 
 def test_a_callback_may_come_late_and_may_be_taken_away() -> None:
@@ -420,6 +498,126 @@ def test_after_the_consent_a_wait_ends_when_the_server_is_gone() -> None:
     ):
         agreeing.asked()
         assert agreeing.outcomes() == [False]
+
+
+class Streams:
+    """What a server over HTTP says on its streams, where a test decides when.
+
+    A call of a tool is answered by a stream that asks for a visit, whose id is the tool's name.
+
+    Args:
+        server: The server.
+        listens: Whether it has a stream for what belongs to no call; once that is cut, it has none.
+    """
+
+    def __init__(self, server: SessionServer, *, listens: bool) -> None:
+        self._listens = listens
+        self._cut = threading.Event()
+        self._calls: dict[str, Request] = {}
+        server.before = self._answer
+        server.capabilities = {"tools": {"listChanged": True}}
+
+    def _answer(self, one: Request) -> bool:
+        connection = one.connection
+        if one.method == "GET" and self._listens:
+            self._listens = False
+            connection.start_events()
+            connection.chunk(b"retry: 1\n\n")
+            assert self._cut.wait(PATIENCE)
+            connection.close()
+            return True
+        if b'"tools/call"' in one.body:
+            name = one.message["params"]["name"]
+            self._calls[name] = one
+            question = {"id": f"question {name}", "method": ELICITATION, "params": link(name)}
+            connection.start_events()
+            connection.event({"jsonrpc": "2.0", **question})
+            return True
+        if one.body and "method" not in one.message:
+            connection.respond(202)
+            return True
+        return False
+
+    def cut(self) -> None:
+        """End the stream that belongs to no call."""
+        self._cut.set()
+
+    def complete(self, name: str, *, on: str) -> None:
+        """Say on the stream of a call that a visit is done."""
+        news = {"method": COMPLETE, "params": {"elicitationId": name}}
+        self._calls[on].connection.event({"jsonrpc": "2.0", **news})
+
+    def end(self, name: str) -> None:
+        """Answer a call."""
+        call = self._calls[name]
+        call.connection.event({"jsonrpc": "2.0", "id": call.id, "result": RESULT})
+        call.connection.end_events()
+
+
+@pytest.mark.requirement("M-07")
+def test_after_the_consent_a_wait_ends_when_the_server_cannot_be_heard_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hurry(self: Exchange, seconds: float) -> None:
+        self.wait(threading.Event(), 0.001)
+
+    monkeypatch.setattr(Exchange, "sleep", hurry)
+    agreeing, told = Agreeing(), Future[bool]()
+    with (
+        serve_http(asking_server()) as http,
+        syncmcp.connect(http.url, mode=OLD, elicitation=agreeing.elicitation) as client,
+    ):
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+        context = agreeing.asked()
+        context.on_completed(told.set_result)
+        http.close()  # no call of the program's finds out
+        assert agreeing.outcomes() == [False]
+        assert not told.result(PATIENCE)
+        assert context.cancel.wait(PATIENCE)
+
+
+@pytest.mark.requirement("M-07")
+def test_a_wait_goes_on_as_long_as_the_stream_of_a_call_may_bring_the_news() -> None:
+    agreeing = Agreeing()
+    with session_server() as server:
+        streams = Streams(server, listens=True)
+        with syncmcp.connect(server.url, mode=OLD, elicitation=agreeing.elicitation) as client:
+            events = client.listen(tools=True)
+            a, b = client.call_tool.future("a"), client.call_tool.future("b")
+            for _ in range(2):
+                agreeing.asked()
+            streams.cut()
+            with pytest.raises(SubscriptionLost):
+                next(events)  # there is no stream any more but those of the two calls
+            streams.complete("a", on="a")
+            streams.end("a")
+            assert a.result(PATIENCE).text == "done"
+            done = [context.wait_completed(0) for context in agreeing.contexts]
+            assert sorted(done) == [False, True]
+            assert not any(context.cancel.cancelled for context in agreeing.contexts)
+            streams.end("b")
+            assert b.result(PATIENCE).text == "done"
+            assert sorted(agreeing.outcomes()) == [False, True]
+
+
+@pytest.mark.requirement("M-07")
+def test_a_wait_goes_on_where_there_never_was_a_stream_but_those_of_calls() -> None:
+    agreeing = Agreeing()
+    with session_server() as server:
+        streams = Streams(server, listens=False)
+        with syncmcp.connect(server.url, mode=OLD, elicitation=agreeing.elicitation) as client:
+            with pytest.raises(NotSupported, match="no stream"):
+                client.listen(tools=True)
+            for name in ("a", "b"):
+                call = client.call_tool.future(name)
+                context = agreeing.asked()
+                if name == "b":
+                    streams.complete("a", on="b")
+                streams.end(name)
+                assert call.result(PATIENCE).text == "done"
+                assert not context.cancel.cancelled
+            assert agreeing.contexts[0].wait_completed(PATIENCE)
+            assert not agreeing.contexts[1].wait_completed(0)
 
 
 @pytest.mark.requirement("M-07")

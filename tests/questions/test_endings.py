@@ -489,7 +489,7 @@ def test_links_that_are_refused_are_not_remembered() -> None:
         refused, after = peer.requests("response", 2)
         assert (refused["id"], refused["error"]["code"], after["id"]) == (3, -32603, "after")
         mine = [asked for asked in alive() if not any(asked is other for other in before)]
-        assert {asked.elicitation_id for asked in mine} == {"kept"}
+        assert {asked.elicitation_ids for asked in mine} == {("kept",)}
         held.leave()
 
 

@@ -102,6 +102,56 @@ def test_the_program_is_told_of_an_answer_that_does_not_fit_its_form(wire: Wire)
         assert stats.violations == []
 
 
+WRONG_TYPES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "an object": ({"name": object(), "loud": True}, {"name": "Give a text."}),
+    "nothing": ({"name": None}, {"name": "Give a text."}),
+    "in a list": ({"name": "Ada", "loud": [3, "swordfish"]}, {"loud": "Answer yes or no."}),
+    "of both": ({"name": {"a": 1}, "loud": {}}, {"name": "", "loud": ""}),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("case", WRONG_TYPES)
+@pytest.mark.requirement("ELI-14", "M-06")
+def test_a_value_that_no_form_has_is_an_answer_that_does_not_fit(case: str, revision: Mode) -> None:
+    content, problems = WRONG_TYPES[case]
+    told = Told()
+
+    def filled_in(request: Any, context: HandlerContext) -> ElicitResult:
+        return ElicitResult.accept(content)
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=filled_in, on_handler_error=told
+    ) as client:
+        if revision == NEW:
+            with pytest.raises(InvalidAnswer) as caught:
+                asked(client, ELICITATION, FORM)
+            assert "swordfish" not in f"{caught.value}{caught.value.problems}"
+        else:
+            assert asked(client, ELICITATION, FORM)["error"][0] == -32603
+    (error,) = told.errors
+    assert isinstance(error, InvalidAnswer)
+    assert error.method == ELICITATION
+    assert set(error.problems) == set(problems)
+    assert all(text in error.problems[name] for name, text in problems.items())
+
+
+@BOTH
+def test_an_answer_that_is_none_is_a_failure_and_not_one_to_the_form(revision: Mode) -> None:
+    told = Told()
+
+    def undecided(request: Any, context: HandlerContext) -> ElicitResult:
+        return ElicitResult(action="perhaps")  # type: ignore[arg-type]
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=undecided, on_handler_error=told
+    ) as client:
+        assert fault(client, ELICITATION, FORM)[0] == -32603
+    (error,) = told.errors
+    assert isinstance(error, ValueError)
+    assert not isinstance(error, InvalidAnswer)
+
+
 @pytest.mark.parametrize("way", ["blocking", "future"])
 @pytest.mark.parametrize("transport", ["memory", "stdio", "http"])
 @pytest.mark.requirement("ELI-14")

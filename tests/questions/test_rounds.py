@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import HandlerContext, Handlers, ProtocolError, Refused, TooManyRounds
+from syncmcp import (
+    CancelToken,
+    ClosedError,
+    Elicitation,
+    HandlerContext,
+    Handlers,
+    ProtocolError,
+    Refused,
+    RequestCancelled,
+    RequestTimeout,
+    TooManyRounds,
+)
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
@@ -24,6 +35,7 @@ from tests.questions.asking import (
     PROMPT,
     ROOTS,
     SAMPLING,
+    URL,
     Held,
     Obedient,
     model,
@@ -32,8 +44,10 @@ from tests.questions.asking import (
     reply,
     through,
 )
+from tests.questions.visiting import elsewhere
 from tests.scripts import NEW, WIRES, Scripted, opening
-from tests.stage import every_wire
+from tests.stage import WIRES as EVERY
+from tests.stage import Wire, every_wire
 
 CALL = s.expect("tools/call")
 ASK = s.input_required({"q": (SAMPLING, PROMPT)}, "state")
@@ -299,6 +313,27 @@ def test_what_the_handlers_of_the_call_cannot_answer_is_not_asked() -> None:
         assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
 
 
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("MRTR-01", "MRTR-05")
+def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice(way: str) -> None:
+    asks = {"p": (ELICITATION, URL), "q": (ELICITATION, {**URL, "message": "More"})}
+    again = s.input_required({**asks, "r": (ELICITATION, URL)}, "state")
+    asked: list[str] = []
+
+    def agree(request: Any, context: HandlerContext) -> ElicitResult:
+        asked.append(request.message)
+        return ElicitResult.accept()
+
+    with (
+        Scripted(rounds(CALL, again, CALL, s.reply(DONE))) as peer,
+        syncmcp.connect(peer, mode=NEW, elicitation=Elicitation(url=agree)) as client,
+    ):
+        assert through(client, way).text == "done"
+        answers = peer.requests("tools/call", 2)[1]["params"]["inputResponses"]
+    assert answers == {key: {"action": "accept"} for key in "pqr"}
+    assert sorted(asked) == ["Look", "More"]  # other words are another question
+
+
 # -- limits ----------------------------------------------------------------------------------------
 
 
@@ -310,11 +345,11 @@ def test_a_server_that_asks_for_ever_is_stopped(limit: int | None, way: str) -> 
     options: dict[str, Any] = {} if limit is None else {"max_rounds": limit}
     with (
         Scripted(script) as peer,
-        syncmcp.connect(peer, mode=NEW, sampling=model, **options) as client,
+        syncmcp.connect(peer, mode=NEW, name="asker", sampling=model, **options) as client,
     ):
         with pytest.raises(TooManyRounds) as caught:
             through(client, way)
-        assert caught.value.rounds == number
+        assert (caught.value.rounds, caught.value.server) == (number, "asker")
         client.list_tools()
         assert peer.methods(3).count("tools/call") == number + 1
 
@@ -350,6 +385,46 @@ def test_the_limit_of_a_call_is_for_all_its_rounds_but_not_for_its_handlers() ->
         with pytest.raises(syncmcp.RequestTimeout) as caught:
             client.call_tool("x", timeout=0.2)
         assert caught.value.kind == "total"
+
+
+@pytest.mark.parametrize("wire", [wire for wire in EVERY if wire.revision == NEW], ids=str)
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize("end", ["limit", "token", "close"])
+def test_a_call_that_ends_between_two_rounds_may_have_been_done(
+    end: str, way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, orders, between = Server("shop"), list[str](), threading.Event()
+
+    def pause(number: int) -> float:
+        between.set()
+        return 60.0
+
+    monkeypatch.setattr("syncmcp._protocol.exchange.pause_before", pause)
+
+    @server.tool()
+    def order(context: ToolContext) -> str:
+        orders.append("done")
+        context.pause_round()
+        return "never"
+
+    token = CancelToken()
+    limit = 1.0 if end == "limit" else PATIENCE
+    with wire.connect(server) as client:
+        if way == "future":
+            call = client.call_tool.future("order", timeout=limit, cancel=token).result
+        else:
+            call = elsewhere(lambda: client.call_tool("order", timeout=limit, cancel=token)).result
+        assert between.wait(PATIENCE)
+        if end == "token":
+            token.cancel("enough")
+        elif end == "close":
+            client.close()
+        with pytest.raises((RequestTimeout, RequestCancelled, ClosedError)) as caught:
+            call(PATIENCE)
+    ended: Any = caught.value
+    assert (ended.method, ended.delivery) == ("tools/call", "unknown")
+    assert "unknown" in str(ended)
+    assert orders == ["done"]
 
 
 # -- several questions at once ---------------------------------------------------------------------

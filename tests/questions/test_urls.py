@@ -402,7 +402,7 @@ def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, l
         if complete:
             told = threading.Thread(target=complete_when_asked, args=(context,))
             told.start()
-        raise MustVisit(dict.fromkeys(identifiers, ("Sign in", URL["url"])))
+        raise MustVisit({name: ("Sign in", URL["url"] + name) for name in identifiers})
 
     def complete_when_asked(context: ToolContext) -> None:
         for _ in identifiers:
@@ -440,7 +440,7 @@ def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
     assert len(calls) == 2
     assert calls[0] != calls[1]
     assert {request.elicitation_id for request in requests} == {"one", "two"}
-    assert [request.url for request in requests] == [URL["url"]] * 2
+    assert all(request.url == f"{URL['url']}{request.elicitation_id}" for request in requests)
     for context in contexts:
         assert context.call is not None
         assert (context.call.method, context.call.params) == (
@@ -523,16 +523,26 @@ def test_an_error_without_readable_links_is_the_callers(case: str) -> None:
         client.call_tool("x")
 
 
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize(
+    ("changed", "why"), [({"url": "javascript:alert(1)"}, "cannot be opened"), ({"url": 5}, "url")]
+)
+@WIRES
 @pytest.mark.requirement("ELI-18", "ELI-10")
-def test_an_error_with_an_unsafe_link_sends_nobody_there() -> None:
-    error = s.error(-32042, "visit", {"elicitations": [link(url="javascript:alert(1)")]})
-    script = [*opening(), s.expect("tools/call"), error]
+def test_an_error_with_a_link_that_must_not_be_shown_is_the_cause_of_the_callers(
+    wire: str, changed: dict[str, Any], why: str, way: str
+) -> None:
+    data = {"elicitations": [{**link(), **changed}]}
+    script = [*opening(), s.expect("tools/call"), s.error(-32042, "visit", data)]
     with (
         Scripted(script) as peer,
-        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=nobody)) as client,
-        pytest.raises((syncmcp.InvalidQuestion, UrlElicitationRequired)),
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=nobody)) as client,
+        pytest.raises(syncmcp.InvalidQuestion, match=why) as caught,
     ):
-        client.call_tool("x")
+        through(client, way)
+    said = caught.value.__cause__
+    assert isinstance(said, UrlElicitationRequired)
+    assert (said.code, said.message, said.data) == (-32042, "visit", data)
 
 
 @WIRES

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 from syncmcp import Elicitation, HandlerContext
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
 from tests.questions.asking import ELICITATION, PATIENCE, URL
+
+R = TypeVar("R")
 
 COMPLETE = "notifications/elicitation/complete"
 
@@ -64,9 +66,9 @@ class Agreeing:
         return [wait.result(PATIENCE) for wait in self._waits]
 
 
-def elsewhere(wait: Callable[[], bool]) -> Future[bool]:
+def elsewhere(wait: Callable[[], R]) -> Future[R]:
     """Wait on another thread."""
-    outcome: Future[bool] = Future()
+    outcome: Future[R] = Future()
 
     def run() -> None:
         try:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import syncmcp
+from syncmcp import HandlerContext
 from syncmcp.testing import NotRecorded, Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
-from syncmcp.types import CallToolResult
+from syncmcp.types import CallToolResult, ElicitResult
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads, nervous
 from tests.testing.sessions import Visit, record, replay, shop, target
 
@@ -69,6 +70,30 @@ def say(client: syncmcp.Client, text: str = "", **options: Any) -> str | None:
 
 def opened(path: Path, **options: Any) -> syncmcp.Client:
     return syncmcp.connect(Replay(path), mode="legacy", validate_output="off", **options)
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_the_end_of_a_stream_ends_the_waits_for_what_it_may_bring_if_it_was_there(
+    was_there: bool, path: Path
+) -> None:
+    link = {"mode": "url", "message": "Look", "url": "https://example.org/", "elicitationId": "e"}
+    question = {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": link}
+    agreed = {"jsonrpc": "2.0", "id": "q", "result": {"action": "accept"}}
+    recorded = [{"got": question}, {"sent": agreed}, says(2, "hi")]
+    write(path, asks(2), *recorded, {"silent": was_there}, logs("after"))
+    contexts, after = list[HandlerContext](), threading.Event()
+
+    def agree(request: Any, context: HandlerContext) -> ElicitResult:
+        contexts.append(context)
+        return ElicitResult.accept()
+
+    elicitation = syncmcp.Elicitation(url=agree)
+    with opened(path, elicitation=elicitation, on_log=lambda _: after.set()) as client:
+        assert say(client) == "hi"
+        assert after.wait(PATIENCE)
+        if was_there:
+            assert contexts[0].cancel.wait(PATIENCE)
+        assert contexts[0].cancel.cancelled == was_there
 
 
 @every_wire

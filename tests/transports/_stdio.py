@@ -63,7 +63,7 @@ class Notes:
     def alive(self, out: Outgoing | None) -> None:
         raise AssertionError("stdio has no streams")
 
-    def silent(self) -> None:
+    def silent(self, *, heard: bool) -> None:
         raise AssertionError("stdio has no streams")
 
     def settled(self, out: Outgoing) -> bool:

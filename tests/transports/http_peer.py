@@ -245,6 +245,7 @@ class FakeReceiver:
     signs: list[Outgoing | None] = field(default_factory=list)
     ends: list[McpError] = field(default_factory=list)
     is_silent: bool = False
+    was_heard: bool = False
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def receive(self, frame: bytes, out: Outgoing | None = None) -> bool:
@@ -258,9 +259,9 @@ class FakeReceiver:
             self.signs.append(out)
             self.changed.notify_all()
 
-    def silent(self) -> None:
+    def silent(self, *, heard: bool) -> None:
         with self.changed:
-            self.is_silent = True
+            self.is_silent, self.was_heard = True, heard
             self.changed.notify_all()
 
     def settled(self, out: Outgoing) -> bool:

@@ -446,6 +446,7 @@ def test_a_server_without_a_listening_stream_is_asked_once(status: int) -> None:
         start(transport)
         assert stopped.wait()
         receiver.wait_for(lambda: receiver.is_silent)  # nobody will ask again
+        assert not receiver.was_heard
         transport.send(request())
         assert not receiver.failures
         assert not receiver.ends
@@ -526,6 +527,8 @@ def test_a_listening_stream_that_never_brings_anything_is_given_up() -> None:
     ):
         start(transport)
         assert gave_up.wait()
+        receiver.wait_for(lambda: receiver.is_silent)
+        assert receiver.was_heard
         transport.send(request())
         assert not receiver.failures
     assert len(server_side.gets) == 4

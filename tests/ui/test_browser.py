@@ -688,6 +688,34 @@ class TestLinks:
         assert mentions(after, "example") == []
         assert asked.answer() == ElicitResult(action=action)  # type: ignore[arg-type]
 
+    @pytest.mark.requirement("ELI-15", "M-07")
+    def test_a_visit_that_is_done_before_the_consent_is_shown_while_the_question_is_open(
+        self, browser: Browser, visitor: Visitor
+    ) -> None:
+        bank, contexts = Server("bank"), list[ToolContext]()
+
+        @bank.tool()
+        def pay(context: ToolContext) -> str:
+            """Ask for a visit."""
+            contexts.append(context)
+            return str(context.elicit_url("Pay.", "https://pay.example.com/42", "e-1")["action"])
+
+        with syncmcp.connect(bank, mode=STATEFUL, elicitation=browser) as client:
+            call = client.call_tool.future("pay")
+            (page,) = visitor.waiting()
+            assert "done already" not in page.text
+            key = page.url.rpartition("/")[2]
+            before = visitor.state(key)["state"]
+            contexts[0].complete_elicitation("e-1")
+            # A page is loaded anew when this changes.
+            assert until(lambda: visitor.state(key)["state"] != before)
+            page = visitor.get(page.url)
+            assert "done already" in page.text
+            assert f'data-state="{visitor.state(key)["state"]}"' in page.source
+            after = visitor.send(page, "consent")
+            assert call.result(PATIENCE).text == "accept"
+            assert "It is done." in after.text
+
     @pytest.mark.requirement("ELI-17")
     def test_who_agreed_can_still_give_up(self, browser: Browser, visitor: Visitor) -> None:
         within = context()

@@ -139,7 +139,7 @@ class Pages:
         return self._page(
             card.template,
             page=key,
-            state="waiting",
+            state=card.page_state,
             heading=f"{card.title}: {card.server.name}",
             card=card,
             inputs=inputs,
@@ -212,7 +212,7 @@ class Pages:
         key = request.args.get("page", "")
         news: dict[str, Any] = {"state": "", "left": "", "text": "", "next": None}
         if (card := self._desk.card(key)) is not None and card.state == "waiting":
-            news |= {"state": "waiting", "left": duration(card.time_left())}
+            news |= {"state": card.page_state, "left": duration(card.time_left())}
         elif (writing := self._desk.writing(key)) is not None:
             news |= {
                 "state": "over" if writing.over else "writing",

@@ -53,6 +53,12 @@ class LinkCard(Card[ElicitResult]):
         self.link = Link.read(request.url)
         self.parts = LinkParts.of(self.link)
 
+    @property
+    def page_state(self) -> str:
+        """See `Card`. The server may say at any time that the visit is done."""
+        done = self.context is not None and self.context.wait_completed(0)
+        return "waiting-visited" if done else super().page_state
+
     def act(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Consent, decline or cancel."""
         del answers  # a yes or a no is all there is

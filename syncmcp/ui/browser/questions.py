@@ -85,6 +85,11 @@ class Card(ABC, Generic[A]):
         """The token that ends the question; it tells which pages belong to one question."""
         return None if self.context is None else self.context.cancel
 
+    @property
+    def page_state(self) -> str:
+        """The state of its page while it waits; the page is loaded anew when that changes."""
+        return "waiting"
+
     def time_left(self) -> float | None:
         """Seconds until the question is given up; `None` if it never is."""
         return self._deadline.remaining() if self.context is None else self.context.time_left()
