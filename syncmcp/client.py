@@ -274,6 +274,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         self._opening: Connection | None = None
         self._attempt = None
         self._connection: Connection | None = None
+        self._opener: int | None = None  # the thread that opened it
         # Those whose session is gone, as long as calls are in flight there.
         self._retired: list[Connection] = []
         self._watch: Watch | None = None
@@ -304,8 +305,13 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         """
         self._check_process()
         with self._lock:
-            self._wanted = True
-        open_link(self, Deadline(self._open_timeout))
+            self._wanted, before = True, self._connection
+        try:
+            open_link(self, Deadline(self._open_timeout))
+        except BaseException:  # Ctrl-C behind its end: whoever gets no client cannot close it
+            if self._connection is not before and self._opener == threading.get_ident():
+                self.close()
+            raise
         return self
 
     def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
@@ -497,11 +503,13 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         connection.desk.server = self._connected(negotiated)
         if self._kept is not None:
             self._kept.reconnected()
+        opener = threading.get_ident()
         with self._lock:
             wanted = self._opening is connection  # or closed by another thread meanwhile
             if wanted:
                 self._opening = None
                 self._connection = connection
+                self._opener = opener
                 self._negotiated = negotiated
                 self._known = negotiated.dialect.revision
                 self._way = way

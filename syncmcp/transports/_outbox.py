@@ -176,8 +176,8 @@ class Outbox:
     def _close_pipe(self, process: Process) -> None:
         """Close the server's stdin, once. The caller holds the lock."""
         if not self._closed:
-            self._closed = True
             process.close_input()
+            self._closed = True
 
     # -- the writer thread
 
