@@ -42,7 +42,6 @@ from syncmcp._repeating import Repeatable
 from syncmcp._request import Request
 from syncmcp._resume import Resume
 from syncmcp._retry import Retry
-from syncmcp._runner import open_link
 from syncmcp._schemas import Checks, OutputCheck
 from syncmcp._session import Attempt, Sessions
 from syncmcp._standing import Standing
@@ -274,7 +273,6 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         self._opening: Connection | None = None
         self._attempt = None
         self._connection: Connection | None = None
-        self._opener: int | None = None  # the thread that opened it
         # Those whose session is gone, as long as calls are in flight there.
         self._retired: list[Connection] = []
         self._watch: Watch | None = None
@@ -304,14 +302,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             McpError: What else can go wrong with the first requests.
         """
         self._check_process()
-        with self._lock:
-            self._wanted, before = True, self._connection
-        try:
-            open_link(self, Deadline(self._open_timeout))
-        except BaseException:  # Ctrl-C behind its end: whoever gets no client cannot close it
-            if self._connection is not before and self._opener == threading.get_ident():
-                self.close()
-            raise
+        self._open_or(self.close)
         return self
 
     def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
@@ -446,6 +437,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
                 if dead is not None and dead.dead is None:
                     return dead
                 mine = self._attempt = Attempt()
+                self._opener = mine.thread
             if dead is not None:
                 self._bury(dead, deadline)
             return self._open(deadline.sooner(self._open_timeout))
@@ -488,12 +480,14 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         _gevent.check()
         _exit.prepare()
         server = behind(self._target)
+        # What another program may have taken the place of is known once it has opened again.
+        known, self._known = self._known, self._known if isinstance(server, Http) else None
         connection, negotiated, way = open_connection(
             self._connect,
             self._way,
             self._mode,
             self._hello(),
-            self._known,
+            known,
             deadline,
             self._probe_timeout,
             server if isinstance(server, Stdio) else None,
@@ -503,13 +497,11 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         connection.desk.server = self._connected(negotiated)
         if self._kept is not None:
             self._kept.reconnected()
-        opener = threading.get_ident()
         with self._lock:
             wanted = self._opening is connection  # or closed by another thread meanwhile
             if wanted:
                 self._opening = None
                 self._connection = connection
-                self._opener = opener
                 self._negotiated = negotiated
                 self._known = negotiated.dialect.revision
                 self._way = way
