@@ -182,6 +182,11 @@ class Outbox:
     # -- the writer thread
 
     def _write_backlog(self) -> None:
+        with self._lock:  # Ctrl-C may have cut it off from whoever started it
+            if self.writer is None:
+                self.writer = threading.current_thread()
+            if self.writer is not threading.current_thread():
+                return
         process = self._process
         while process is not None and self._claim_pipe():
             self._write_next(process)

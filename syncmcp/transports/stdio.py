@@ -263,7 +263,7 @@ class StdioTransport:
         try:
             with self._lock:
                 self._users.add(thread)
-            thread.start()
+            launch(thread)
         except BaseException:
             with self._lock:
                 came = not box
