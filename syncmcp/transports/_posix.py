@@ -279,9 +279,10 @@ class PosixProcess:
         # Nothing survives SIGKILL, but a process in a system call of the kernel may need a while.
         if (code := self.wait(1.0)) is not None:
             # Not by `Popen.poll`: Ctrl-C in the midst of it would leave its lock taken for ever.
-            with contextlib.suppress(ChildProcessError):  # it has been cleared already
-                os.waitpid(self._popen.pid, os.WNOHANG)
-            self._popen.returncode = code
+            if self._popen.returncode is None:
+                with contextlib.suppress(ChildProcessError):  # it has been cleared already
+                    os.waitpid(self._popen.pid, os.WNOHANG)
+                self._popen.returncode = code
             self._cleared = True
 
     def _signal_group(self, number: signal.Signals) -> None:

@@ -118,7 +118,7 @@ class StdioTransport:
 
         Raises:
             ConnectFailed: The command was not found or could not be run.
-            RequestTimeout: `deadline` had passed.
+            RequestTimeout: `deadline` passed.
             UsageError: An argument or variable cannot be handed to a process.
         """
         if deadline.expired:

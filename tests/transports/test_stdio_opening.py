@@ -13,6 +13,7 @@ import pytest
 from syncmcp._threads import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ConnectFailed, RequestTimeout, UsageError
+from syncmcp.transports import _process
 from syncmcp.transports._process import environment, search_path
 from syncmcp.transports.stdio import StdioTransport
 from tests.stage import in_threads
@@ -208,3 +209,21 @@ for line in sys.stdin:
         assert notes.frames[1:] == [b'{"id":1}']
     finally:
         transport.close(Deadline(PATIENCE))
+
+
+def test_a_start_that_the_system_holds_up_ends_by_the_deadline_and_so_does_its_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, gate = _process.start, threading.Event()
+
+    def held_up(*args: Any) -> Any:
+        assert gate.wait(PATIENCE)
+        return start(*args)
+
+    monkeypatch.setattr("syncmcp.transports.stdio.start", held_up)
+    transport = StdioTransport(python(ECHO))
+    with pytest.raises(RequestTimeout, match="not started in time") as caught:
+        transport.open(Notes(), Deadline(0.05))
+    assert caught.value.kind == "open"
+    gate.set()
+    transport.close(Deadline(PATIENCE))
