@@ -31,7 +31,7 @@ from syncmcp._protocol.offer import Offer
 from syncmcp._protocol.peer import Peer
 from syncmcp._questions import Questions
 from syncmcp._task_calls import TaskCalls
-from syncmcp._threads import Deadline, acquire, monotonic
+from syncmcp._threads import Deadline, Latch, acquire, monotonic
 from syncmcp._trace_context import with_trace_context
 from syncmcp.errors import (
     ClosedError,
@@ -80,7 +80,7 @@ class Connection:
         self._peer: Peer[Call, Asked] = Peer(first_id, max_in_flight)
         self._dead: McpError | None = None
         self._draining = False
-        self._ended = threading.Event()
+        self._ended = Latch()
         self._emptied: list[Callable[[], object]] = []
         self.agreed = Agreed(self.label)
         self._generation = _threads.generation

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 _MOST = 256
 _KEPT_SECONDS = 3600.0
 
+# In the place of a revision: some stateful one.
+_STATEFUL = ""
+
 
 class Eras:
     """The commands whose servers were probed in vain, and the revisions that they speak.
 
     A server that refuses the probe is not among them: that costs one short answer, and asking it
-    each time is how an upgraded one is found. One that dies of the probe, or does not answer it,
-    costs seconds.
+    each time is how an upgraded one is found. One that dies of the probe, or does not answer it, or
+    is slow to refuse it, costs seconds.
     """
 
     def __init__(self) -> None:
@@ -31,23 +34,24 @@ class Eras:
         self._found: dict[int, tuple[str, float]] = {}
 
     def find(self, command: Stdio) -> str | None:
-        """The revision that its server speaks, as far as that is remembered."""
+        """The revision that its server speaks, if it is remembered; `""` for some older one."""
         key = _key(command)
         with self._lock:
             revision, until = self._found.get(key, (None, 0.0))
         return revision if monotonic() < until else None
 
-    def learn(self, command: Stdio, dialect: Dialect, *, in_vain: bool) -> None:
-        """Its server speaks this, and a probe did (not) help to find out."""
+    def learn(self, command: Stdio, dialect: Dialect | None, *, in_vain: bool) -> None:
+        """Its server speaks this, and a probe did (not) help to find out; `None`: some old one."""
         key = _key(command)
+        revision = _STATEFUL if dialect is None else dialect.revision
         with self._lock:
-            revision, _ = self._found.get(key, (None, 0.0))
-            if in_vain and dialect.stateful:
+            before, _ = self._found.get(key, (None, 0.0))
+            if (dialect is None or dialect.stateful) and (in_vain or before == _STATEFUL):
                 self._found.pop(key, None)
-                self._found[key] = dialect.revision, monotonic() + _KEPT_SECONDS
+                self._found[key] = revision, monotonic() + _KEPT_SECONDS
                 if len(self._found) > _MOST:  # the oldest makes room
                     del self._found[next(iter(self._found))]
-            elif revision != dialect.revision:
+            elif before != revision:
                 self._found.pop(key, None)
 
     def forget(self, command: Stdio) -> None:

@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from syncmcp._protocol import jsonrpc
-from syncmcp._threads import Deadline, reaper, timer
+from syncmcp._threads import Deadline, launch, reaper, timer
 
 if TYPE_CHECKING:
     from syncmcp._connection import Connection
@@ -85,5 +85,5 @@ def _warm_up() -> None:
         name="syncmcp-warm-up",
         daemon=True,
     )
-    thread.start()
+    launch(thread)
     thread.join()

@@ -183,9 +183,13 @@ class Frames:
         """The frame that an error is about which names no request and has no stream, if any.
 
         A server that cannot read a frame can name nothing in it. It must be the only one of which
-        nothing has been answered.
+        nothing has been answered; or the probe, while nothing else is open. Not `initialize`: the
+        error may be about the probe before it.
         """
         with self._lock:
+            only = self._peer.only()
+            if only is not None and only.method == "server/discover":
+                return only.out
             whole = [frame for frame in self._sent if all(map(self._peer.get, frame.ids))]
         return whole[0] if len(whole) == 1 else None
 

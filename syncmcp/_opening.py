@@ -31,7 +31,7 @@ from syncmcp._protocol.negotiate import (
 )
 from syncmcp._protocol.peer import own_id
 from syncmcp._redaction import redact
-from syncmcp._threads import Deadline
+from syncmcp._threads import Deadline, monotonic
 from syncmcp.cancellation import CancelToken
 from syncmcp.errors import (
     ClosedError,
@@ -83,7 +83,12 @@ class Way(NamedTuple):
 
 
 class _Probe:
-    """The probe on one connection. It may be sent twice, and be answered when it was given up."""
+    """The probe on one connection. It may be sent twice, and be answered when it was given up.
+
+    Attributes:
+        refused: Whether a server that is being initialized as an older one has proved to be one, by
+            its answer to the probe.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -94,6 +99,9 @@ class _Probe:
         self._late: Any = None
         self._silent = False
         self._token: CancelToken | None = None
+        self._repeated = False
+        self._over = 0.0
+        self.refused = False
         connection.agreed.on_late = self._heard
 
     def ask(self, ask: Ask, options: Options, limit: Deadline) -> Any:
@@ -123,6 +131,7 @@ class _Probe:
             if first is limit:
                 raise
         _log.debug("[%s] has not answered the probe yet: again", self._connection.label)
+        self._repeated = True
         return self._send(ask, options.with_cancel(self.token()), limit)
 
     def _send(self, ask: Ask, options: Options, limit: Deadline) -> Any:
@@ -134,6 +143,7 @@ class _Probe:
     def _end(self, *, silent: bool) -> Any:
         """Nobody waits for it any more; return an answer that came until now."""
         with self._lock:
+            self._over = monotonic()
             late, self._late = self._late, None
             self._silent = silent and late is None
             if not self._silent:
@@ -151,6 +161,14 @@ class _Probe:
         return token
 
     @property
+    def costly(self) -> bool:
+        """Whether it has held up, for more than a moment, what came after it until now.
+
+        Whoever is slow to answer it is so twice. A server that was slow to start is not.
+        """
+        return self._repeated and monotonic() - self._over > _AGAIN_SECONDS
+
+    @property
     def late(self) -> Any:
         """The answer that came though the probe was given up, if it counts."""
         return self._late
@@ -161,6 +179,7 @@ class _Probe:
             if own_id(id) not in self._ids or self._late is not None:
                 return
             if self._silent and isinstance(verdict(answer), Legacy):
+                self.refused = True
                 return  # it is being initialized as it is
             self._late, token = answer, self._token
         if token is not None:
@@ -203,6 +222,7 @@ def open_connection(
         # Offered the newest, a server that was upgraded shows by another answer that it was.
         known = STATEFUL[0]
     in_vain: Outcome = None  # what came of a probe that was of no use
+    probe: _Probe | None = None
     connection = connect(way.older)
     try:
         try:
@@ -248,12 +268,15 @@ def open_connection(
         capabilities = capabilities if isinstance(capabilities, dict) else {}
         _adopt(connection, negotiated.dialect, capabilities, hello, deadline)
         if command is not None and mode == "auto":
-            eras.learn(command, negotiated.dialect, in_vain=in_vain is not None)
+            useless = in_vain is not None or (probe is not None and probe.costly)
+            eras.learn(command, negotiated.dialect, in_vain=useless)
         return connection, negotiated, way
     except BaseException as error:
         connection.close(deadline.sooner(_DISCARD_SECONDS))
         if command is not None and remembered is not None:
             eras.forget(command)
+        elif command is not None and probe is not None and probe.refused:
+            eras.learn(command, None, in_vain=True)
         if isinstance(error, ConnectionLost) and not isinstance(error, SessionLost):
             if isinstance(connection.transport, OfChild):  # it has said all that it will say
                 error.stderr_tail = connection.transport.stderr_tail()
@@ -261,7 +284,8 @@ def open_connection(
                 f"lost before it was ready: {error.message}", **error.__dict__
             ) from error
         if isinstance(error, RequestTimeout):
-            raise _too_late(error, connection, deadline, in_vain) from error
+            assumed = command is not None and mode == "auto" and known in STATEFUL
+            raise _too_late(error, connection, deadline, in_vain, assumed=assumed) from error
         raise
 
 
@@ -316,12 +340,22 @@ def _try(connection: Connection, deadline: Deadline) -> McpError | None:
 
 
 def _too_late(
-    error: RequestTimeout, connection: Connection, deadline: Deadline, in_vain: Outcome
+    error: RequestTimeout,
+    connection: Connection,
+    deadline: Deadline,
+    in_vain: Outcome,
+    *,
+    assumed: bool,
 ) -> RequestTimeout:
     text = f"the server was not ready within {deadline.seconds or 0.0:g} s (option open_timeout)"
     if isinstance(in_vain, Died):
         text += "; it had to be started twice, for it ended when it was probed (mode='legacy' does"
         text += " not probe)"
+    elif isinstance(in_vain, Silent):
+        text += "; it was probed first and was slow to answer that, if it did (mode='legacy' does"
+        text += " not probe)"
+    elif assumed:
+        text += "; it was not probed, for an older server was there before: the next opening does"
     hint = connection.transport.describe()
     late = RequestTimeout(f"{text}; {hint}" if hint else text)
     late.__dict__.update({**error.__dict__, "kind": "open", "seconds": deadline.seconds})

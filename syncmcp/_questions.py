@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._answer import check_offered, refusal
 from syncmcp._asked import Asked, Desk, Outcome, elicitation_ids, known_question
+from syncmcp._budget import Budget
 from syncmcp._interception import Answered
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.tasks import relate, related
@@ -202,11 +203,11 @@ class Questions:
         outcome: Outcome,
     ) -> None:
         """On whatever thread settled the question."""
-        if reports is not None:
-            reports.close()
         with self._lock:
             # The server may have withdrawn it, and used its id for another one.
             wanted = self._peer.finish(request.id, asked) is not None
+        if reports is not None:
+            reports.close(answered=wanted and outcome is not None)
         fault: ValueError | None = None
         if wanted and outcome is not None:
             frame, fault = self._frame(request, outcome)
@@ -323,6 +324,10 @@ class _Reports:
         self._last = 0.0
         self._closed = False
         self._beat: TimerEntry | None = None
+        # The newest one for which there was no room, and when it is tried again.
+        self._room = Budget(_MOST_REPORTS, None, _STRETCH)
+        self._held: dict[str, Any] | None = None
+        self._later: TimerEntry | None = None
 
     @classmethod
     def wanted_by(
@@ -336,7 +341,10 @@ class _Reports:
         return cls(token, post, related(params))
 
     def send(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Post a report, unless the answer is out."""
+        """Post a report, unless the answer is out; of too many, the newest a little later.
+
+        (Spec: "Both parties SHOULD implement rate limiting".)
+        """
         params: dict[str, Any] = {"progressToken": self._token}
         if total is not None:
             params["total"] = total
@@ -348,7 +356,26 @@ class _Reports:
             if progress <= self._last:
                 progress = math.nextafter(self._last, math.inf)
             self._last = params["progress"] = progress
-            self._post(relate(params, self._task))
+            self._held = relate(params, self._task)
+            if self._room.take(1, 0):
+                self._post_held()
+            elif self._later is None:
+                self._later = timer.after(_STRETCH, self._try_again)
+
+    def _post_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._post(held)
+
+    def _try_again(self) -> None:
+        with self._lock:
+            self._later = None
+            if self._closed or self._held is None:
+                return
+            if self._room.take(1, 0):
+                self._post_held()
+            else:
+                self._later = timer.after(_STRETCH, self._try_again)
 
     def keep_alive(self) -> None:
         """Let the server see, from now on, that somebody is still thinking."""
@@ -360,16 +387,23 @@ class _Reports:
         self.send(0.0, message="waiting for an answer")
         self.keep_alive()
 
-    def close(self) -> None:
-        """The answer is out: not a word more."""
+    def close(self, *, answered: bool) -> None:
+        """The answer goes out, behind the last report, or there is none: not a word more."""
         with self._lock:
+            if answered and not self._closed:
+                self._post_held()
             self._closed = True
-            if self._beat is not None:
-                self._beat.cancel()
+            for entry in (self._beat, self._later):
+                if entry is not None:
+                    entry.cancel()
 
 
 # How often a server is told that an answer is being thought about, in seconds.
 _BEAT = 10.0
+
+# So many reports on one answer a server gets in any stretch of so many seconds.
+_MOST_REPORTS = 20
+_STRETCH = 1.0
 
 
 def _custom_question(

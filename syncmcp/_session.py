@@ -16,6 +16,8 @@ from syncmcp.errors import ClosedError, McpError, RequestTimeout, SessionLost, U
 from syncmcp.transports.base import Resumable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from syncmcp._connection import Connection
     from syncmcp.cancellation import CancelToken
 
@@ -51,6 +53,9 @@ class Sessions(Host):
     _opening: Connection | None
     _attempt: Attempt | None
 
+    _opener: int | None = None
+    """The thread that began to open it last."""
+
     _retired: list[Connection]
     """Those whose session is gone, as long as calls are in flight there."""
 
@@ -77,6 +82,17 @@ class Sessions(Host):
         if connection is None or not isinstance(connection.transport, Resumable):
             return None
         return connection.transport
+
+    def _open_or(self, undo: Callable[[], object]) -> None:
+        """Open; where Ctrl-C comes behind that, undo it: whoever gets no client cannot close it."""
+        with self._lock:
+            self._wanted, before = True, self._connection
+        try:
+            open_link(self, Deadline(self._open_timeout))
+        except BaseException:
+            if self._connection is not before and self._opener == threading.get_ident():
+                undo()
+            raise
 
     def _interrupted(self, error: McpError) -> None:
         """Whoever only listens makes no call that would open a new session. Never blocks.

@@ -11,6 +11,8 @@ would leave the lock taken for ever.
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import heapq
 import itertools
 import logging
@@ -49,6 +51,68 @@ def acquire(lock: threading.Lock, seconds: float | None) -> bool:
             return True
         if end is not None and monotonic() >= end:
             return False
+
+
+class Latch:
+    """An event that happens once, and that Ctrl-C in the midst of `set` or `wait` does not spoil.
+
+    In those of `threading.Event` it may leave a lock taken for ever.
+    """
+
+    __slots__ = ("_lock", "_set")
+
+    def __init__(self) -> None:
+        self._set = False
+        # Taken until the latch is set; whatever becomes of it then, `_set` says how things are.
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Let all who wait go on, now and later."""
+        self._set = True
+        self._free()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait, at most this long (`None`: for ever), for `set`; return whether it was called."""
+        try:
+            if not self._set:
+                acquire(self._lock, seconds)
+        finally:
+            if self._set:  # for the next one who waits
+                self._free()
+        return self._set
+
+    def _free(self) -> None:
+        if self._lock.locked():
+            with contextlib.suppress(RuntimeError):  # somebody else was faster
+                self._lock.release()
+
+
+def launch(thread: threading.Thread) -> None:
+    """Start `thread` from yet another one.
+
+    Ctrl-C in the midst of `Thread.start` would leave an entry of the thread behind for ever, or cut
+    it off from whoever starts it. Here it may raise as well, but then the thread runs, or will.
+
+    Raises:
+        RuntimeError: No thread can be started.
+    """
+    over = threading.Lock()
+    over.acquire()
+    failure: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            thread.start()
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            over.release()
+
+    _thread.start_new_thread(start, ())
+    acquire(over, None)
+    if failure:
+        raise failure.pop()
 
 
 # Guards the counts of all deadlines that stand still: few do, and never for long under it.
@@ -153,7 +217,7 @@ class Timer:
     def _start(self) -> None:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            thread.start()
+            launch(thread)
             self._thread = thread  # not before: where it cannot be started, the next one tries
 
     def at(self, when: float, action: Callable[[], object]) -> TimerEntry:
@@ -185,6 +249,11 @@ class Timer:
                 self._cancelled = 0
 
     def _run(self) -> None:
+        with self._lock:  # Ctrl-C may have cut it off from whoever started it
+            if self._thread is None:
+                self._thread = threading.current_thread()
+            if self._thread is not threading.current_thread():
+                return
         while True:
             action = self._next()
             try:
@@ -245,7 +314,7 @@ class Reaper:
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="syncmcp-reaper", daemon=True)
-                thread.start()
+                launch(thread)
                 self._thread = thread
 
     def put(self, job: Callable[[], object]) -> None:
@@ -253,6 +322,11 @@ class Reaper:
         self._jobs.put(job)
 
     def _run(self) -> None:
+        with self._lock:  # as in `Timer`
+            if self._thread is None:
+                self._thread = threading.current_thread()
+            if self._thread is not threading.current_thread():
+                return
         while True:
             job = self._jobs.get()
             try:

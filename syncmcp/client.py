@@ -42,7 +42,6 @@ from syncmcp._repeating import Repeatable
 from syncmcp._request import Request
 from syncmcp._resume import Resume
 from syncmcp._retry import Retry
-from syncmcp._runner import open_link
 from syncmcp._schemas import Checks, OutputCheck
 from syncmcp._session import Attempt, Sessions
 from syncmcp._standing import Standing
@@ -303,9 +302,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             McpError: What else can go wrong with the first requests.
         """
         self._check_process()
-        with self._lock:
-            self._wanted = True
-        open_link(self, Deadline(self._open_timeout))
+        self._open_or(self.close)
         return self
 
     def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
@@ -440,6 +437,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
                 if dead is not None and dead.dead is None:
                     return dead
                 mine = self._attempt = Attempt()
+                self._opener = mine.thread
             if dead is not None:
                 self._bury(dead, deadline)
             return self._open(deadline.sooner(self._open_timeout))
@@ -482,12 +480,14 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         _gevent.check()
         _exit.prepare()
         server = behind(self._target)
+        # What another program may have taken the place of is known once it has opened again.
+        known, self._known = self._known, self._known if isinstance(server, Http) else None
         connection, negotiated, way = open_connection(
             self._connect,
             self._way,
             self._mode,
             self._hello(),
-            self._known,
+            known,
             deadline,
             self._probe_timeout,
             server if isinstance(server, Stdio) else None,

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
 
 import pytest
 
-from syncmcp import CancelToken, Client, RequestCancelled
+from syncmcp import CancelToken, Client, RequestCancelled, Stdio
+from syncmcp._threads import Latch, Timer
 from syncmcp.testing import Server, ToolContext
+from syncmcp.testing.leaks import Footprint
 from tests.stage import PATIENCE, Wire, every_wire, in_threads
 
 
-def struck(job: Callable[[], object], number: int) -> bool:
+def struck(job: Callable[[], object], number: int, *, everywhere: bool = False) -> bool:
     """Interrupt `job` at the `number`th moment at which it runs the library's code.
 
     An interpreter looks for signals where a function begins and behind a call of a function in C.
+
+    Args:
+        job: What is interrupted.
+        number: At which moment, from 1.
+        everywhere: Count the moments of all code that runs, the standard library's, too.
 
     Returns:
         Whether it came so far.
@@ -29,7 +38,8 @@ def struck(job: Callable[[], object], number: int) -> bool:
     def profile(frame: FrameType, event: str, arg: object) -> None:
         nonlocal moments
         path = frame.f_code.co_filename
-        if f"{os.sep}syncmcp{os.sep}" not in path or f"{os.sep}testing{os.sep}" in path:
+        ours = f"{os.sep}syncmcp{os.sep}" in path and f"{os.sep}testing{os.sep}" not in path
+        if not (ours or everywhere):
             return
         if event in {"call", "c_return"}:
             moments += 1
@@ -106,3 +116,74 @@ def test_the_server_hears_of_it_and_the_next_call_works(
         assert waiting.stats.wait_for(lambda stats: not stats.running, PATIENCE)
         assert client.dump().facts["calls"] == []
     assert not waiting.stats.violations
+
+
+# Servers that start at once, because they are started a thousand times.
+_ANSWERS = """
+while read -r line; do
+    echo '{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","capabilities":{},'\\
+        '"supportedVersions":["2026-07-28"],"serverInfo":{"name":"new","version":"1"}}}'
+done
+"""
+_DIES_OF_THE_PROBE = """
+while read -r line; do
+    case "$line" in *server/discover*) exit 3;; esac
+    echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18",'\\
+        '"capabilities":{},"serverInfo":{"name":"old","version":"1"}}}'
+done
+"""
+
+
+@pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
+@pytest.mark.parametrize(
+    ("script", "everywhere"),
+    [
+        pytest.param(_DIES_OF_THE_PROBE, False, id="two processes"),
+        pytest.param(_ANSWERS, True, id="one process, all code", marks=pytest.mark.slow),
+        pytest.param(
+            _DIES_OF_THE_PROBE, True, id="two processes, all code", marks=pytest.mark.slow
+        ),
+    ],
+)
+@pytest.mark.pitfall("9")
+def test_nothing_is_left_of_the_opening_of_a_process(script: str, everywhere: bool) -> None:
+    def client(number: int) -> Client:
+        # To what is remembered of commands, each of them is a stranger.
+        server = Stdio("sh", "-c", script, env={"NUMBER": str(number)})
+        return Client(server, open_timeout=PATIENCE)
+
+    with client(0):
+        pass
+    before, number = Footprint(), 1
+    while struck((opened := client(number)).open, number, everywhere=everywhere):
+        assert before.left_behind() == [], f"after the interrupt at moment {number}"
+        number += 1
+    opened.close()
+    assert number > 500
+
+
+@pytest.mark.parametrize("act", [Latch.set, partial(Latch.wait, seconds=0)], ids=["set", "wait"])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_latch_works_on(act: Callable[[Latch], object], earlier: bool) -> None:
+    number, more = 1, True
+    while more:
+        latch = Latch()
+        if earlier:
+            latch.set()
+        more = struck(partial(act, latch), number, everywhere=True)
+        latch.set()
+        assert in_threads(*[partial(latch.wait, PATIENCE)] * 3) == [True] * 3
+        number += 1
+    assert number > 3
+
+
+def test_a_timer_runs_once() -> None:
+    number, more = 1, True
+    while more:
+        timer, done = Timer("timer of a test"), threading.Event()
+        more = struck(timer.start, number, everywhere=True)
+        timer.after(0.0, done.set)
+        assert done.wait(PATIENCE)
+        assert [thread.name for thread in threading.enumerate()].count("timer of a test") == number
+        number += 1
+    assert number > 5

@@ -284,6 +284,24 @@ def test_a_listener_is_set_up_again_on_the_process_that_replaces_a_dead_one(
         assert let_go(server)
 
 
+@pytest.mark.requirement("STD-08")
+def test_the_process_that_replaces_a_dead_one_is_asked_for_the_same() -> None:
+    agreed = {"toolsListChanged": True, "resourceSubscriptions": ["a:1"]}
+    dies = [*opening(), script.expect(LISTEN), acknowledge(**agreed), script.cut(code=1)]
+    lasts = [*opening(), script.expect(LISTEN), acknowledge(**agreed), script.silence()]
+    with (
+        Scripted(dies, lasts) as peer,
+        syncmcp.connect(syncmcp.Stdio(*peer.command), mode=NEW) as client,
+    ):
+        events = client.listen(tools=True, uris=["a:1"], timeout=PATIENCE)
+        assert [next(events), next(events)] == [missed("tools"), missed("resource", "a:1")]
+        first, second = peer.requests(LISTEN, 2)
+        assert first["params"]["notifications"] == agreed
+        assert second["params"] == first["params"]
+        assert second["id"] != first["id"]
+        events.close()
+
+
 def die(others: set[int]) -> None:
     """Have the server's process die, and not the `others`, which other tests may need."""
     (process,) = child_processes() - others

@@ -28,7 +28,7 @@ from syncmcp.testing import Server
 from syncmcp.testing import script as s
 from syncmcp.types import Implementation
 from tests.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, Scripted, opening
-from tests.stage import PATIENCE, Clock
+from tests.stage import PATIENCE, Clock, in_threads
 
 ROOT = Path(__file__).parent.parent
 
@@ -707,14 +707,98 @@ def test_a_command_that_runs_a_newer_server_by_now_is_found_out(refusal: list[s.
         assert peer.methods(6) == [*FALLEN_BACK, "initialize", *["server/discover"] * 2]
 
 
+ENDS = [s.expect("initialize"), s.cut(code=1)]
+
+
 @pytest.mark.requirement("VER-16")
-def test_a_command_whose_server_ended_at_the_handshake_is_probed_the_next_time() -> None:
-    ends = [s.expect("initialize"), s.cut(code=1)]
-    with Scripted(DIES, opening(), ends, opening(NEW)) as peer:
-        assert revisions(Stdio(*peer.command), 1) == [OLD]
-        with pytest.raises(ConnectFailed):
-            syncmcp.connect(Stdio(*peer.command))
-        assert revisions(Stdio(*peer.command), 1) == [NEW]
+def test_a_command_whose_server_ends_at_the_handshake_is_probed_at_once() -> None:
+    with Scripted(DIES, opening(), ENDS, opening(NEW)) as peer:
+        assert revisions(Stdio(*peer.command), 2) == [OLD, NEW]
+        assert peer.methods(5) == [*FALLEN_BACK, "initialize", "server/discover"]
+
+
+@pytest.mark.requirement("VER-16")
+@pytest.mark.parametrize("first", [DIES, None], ids=["probed in vain", "refused the probe"])
+def test_a_client_whose_server_became_one_that_ends_at_the_handshake_is_opened_again(
+    first: list[s.Step] | None,
+) -> None:
+    refuses = [s.expect("server/discover"), REFUSED, *opening()]
+    with Scripted(*([DIES, opening()] if first else [refuses]), ENDS, opening(NEW)) as peer:
+        client = Client(Stdio(*peer.command))
+        found = []
+        for _ in range(2):
+            with client:
+                found.append(client.server.revision)
+        assert found == [OLD, NEW]
+        assert peer.methods(5) == [*FALLEN_BACK, "initialize", "server/discover"]
+
+
+@pytest.mark.requirement("VER-16")
+def test_a_client_whose_server_became_one_that_ignores_the_handshake_forgets_what_it_was() -> None:
+    ignores = [s.expect("initialize"), s.silence()]
+    refuses = [s.expect("server/discover"), REFUSED, *opening()]
+    with Scripted(refuses, ignores, opening(NEW)) as peer:
+        client = Client(Stdio(*peer.command), open_timeout=0.5)
+        client.open().close()
+        with pytest.raises(RequestTimeout, match=r"not probed.*the next opening does"):
+            client.open()
+        client.close()
+        with client:
+            assert client.server.revision == NEW
+
+
+@pytest.mark.requirement("VER-16")
+@pytest.mark.usefixtures("impatient")
+def test_a_command_that_is_slow_to_refuse_each_probe_is_not_probed_again() -> None:
+    hello, *answer = opening()
+    slow = [
+        s.expect("server/discover", label="first"),
+        s.expect("server/discover", label="second"),
+        {**REFUSED, "to": "first"},
+        hello,
+        s.delay(0.2),
+        {**REFUSED, "to": "second"},
+        *answer,
+    ]
+    with Scripted(slow, opening()) as peer:
+        assert revisions(Stdio(*peer.command), 2) == [OLD] * 2
+        assert peer.methods(6) == ["server/discover", *FALLEN_BACK, "initialize", INITIALIZED]
+
+
+@pytest.mark.requirement("VER-16", "VER-07")
+def test_a_command_that_refused_the_probe_too_late_to_be_opened_is_not_probed_again() -> None:
+    late = [
+        s.expect("server/discover", label="probe"),
+        s.expect("initialize"),
+        {**REFUSED, "to": "probe"},
+        s.silence(),
+    ]
+    with Scripted(late, opening("2024-11-05"), opening("2024-11-05")) as peer:
+        target = Stdio(*peer.command)
+        with pytest.raises(RequestTimeout, match=r"open_timeout.*mode='legacy'"):
+            syncmcp.connect(target, probe_timeout=0.1, open_timeout=1.0)
+        assert revisions(target, 2) == ["2024-11-05"] * 2
+        assert peer.methods(6) == [
+            "server/discover",
+            "initialize",
+            *["initialize", INITIALIZED] * 2,
+        ]
+
+
+@pytest.mark.requirement("VER-14")
+@pytest.mark.pitfall("18")
+def test_a_refusal_of_the_probe_that_names_no_request_is_an_answer_to_it() -> None:
+    unnamed = s.message({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "?"}})
+    with Scripted([s.expect("server/discover"), unnamed, *opening(), *PING]) as peer:
+        target = Stdio(*peer.command)
+
+        def opened() -> str:
+            with syncmcp.connect(target, probe_timeout=3600.0, open_timeout=None) as client:
+                client.ping()
+                return client.server.revision
+
+        assert in_threads(opened, patience=PATIENCE) == [OLD]
+        assert peer.methods(4) == [*FALLEN_BACK, "ping"]
 
 
 @pytest.mark.requirement("VER-16")

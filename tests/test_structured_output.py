@@ -57,6 +57,28 @@ def forecasting(given: Any = None) -> Server:
     return server
 
 
+@pytest.mark.requirement("SCHM-01")
+@every_wire
+def test_a_tools_schema_that_names_no_dialect_is_2020_12(wire: Wire) -> None:
+    server = Server("pairs")
+    schema = {
+        "type": "object",
+        "properties": {"pair": {"prefixItems": [{"type": "integer"}], "items": False}},
+        "unevaluatedProperties": False,
+    }
+
+    @server.tool(output_schema=schema)
+    def pair(of: Any) -> Any:
+        """Give back."""
+        return of
+
+    with wire.connect(server) as client:
+        assert client.call_tool("pair", {"of": {"pair": [1]}}).data == {"pair": [1]}
+        for wrong in ({"pair": ["1"]}, {"pair": [1, 2]}, {"pear": [1]}):
+            with pytest.raises(InvalidOutput):
+                client.call_tool("pair", {"of": wrong})
+
+
 def listed(schema: Any, name: str = "weather") -> dict[str, Any]:
     """A list of one tool with this output schema; of none for `None`."""
     tool: dict[str, Any] = {"name": name, "inputSchema": {"type": "object"}}

@@ -262,7 +262,7 @@ def _negotiate(
         return (yield from _discover(hello, mode))
     if known in STATEFUL:
         try:
-            return (yield from _handshake(hello, known))
+            return (yield from _handshake(hello, known, assumed=True))
         except (ServerError, ProtocolError, HttpError) as error:
             if isinstance(verdict(error), Fail) and not isinstance(error, ServerError):
                 raise  # an outage, or a matter of credentials
@@ -305,7 +305,12 @@ def _discover(hello: Hello, revision: str) -> Generator[Effect, Outcome, Negotia
 
 
 def _handshake(
-    hello: Hello, offer: str, *, only: str | None = None, probed: bool = False
+    hello: Hello,
+    offer: str,
+    *,
+    only: str | None = None,
+    probed: bool = False,
+    assumed: bool = False,
 ) -> Generator[Effect, Outcome, Negotiated]:
     offered = hello.dialect(offer)
     params = {
@@ -322,6 +327,10 @@ def _handshake(
         # Some servers do not answer the probe, and die of the message after it.
         yield Restart()
         return (yield from _handshake(hello, offer))
+    if isinstance(outcome, Died) and assumed:
+        # A modern server may have taken its place that does not live through the handshake.
+        yield Restart()
+        return (yield from _probe(hello))
     if isinstance(outcome, UnsupportedVersion) and probed:
         # The server took the probe for the start: this refusal of `initialize` proves that it is a
         # modern one after all, though it has not answered the probe.

@@ -176,12 +176,17 @@ class Outbox:
     def _close_pipe(self, process: Process) -> None:
         """Close the server's stdin, once. The caller holds the lock."""
         if not self._closed:
-            self._closed = True
             process.close_input()
+            self._closed = True
 
     # -- the writer thread
 
     def _write_backlog(self) -> None:
+        with self._lock:  # Ctrl-C may have cut it off from whoever started it
+            if self.writer is None:
+                self.writer = threading.current_thread()
+            if self.writer is not threading.current_thread():
+                return
         process = self._process
         while process is not None and self._claim_pipe():
             self._write_next(process)

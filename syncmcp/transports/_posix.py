@@ -77,6 +77,10 @@ def _watch_exit(pid: int) -> int | None:
     return None
 
 
+# What closes a descriptor takes its number away first, and closes it with the next call: in between
+# no interpreter looks for signals, so that none is lost to Ctrl-C, or closed twice.
+
+
 class _Wake:
     """A pipe that is readable once it was set: it ends a `poll` in another thread."""
 
@@ -90,8 +94,12 @@ class _Wake:
             os.write(self._writer, b"!")
 
     def close(self) -> None:
-        os.close(self.reader)
-        os.close(self._writer)
+        reader, self.reader = self.reader, -1
+        if reader >= 0:
+            os.close(reader)
+        writer, self._writer = self._writer, -1
+        if writer >= 0:
+            os.close(writer)
 
 
 class PosixProcess:
@@ -117,6 +125,7 @@ class PosixProcess:
         self._output_reads: int | None = None
         self._error_reads: int | None = None
         self._exit_told = False
+        self._cleared = False
         # One system call for each read where a blocked read can be ended from outside, and where
         # it blocks a thread, not all greenlets.
         self._can_nudge = not patched("threading") and self._nudge(b"")
@@ -140,31 +149,36 @@ class PosixProcess:
         """See `Process`."""
         if self._output_reads is None:
             self._output_reads = _LAST_READS
-            self._output_wake.set()
-            if self._can_nudge:
-                self._nudge(b"\n")
+        self._output_wake.set()
+        if self._can_nudge:
+            self._nudge(b"\n")
 
     def _nudge(self, data: bytes) -> bool:
         """Write to the pipe that the reader waits on: a blank line, which it skips."""
         with self._guard:
             if self._stdout < 0:
                 return True
+            name, flags = f"/proc/self/fd/{self._stdout}", os.O_WRONLY | os.O_NONBLOCK
+            pipes: list[int] = []
             try:
-                pipe = os.open(f"/proc/self/fd/{self._stdout}", os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # not Linux, or no /proc
-                return False
-            try:
+                # All in C, as in `write`.
+                pipes.extend(map(os.open, (name,), (flags,)))
                 # A full pipe needs no nudge: its reader is not waiting.
                 with contextlib.suppress(BlockingIOError):
-                    os.write(pipe, data)
+                    os.write(pipes[0], data)
+            except OSError:  # not Linux, or no /proc
+                return False
             finally:
-                os.close(pipe)
+                for pipe in pipes:
+                    os.close(pipe)
             return True
 
     def close_output(self) -> None:
         """See `Process`."""
         with self._guard:
-            self._stdout = _close(self._stdout)
+            pipe, self._stdout = self._stdout, -1
+            if pipe >= 0:
+                os.close(pipe)
 
     # -- stderr, and the end of the process
 
@@ -198,11 +212,13 @@ class PosixProcess:
         """See `Process`."""
         if self._error_reads is None:
             self._error_reads = _LAST_READS
-            self._errors_wake.set()
+        self._errors_wake.set()
 
     def close_errors(self) -> None:
         """See `Process`."""
-        self._stderr = _close(self._stderr)
+        pipe, self._stderr = self._stderr, -1
+        if pipe >= 0:
+            os.close(pipe)
 
     # -- stdin
 
@@ -225,7 +241,9 @@ class PosixProcess:
 
     def close_input(self) -> None:
         """See `Process`."""
-        self._stdin = _close(self._stdin)
+        pipe, self._stdin = self._stdin, -1
+        if pipe >= 0:
+            os.close(pipe)
 
     # -- the process
 
@@ -255,10 +273,17 @@ class PosixProcess:
 
     def kill(self) -> None:
         """See `Process`."""
+        if self._cleared:
+            return  # the number may be a stranger's by now
         self._signal_group(signal.SIGKILL)
         # Nothing survives SIGKILL, but a process in a system call of the kernel may need a while.
-        if self.wait(1.0) is not None:
-            self._popen.poll()
+        if (code := self.wait(1.0)) is not None:
+            # Not by `Popen.poll`: Ctrl-C in the midst of it would leave its lock taken for ever.
+            if self._popen.returncode is None:
+                with contextlib.suppress(ChildProcessError):  # it has been cleared already
+                    os.waitpid(self._popen.pid, os.WNOHANG)
+                self._popen.returncode = code
+            self._cleared = True
 
     def _signal_group(self, number: signal.Signals) -> None:
         # PermissionError: what is left of the group belongs to another user, or, on macOS, is a
@@ -268,24 +293,22 @@ class PosixProcess:
 
     def release(self) -> None:
         """See `Process`."""
-        self._exit = _close(self._exit)
-        for wake in (self._input_wake, self._output_wake, self._errors_wake):
-            wake.close()
+        with self._guard:
+            watch, self._exit = self._exit, None
+            if watch is not None:
+                os.close(watch)
+            for wake in (self._input_wake, self._output_wake, self._errors_wake):
+                wake.close()
 
     def abandon(self) -> None:
         """See `Process`."""
-        for pipe in (self._stdin, self._stdout, self._stderr):
-            _close(pipe)
-        self._stdin = self._stdout = self._stderr = -1
+        self._guard = threading.RLock()  # a thread of the parent may have held it
+        self.close_input()
+        self.close_output()
+        self.close_errors()
         self.release()
         # It is the parent's child: keeps `Popen.__del__` from asking for it, and warning.
         self._popen.returncode = 0
-
-
-def _close(descriptor: int | None) -> int:
-    if descriptor is not None and descriptor >= 0:
-        os.close(descriptor)
-    return -1
 
 
 def _ready(descriptors: Sequence[int], timeout: float | None) -> list[int]:

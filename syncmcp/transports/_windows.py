@@ -107,15 +107,21 @@ class WindowsProcess:
 
     def close_input(self) -> None:
         """See `Process`."""
-        os.close(self._stdin)
+        pipe, self._stdin = self._stdin, -1
+        if pipe >= 0:
+            os.close(pipe)
 
     def close_output(self) -> None:
         """See `Process`."""
-        os.close(self._stdout)
+        pipe, self._stdout = self._stdout, -1
+        if pipe >= 0:
+            os.close(pipe)
 
     def close_errors(self) -> None:
         """See `Process`."""
-        os.close(self._stderr)
+        pipe, self._stderr = self._stderr, -1
+        if pipe >= 0:
+            os.close(pipe)
 
     def wait(self, timeout: float | None) -> int | None:
         """See `Process`."""
@@ -138,8 +144,9 @@ class WindowsProcess:
 
     def release(self) -> None:
         """See `Process`."""
-        if self._job is not None:
-            self._job.close()
+        job, self._job = self._job, None
+        if job is not None:
+            job.close()
 
     def abandon(self) -> None:
         """See `Process`. Never called: there is no fork."""

@@ -17,7 +17,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._redaction import redact
-from syncmcp._threads import Deadline
+from syncmcp._threads import Deadline, Latch, acquire, launch
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -98,17 +98,17 @@ class StdioTransport:
         self._stderr: StderrSink | None = None
         self._reader: threading.Thread | None = None
         self._drain: threading.Thread | None = None
-        self._output_ended = threading.Event()
-        self._errors_ended = threading.Event()
+        self._output_ended = Latch()
+        self._errors_ended = Latch()
         self._opening = False
         self._closing = False
         self._closer: int | None = None
-        self._closed = threading.Event()
+        self._closed = Latch()
         self._forked = False
-        # Guards the flags above, and the number of those who still use what the process's threads
-        # share: the last one frees it. Reentrant for the same reason as the lock of `Outbox`.
+        # Guards the flags above, and those who still use what the process's threads share: the last
+        # one frees it. Reentrant for the same reason as the lock of `Outbox`.
         self._lock = threading.RLock()
-        self._users = 1
+        self._users: set[object] = {self}
         self._outbox = Outbox(self, config.max_frame)
 
     # -- opening
@@ -118,7 +118,7 @@ class StdioTransport:
 
         Raises:
             ConnectFailed: The command was not found or could not be run.
-            RequestTimeout: `deadline` had passed.
+            RequestTimeout: `deadline` passed.
             UsageError: An argument or variable cannot be handed to a process.
         """
         if deadline.expired:
@@ -132,26 +132,76 @@ class StdioTransport:
         with self._lock:
             if self._closing:
                 raise ClosedError("the transport is closed", server=self.label)
-            self._opening = True
         self._receiver = receiver
+        # Another thread does it: Ctrl-C in the midst of it would lose a process, or a pipe, before
+        # anybody knew of it, and Python raises it in the main thread alone.
+        over = threading.Lock()
+        over.acquire()
+        failure: list[BaseException] = []
+        name = f"syncmcp-stderr[{self.label}]"
+        drain = threading.Thread(target=self._run, args=(over, failure), name=name, daemon=True)
         try:
-            self._open_stderr()
-            with _starting:
-                self._process = self._start()
-                _open_transports.add(self)
-            self._outbox.open(self._process)
-            self._drain = self.start_thread("stderr", self._read_errors)
-            self._reader = self.start_thread("read", self._read)
-            with self._lock:
-                self._opening = False
-                if self._closing:
-                    raise ClosedError("closed while it was opening", server=self.label)
+            launch(drain)
+            if not acquire(over, deadline.remaining()):
+                raise RequestTimeout(
+                    "the server was not started in time",
+                    server=self.label,
+                    kind="open",
+                    seconds=deadline.seconds,
+                    delivery="not_sent",
+                )
         except BaseException as error:
-            self._closing = True
-            self._finish(Deadline(0))
+            self.close(deadline.sooner(_JOIN_WAIT))
             if isinstance(error, RuntimeError):
                 raise ConnectFailed("cannot start a thread", server=self.label) from error
             raise
+        if failure:
+            drain.join(_JOIN_WAIT)
+            raise failure.pop()
+
+    def _run(self, over: threading.Lock, failure: list[BaseException]) -> None:
+        """Start the server, say so by releasing `over`, and read its stderr to the end.
+
+        One thread for both: a server may have asked the system to be told of the end of the
+        thread that started it (`PR_SET_PDEATHSIG` of Linux).
+        """
+        with self._lock:
+            if self._closing:  # nobody waits for it any more
+                failure.append(ClosedError("closed while it was opening", server=self.label))
+                over.release()
+                return
+            self._opening = True
+            self._users.add(threading.current_thread())
+        try:
+            try:
+                self._start_all()
+            except BaseException as error:
+                failure.append(error)
+                self._closing = True
+                self._errors_ended.set()  # nobody reads its last words
+                self._end(Deadline(0))
+                return
+            finally:
+                over.release()
+            self._read_errors()
+        finally:
+            self._leave(threading.current_thread())
+
+    def _start_all(self) -> None:
+        self._open_stderr()
+        with _starting:
+            self._process = self._start()
+            _open_transports.add(self)
+        self._outbox.open(self._process)
+        try:
+            self._reader = self.start_thread("read", self._read)
+        except RuntimeError as error:
+            raise ConnectFailed("cannot start a thread", server=self.label) from error
+        with self._lock:
+            if self._closing:  # it stays this thread's to end
+                raise ClosedError("closed while it was opening", server=self.label)
+            self._opening = False
+            self._drain = threading.current_thread()
 
     def adopt(self, headers: Mapping[str, str], *, stateful: bool) -> None:
         """Nothing to learn: a pipe has no headers and no session."""
@@ -196,20 +246,30 @@ class StdioTransport:
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
         """See `Owner`. The thread counts as a user of the process."""
+        # Emptied by the thread, or by whoever could not wait for it to begin (Ctrl-C).
+        box = [target]
 
         def run() -> None:
+            with self._lock:
+                if not box:
+                    return
+                target = box.pop()
             try:
                 target()
             finally:
-                self._leave()
+                self._leave(thread)
 
         thread = threading.Thread(target=run, name=f"syncmcp-{role}[{self.label}]", daemon=True)
-        with self._lock:
-            self._users += 1
         try:
-            thread.start()
+            with self._lock:
+                self._users.add(thread)
+            launch(thread)
         except BaseException:
-            self._leave()
+            with self._lock:
+                came = not box
+                box.clear()
+            if not came:
+                self._leave(thread)
             raise
         return thread
 
@@ -368,36 +428,41 @@ class StdioTransport:
         if self._forked:
             return
         me = threading.get_ident()
-        with self._lock:
-            first = not self._closing
-            self._closing = True
-            if first:
-                self._closer = me
-            # A server that is only being started is ended by the thread that starts it.
-            mine = first and not self._opening
-        if mine:
-            self._finish(deadline)
-        elif me != self._closer and threading.current_thread() not in self._threads():
-            self._closed.wait(deadline.remaining())
+        mine = False
+        try:  # around all of it: Ctrl-C may come at any moment
+            with self._lock:
+                self._closing = True
+                # A server that is only being started is ended by the thread that starts it.
+                mine = self._closer is None and not self._opening
+                if mine:
+                    self._closer = me
+            if mine:
+                if self._process is not None:
+                    self._ask_to_end(self._process, deadline)
+                self._end(deadline)
+            elif me != self._closer and threading.current_thread() not in self._threads():
+                self._closed.wait(deadline.remaining())
+        except BaseException:
+            if mine:  # no process is left behind
+                self._end(Deadline(0))
+            raise
 
     def _threads(self) -> tuple[threading.Thread | None, ...]:
         return self._reader, self._drain, self._outbox.writer
 
-    def _finish(self, deadline: Deadline) -> None:
+    def _end(self, deadline: Deadline) -> None:
+        """End what there is, at once. It may be begun again after Ctrl-C: what is done stays so."""
         process = self._process
-        try:
-            if process is not None:
-                self._ask_to_end(process, deadline)
-        finally:
-            # Also when Ctrl-C cut the waiting short: no process is left behind.
-            if process is not None:
-                self._end(process, deadline)
-            if self._stderr is not None and self._drain is None:
-                self._stderr.close()
-            _open_transports.discard(self)
-            self._closed.set()
+        if process is not None:
+            if self in self._users:
+                self._end_process(process, deadline)
+            self._leave(self)
+        if self._stderr is not None and self._drain is None:
+            self._stderr.close()
+        _open_transports.discard(self)
+        self._closed.set()
 
-    def _end(self, process: Process, deadline: Deadline) -> None:
+    def _end_process(self, process: Process, deadline: Deadline) -> None:
         self._outbox.close()
         process.kill()
         process.end_output()
@@ -412,7 +477,6 @@ class StdioTransport:
             process.close_output()
         if self._drain is None:
             process.close_errors()
-        self._leave()
 
     def _ask_to_end(self, process: Process, deadline: Deadline) -> None:
         first, second = self._config.grace
@@ -428,10 +492,10 @@ class StdioTransport:
         if process.wait(pause.remaining()) is not None and reading:
             self._output_ended.wait(pause.remaining())
 
-    def _leave(self) -> None:
+    def _leave(self, user: object) -> None:
         with self._lock:
-            self._users -= 1
-            last = self._users == 0
+            self._users.discard(user)
+            last = not self._users
         if last and self._process is not None:
             self._process.release()
 

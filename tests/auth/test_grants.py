@@ -518,10 +518,18 @@ def test_no_secret_is_shown_logged_pickled_or_put_into_a_url(
     assert "very-secret" not in shown
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(auth)
+    tokens = {
+        seen.headers["authorization"].removeprefix("Bearer ")
+        for seen in resource.seen
+        if "authorization" in seen.headers
+    }
+    assert tokens
+    for token in tokens:
+        assert token not in f"{auth!r} {auth} {caplog.text}"
     for site in (resource, desk.server, idp):
         for seen in site.seen:
-            assert "canary" not in f"{seen.path} {seen.query}"
-            assert "very-secret" not in f"{seen.path} {seen.query}"
+            for secret in ("canary", "very-secret", *tokens):
+                assert secret not in f"{seen.path} {seen.query}"
 
 
 @pytest.mark.requirement("AXT-06")

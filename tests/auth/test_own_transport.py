@@ -73,6 +73,28 @@ def test_a_transport_of_the_caller_authenticates_in_its_own_way_and_nothing_is_a
     assert b"uthorization" not in b"".join(sealed.frames)
 
 
+@pytest.mark.requirement("RPC-28")
+def test_a_transport_of_the_caller_gets_the_metadata_of_each_request() -> None:
+    sealed = Sealed(KEY)
+    with syncmcp.connect(sealed, mode="2026-07-28") as client:
+        client.list_tools()
+        client.call_tool("open", meta={"acme.example/key": "small"})
+    messages = [json.loads(frame) for frame in sealed.frames]
+    assert [message["method"] for message in messages] == [
+        "server/discover",
+        "tools/list",
+        "tools/call",
+    ]
+    for message in messages:
+        assert message["jsonrpc"] == "2.0"
+        meta = message["params"]["_meta"]
+        assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+        assert meta["io.modelcontextprotocol/clientCapabilities"] == {}
+        assert meta["io.modelcontextprotocol/clientInfo"]["name"] == "syncmcp"
+    assert messages[-1]["params"]["_meta"]["acme.example/key"] == "small"
+    assert messages[-1]["params"]["name"] == "open"
+
+
 @pytest.mark.requirement("ASC-03")
 def test_what_such_a_transport_refuses_is_the_error_of_the_caller() -> None:
     sealed = Sealed(b"another key")

@@ -647,8 +647,9 @@ def test_a_server_known_as_stateful_is_not_probed_again(revision: str) -> None:
         MethodNotFound("initialize?"),
         HttpError("no", status=404),
         initialized("1999-01-01"),
+        died(),
     ],
-    ids=["unsupported version", "no such method", "404", "another revision"],
+    ids=["unsupported version", "no such method", "404", "another revision", "died"],
 )
 def test_a_server_that_is_no_longer_what_it_was_goes_the_whole_way(surprise: Outcome) -> None:
     played = Played(surprise, discovered(NEWEST), known="2025-06-18")
@@ -657,7 +658,7 @@ def test_a_server_that_is_no_longer_what_it_was_goes_the_whole_way(surprise: Out
 
 
 def test_a_known_server_that_cannot_be_reached_is_not_asked_anything_else() -> None:
-    for outcome in (ConnectFailed("refused"), died()):
+    for outcome in (ConnectFailed("refused"), ConnectionLost("reset")):
         played = Played(outcome, known="2025-06-18")
         assert isinstance(played.fail(), TransportError)
         assert played.said == ["initialize 2025-06-18"]

@@ -11,6 +11,7 @@ import pytest
 
 import syncmcp
 from syncmcp import HandlerContext, Mode, Refused, RequestTimeout, UsageError
+from syncmcp._questions import _MOST_REPORTS, _STRETCH
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
@@ -298,6 +299,71 @@ def test_reports_reach_the_server_in_order_and_always_grow(wire: Wire) -> None:
         (4, "nearly"),
     ]
     assert (values[0], values[-1]) == (1, 3.5)
+
+
+@stateful_wires
+@pytest.mark.requirement("PRG-04", "PRG-03")
+def test_of_a_flood_of_reports_the_server_gets_some_and_the_last(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, heard = Server("curious"), list[float]()
+    several, later = threading.Event(), threading.Event()
+
+    def hear(value: float, *_: object) -> None:
+        heard.append(value)
+        {_MOST_REPORTS: several, _MOST_REPORTS + 1: later}.get(len(heard), later).set()
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        return str(context.ask(SAMPLING, PROMPT, progress=hear).result(PATIENCE)["model"])
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        for step in range(1, 501):
+            context.report_progress(step)
+        assert several.wait(PATIENCE)
+        clock.advance(_STRETCH)
+        tick()
+        assert later.wait(PATIENCE)
+        for step in range(501, 1001):
+            context.report_progress(step)
+        return reply()
+
+    clock = Clock(monkeypatch, "syncmcp._threads", stands=True)
+    with wire.connect(server, sampling=answer) as client:
+        assert client.call_tool("ask").raise_for_error().text == "double"
+        with server.stats as stats:
+            assert stats.violations == []
+    first = [*range(1, _MOST_REPORTS + 1), 500]
+    assert heard == [*first, *range(501, 500 + _MOST_REPORTS), 1000]
+
+
+@pytest.mark.requirement("PRG-04", "PRG-03")
+def test_a_report_that_is_held_back_is_not_sent_when_the_server_withdraws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Clock(monkeypatch, "syncmcp._threads", stands=True)
+    script = [
+        *opening(),
+        s.request(SAMPLING, {**PROMPT, "_meta": {"progressToken": "t"}}),
+        *[s.expect("notifications/progress")] * _MOST_REPORTS,
+        s.withdraw(),
+        s.expect("ping"),
+        s.reply({}),
+    ]
+    withdrawn = threading.Event()
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        for step in range(1, 501):
+            context.report_progress(step)
+        assert context.cancel.wait(PATIENCE)
+        withdrawn.set()
+        return reply()
+
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=answer) as client:
+        assert withdrawn.wait(PATIENCE)
+        client.ping()
+        reports = peer.methods(2 + _MOST_REPORTS + 1)[2:-1]
+        assert reports == ["notifications/progress"] * _MOST_REPORTS
 
 
 @pytest.mark.parametrize("token", [0, "", "t", -1])

@@ -43,7 +43,7 @@ CALLS = (
     Row("PRG-03", "MUST", STATEFUL, OLD_PROGRESS,
         "Progress we report on a question grows, uses its token and ends with the answer."),
     Row("PRG-04", "SHOULD", ALL, f"{PROGRESS}#implementation-notes",
-        "Tokens of open requests are tracked; other progress is dropped, and a flood is bounded."),
+        "Tokens of open requests are tracked; other progress is dropped, and no side floods."),
     Row("PRG-05", "MUST", ONLY_2511, OLD_PROGRESS,
         "A task keeps the token of the call that began it until it has ended."),
     Row("TMO-01", "SHOULD", ALL, f"{CANCEL}#timeouts",

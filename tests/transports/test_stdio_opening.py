@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ import pytest
 from syncmcp._threads import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ConnectFailed, RequestTimeout, UsageError
+from syncmcp.transports import _process
 from syncmcp.transports._process import environment, search_path
 from syncmcp.transports.stdio import StdioTransport
-from tests.transports._stdio import ECHO, Notes, python, running, threads
+from tests.stage import in_threads
+from tests.transports._stdio import ECHO, PATIENCE, Notes, frame, python, running, threads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,3 +182,48 @@ def test_no_shell_reads_the_arguments() -> None:
     args = ["$HOME; `id` | > 'x'", "", "a b"]
     with running(python(code, *args)) as (_, notes):
         assert json.loads(notes.wait_frames(1)[0]) == {"args": args}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can be asked for that")
+def test_a_server_that_ends_with_the_thread_that_started_it_outlives_the_one_that_opened_it() -> (
+    None
+):
+    dies_with_it = """
+import ctypes, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+print("{}", flush=True)
+for line in sys.stdin:
+    print(line, end="", flush=True)
+"""
+    transport, notes = StdioTransport(python(dies_with_it)), Notes()
+
+    def opened() -> int:
+        transport.open(notes, Deadline(PATIENCE))
+        return len(notes.wait_frames(1))
+
+    try:
+        assert in_threads(opened) == [1]
+        transport.send(frame())
+        notes.until(lambda: len(notes.frames) == 2 or notes.losses)
+        assert notes.frames[1:] == [b'{"id":1}']
+    finally:
+        transport.close(Deadline(PATIENCE))
+
+
+def test_a_start_that_the_system_holds_up_ends_by_the_deadline_and_so_does_its_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, gate = _process.start, threading.Event()
+
+    def held_up(*args: Any) -> Any:
+        assert gate.wait(PATIENCE)
+        return start(*args)
+
+    monkeypatch.setattr("syncmcp.transports.stdio.start", held_up)
+    transport = StdioTransport(python(ECHO))
+    with pytest.raises(RequestTimeout, match="not started in time") as caught:
+        transport.open(Notes(), Deadline(0.05))
+    assert caught.value.kind == "open"
+    gate.set()
+    transport.close(Deadline(PATIENCE))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from syncmcp._threads import Deadline
+from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError, ConnectionLost, LimitExceeded
+from syncmcp.testing.leaks import Footprint
 from syncmcp.transports._outbox import Outbox
 from syncmcp.transports.stdio import StdioTransport
+from tests.test_interrupts import struck
 from tests.transports._stdio import (
     ECHO,
     PATIENCE,
@@ -364,3 +369,20 @@ def test_where_writes_block_only_the_writer_thread_writes() -> None:
     finish(box)
     assert set(process.writers) == {"syncmcp-write[fake]"}
     assert (process.taken, process.closed) == (b"{1}\n", 1)
+
+
+@pytest.mark.skipif(shutil.which("sleep") is None, reason="needs a server that never reads")
+@pytest.mark.pitfall("9")
+def test_ctrl_c_while_the_writer_thread_is_started_leaves_one_writer_and_no_descriptor() -> None:
+    big, number, more = frame(b"x" * 3 * 1024 * 1024), 1, True
+    before = Footprint()
+    while more:
+        with running(Stdio("sleep", "600"), close=0) as (transport, _):
+            more = struck(partial(transport.send, big), number, everywhere=True)
+            big = frame(big.body)
+            transport.send(big)
+            writers = [thread for thread in threads() if "syncmcp-write" in thread.name]
+            assert writers == [transport._outbox.writer]
+        assert before.left_behind() == [], f"after the interrupt at moment {number}"
+        number += 1
+    assert number > 20

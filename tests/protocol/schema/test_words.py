@@ -274,7 +274,7 @@ CASES: list[tuple[str, dict[str, Any], list[Any], list[Any]]] = [
 
 
 @pytest.mark.parametrize(("dialect", "schema", "fitting", "unfitting"), CASES)
-@pytest.mark.requirement("SCHM-02")
+@pytest.mark.requirement("SCHM-01", "SCHM-02")
 def test_words_mean_what_their_dialect_says(
     dialect: str, schema: dict[str, Any], fitting: list[Any], unfitting: list[Any]
 ) -> None:
