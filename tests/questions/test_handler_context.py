@@ -33,7 +33,7 @@ from tests.questions.asking import (
     through,
 )
 from tests.scripts import NEW, OLD, WIRES, Scripted, opening
-from tests.stage import Clock, Wire, every_wire, in_threads, stateful_wires
+from tests.stage import Clock, Wire, every_wire, in_threads, stateful_wires, tick
 
 BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
 RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
