@@ -195,7 +195,7 @@ def test_a_server_that_dies_ends_its_call_and_comes_back_with_the_next(tmp_path:
     program.write_text(
         "import os\n"
         "from syncmcp.testing import Server\n"
-        "server = Server('mortal')\n"
+        "server = Server('mortal', capabilities={'tools': {}})\n"  # who listens connects again
         "server.tool(name='die')(lambda: os._exit(3))\n"
         "server.tool(name='live')(lambda: 'alive')\n"
         "server.run_stdio()\n"

@@ -171,10 +171,10 @@ def test_a_callback_that_never_returns_costs_the_call_its_time_but_not_its_resul
     with wire.connect(stage.server) as client:
         if way == "future":
             result = client.call_tool.future(
-                "count", {"steps": 3}, timeout=0.3, on_progress=block
+                "count", {"steps": 3}, timeout=1.0, on_progress=block
             ).result(PATIENCE)
         else:
-            result = client.call_tool("count", {"steps": 3}, timeout=0.3, on_progress=block)
+            result = client.call_tool("count", {"steps": 3}, timeout=1.0, on_progress=block)
         assert result.text == "counted"
         assert not gate.is_set()
         gate.set()

@@ -504,7 +504,7 @@ def told():
     event = threading.Event()
     token = syncmcp.CancelToken.after(0.01)
     token.on_cancel(event.set)
-    return event.wait(5)
+    return event.wait(60)
 
 say(told())
 while not cancellation._pool._idle:  # the thread that did it waits for more, in the parent

@@ -230,7 +230,7 @@ def test_the_iterator_of_progress_ends_however_the_call_ends(how: str) -> None:
     stage = Stage()
     with MEMORY.connect(stage.server) as client:
         future = client.call_tool.future(
-            "hold", {"key": "a"}, timeout=0.1 if how == "timeout" else PATIENCE
+            "hold", {"key": "a"}, timeout=1.0 if how == "timeout" else PATIENCE
         )
         stage.inside("a")
 
@@ -383,8 +383,8 @@ def test_a_result_held_up_by_a_callback_comes_out_in_time_after_the_close() -> N
 
     with MEMORY.connect(stage.server) as client:
         # Its limit comes first, and with it the look at the clocks that must not be the last.
-        client.call_tool.future("echo", {"text": "x"}, timeout=0.2).result(PATIENCE)
-        future = client.call_tool.future("count", {"steps": 1}, on_progress=block, timeout=0.6)
+        client.call_tool.future("echo", {"text": "x"}, timeout=1.0).result(PATIENCE)
+        future = client.call_tool.future("count", {"steps": 1}, on_progress=block, timeout=2.0)
         assert inside.wait(PATIENCE)
         client.close()
         try:

@@ -306,7 +306,7 @@ def test_a_probe_that_is_answered_while_the_handshake_waits_proves_a_modern_serv
 def test_a_probe_without_an_answer_leaves_time_for_the_handshake() -> None:
     with (
         Scripted([*opening(), *PING]) as peer,
-        syncmcp.connect(peer, probe_timeout=10.0, open_timeout=1.5) as client,
+        syncmcp.connect(peer, probe_timeout=10.0, open_timeout=4.0) as client,
     ):
         assert client.server.revision == OLD
 
@@ -383,7 +383,7 @@ def test_a_start_that_took_too_long_because_of_the_probe_says_how_to_do_without(
     dies = [s.expect("server/discover"), s.cut(code=1)]
     with Scripted(dies, [s.expect("initialize"), s.silence()]) as peer:
         with pytest.raises(RequestTimeout, match=r"open_timeout.*mode='legacy'"):
-            syncmcp.connect(peer, open_timeout=1.0)
+            syncmcp.connect(peer, open_timeout=3.0)
         assert peer.methods(2) == ["server/discover", "initialize"]
 
 
@@ -392,7 +392,7 @@ def test_the_probe_and_the_handshake_are_never_cancelled() -> None:
     silent = [s.expect("initialize"), s.silence()]
     with Scripted(silent) as peer:
         with pytest.raises(RequestTimeout):
-            syncmcp.connect(peer, probe_timeout=0.1, open_timeout=0.5)
+            syncmcp.connect(peer, probe_timeout=0.1, open_timeout=2.0)
         assert peer.gone()
         assert peer.methods(2) == ["server/discover", "initialize"]
 
@@ -738,7 +738,7 @@ def test_a_client_whose_server_became_one_that_ignores_the_handshake_forgets_wha
     ignores = [s.expect("initialize"), s.silence()]
     refuses = [s.expect("server/discover"), REFUSED, *opening()]
     with Scripted(refuses, ignores, opening(NEW)) as peer:
-        client = Client(Stdio(*peer.command), open_timeout=0.5)
+        client = Client(Stdio(*peer.command), open_timeout=3.0)
         client.open().close()
         with pytest.raises(RequestTimeout, match=r"not probed.*the next opening does"):
             client.open()
@@ -776,7 +776,7 @@ def test_a_command_that_refused_the_probe_too_late_to_be_opened_is_not_probed_ag
     with Scripted(late, opening("2024-11-05"), opening("2024-11-05")) as peer:
         target = Stdio(*peer.command)
         with pytest.raises(RequestTimeout, match=r"open_timeout.*mode='legacy'"):
-            syncmcp.connect(target, probe_timeout=0.1, open_timeout=1.0)
+            syncmcp.connect(target, probe_timeout=0.1, open_timeout=2.5)
         assert revisions(target, 2) == ["2024-11-05"] * 2
         assert peer.methods(6) == [
             "server/discover",

@@ -1,7 +1,7 @@
 """Celery: each process of a prefork worker has a client of its own.
 
-python celery_tasks.py worker --pool prefork --concurrency 2
-python celery_tasks.py    # in another terminal
+python celery_tasks.py
+python celery_tasks.py worker --pool prefork --concurrency 2    # then, in another terminal
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import syncmcp
 
 SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
 
-# Messages and results as files: good enough to try things out.
+# Messages and results as files: good enough to try things out. A worker that reads such a message
+# before it is written fails for good: so the tasks are sent before a worker looks for any.
 FILES = Path(os.environ.get("CELERY_FILES", tempfile.gettempdir()), "celery_tasks")
 MESSAGES, RESULTS = FILES / "messages", FILES / "results"
 for folder in (MESSAGES, RESULTS):
@@ -52,4 +53,6 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         app.start(sys.argv[1:])
     else:
-        print(group(add.s(number, number) for number in range(8)).apply_async().get(timeout=60))
+        sums = group(add.s(number, number) for number in range(8)).apply_async()
+        print("eight tasks are sent, now start a worker", flush=True)
+        print(sums.get(timeout=300))

@@ -39,5 +39,7 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         app.start(sys.argv[1:])
     else:
-        print(ask_the_parent.delay().get(timeout=60))
-        print(ask_anew.delay().get(timeout=60))
+        asked = [ask_the_parent.delay(), ask_anew.delay()]
+        print("both tasks are sent", flush=True)
+        for one in asked:
+            print(one.get(timeout=300))

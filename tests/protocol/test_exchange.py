@@ -369,7 +369,7 @@ def test_a_call_that_ends_before_its_first_round_is_what_became_of_that() -> Non
     for first in (RequestTimeout("late", delivery="not_sent"), ConnectFailed("gone")):
         ended = Played(first).fail()
         assert ended is first
-        assert ended.delivery == "not_sent"
+        assert first.delivery == "not_sent"
     late = RequestTimeout("late", delivery="not_sent")
     assert Played(url_needed(), late, revision="2025-11-25").fail() is late
     assert late.delivery == "not_sent"  # for want of the visit, nothing was done

@@ -21,7 +21,7 @@ from syncmcp.transports._http_sending import HttpSender
 from syncmcp.transports.base import Outgoing
 from syncmcp.transports.http import HttpTransport
 
-WAIT = 10.0
+WAIT = 30.0
 """A ceiling for everything that has to happen soon, in seconds."""
 
 

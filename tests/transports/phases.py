@@ -19,7 +19,7 @@ from syncmcp.config import Http
 from syncmcp.testing import FaultProxy, Hold, Server, serve_http
 from syncmcp.testing.faults import Fault, Planned
 
-WAIT = 10.0
+WAIT = 30.0
 """A ceiling for everything that has to happen soon, in seconds."""
 
 HOST = "mcp.test"

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-_WAIT = 10.0
+_WAIT = 30.0
 
 
 class SocksProxy:

@@ -47,7 +47,7 @@ from .phases import is_listening
 LIMIT = 0.3
 """The time of a call that is to run out of it, in seconds."""
 
-SOON = 8.0
+SOON = 20.0
 """Far more than an ending may be late, in seconds, and less than `WAIT`."""
 
 AGAIN = Retry(3, pause=0)

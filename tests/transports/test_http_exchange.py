@@ -639,7 +639,7 @@ def test_a_server_that_never_answers_delete_does_not_hold_close(drip: bool) -> N
         closing = threading.Thread(target=transport.close, args=(Deadline(None),))
         closing.start()
         assert deleting.wait(WAIT)
-        closing.join(5)
+        closing.join(WAIT)
         assert not closing.is_alive()
 
 

@@ -254,7 +254,7 @@ def test_withdrawing_ends_an_exchange_over_tls(certificates: Certificates, phase
             if phase == "events":
                 receiver.wait_for(lambda: bool(receiver.frames))
             assert transport.withdraw(out) == "unknown"
-            running.join(2)
+            running.join()
             assert gone.wait(WAIT)
             assert not receiver.failures
             assert running.error is None
@@ -334,7 +334,7 @@ def test_tls_is_tunnelled_through_the_proxy_and_can_be_withdrawn(
                 running = Running(transport, out)
                 assert reached.wait(WAIT)
                 assert transport.withdraw(out) == "unknown"
-                running.join(2)
+                running.join()
                 assert not receiver.failures
         finally:
             proxy.close()
@@ -562,7 +562,7 @@ def test_a_session_with_an_adapter_of_its_own_is_used_as_it_is() -> None:
                 running = Running(transport, out)
                 receiver.wait_for(lambda: len(receiver.frames) == 3)
                 assert transport.withdraw(out) == "unknown"
-                running.join(2)
+                running.join()
                 assert not receiver.failures
             assert adapter.sent == 3
             assert adapter.closed == 0

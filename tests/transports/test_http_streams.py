@@ -358,7 +358,7 @@ def test_a_wait_before_resuming_ends_with_the_deadline_or_when_withdrawn() -> No
         running = Running(transport, out)
         assert waiting.wait(WAIT)
         assert transport.withdraw(out) == "unknown"
-        running.join(2)
+        running.join()
         assert not receiver.failures
 
 

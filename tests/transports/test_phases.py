@@ -17,7 +17,7 @@ from tests.stage import Clock, tick
 from .certificates import Certificates, make
 from .phases import NOT_SENT, PHASES, WAIT, Phase, Reached, Stage, answers, arguments, stage
 
-SOON = 8.0
+SOON = 20.0
 """Far more than ending may take, in seconds, and less than `WAIT`."""
 
 LIMIT = 600.0

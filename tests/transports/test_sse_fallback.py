@@ -141,7 +141,7 @@ def test_the_time_for_opening_bounds_the_fallback_too() -> None:
     with old_server() as old:
         old.address = None
         with pytest.raises((HttpError, RequestTimeout)):
-            syncmcp.connect(old.server.url, open_timeout=0.3)
+            syncmcp.connect(old.server.url, open_timeout=2.0)
         assert methods(old)[-1] == "GET"
 
 

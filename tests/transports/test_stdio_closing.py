@@ -258,7 +258,7 @@ def test_closing_ends_by_its_deadline_though_nothing_yields() -> None:
 
     def stuck(_: str) -> None:
         entered.set()
-        release.wait(PATIENCE)
+        release.wait(3 * PATIENCE)
 
     ignore = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     code = f"{ignore}import sys\nprint('x', file=sys.stderr, flush=True)\n{PAUSE}"
@@ -266,7 +266,7 @@ def test_closing_ends_by_its_deadline_though_nothing_yields() -> None:
         assert entered.wait(PATIENCE)
         started = time.monotonic()
         transport.close(Deadline(0.5))
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < PATIENCE
         assert not is_running(pid_of(transport))
     release.set()
 
@@ -356,7 +356,7 @@ print(pid_of(transport), sleeper.pid, flush=True)
 def test_a_program_that_never_closes_ends_and_so_does_its_server() -> None:
     started = time.monotonic()
     done = run("print(pid_of(transport))")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 2 * PATIENCE
     assert done.returncode == 0, done.stderr
     assert wait_gone(int(done.stdout))
 
