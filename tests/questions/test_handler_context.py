@@ -412,7 +412,8 @@ def test_what_is_reported_while_a_task_s_question_is_answered_names_the_task(
         reports = peer.requests("notifications/progress", 3)
         held.gate.set()
         (answer,) = peer.requests("response")
-    assert [report["params"]["_meta"] for report in reports] == [task] * 3
+    assert len(reports) >= 3
+    assert all(report["params"]["_meta"] == task for report in reports)
     # That of the program, and those that say that somebody is still thinking.
     assert {report["params"].get("message") for report in reports} > {"half"}
     assert answer["result"]["_meta"] == {**task, **own}
