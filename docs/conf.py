@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sphinx.util.docutils import SphinxDirective
 
 import syncmcp
-from syncmcp._operation import Operation
+from syncmcp._client.operation import Operation
 
 if TYPE_CHECKING:
     from docutils import nodes

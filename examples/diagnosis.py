@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Literal
 
 import syncmcp
-from syncmcp.metrics import Measured
+from syncmcp.observe.metrics import Measured
 from syncmcp.testing import Server, ToolContext
 
 

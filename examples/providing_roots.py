@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import syncmcp
-from syncmcp.roots import contains
+from syncmcp.handlers.roots import contains
 
 
 def analyse(root: Path, paths: list[Path]) -> None:

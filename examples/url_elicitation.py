@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 
 import syncmcp
-from syncmcp.links import Link
+from syncmcp.handlers.links import Link
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitRequestURLParams, ElicitResult
 

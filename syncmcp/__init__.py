@@ -15,15 +15,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from syncmcp import errors
-from syncmcp._arguments import Completable
-from syncmcp._options import CallOptions
-from syncmcp._pagination import ALL_PAGES
+from syncmcp._client.arguments import Completable
+from syncmcp._client.client import Client, Mode, Target, connect
+from syncmcp._client.pages import ALL_PAGES
+from syncmcp._client.retry import Retry
+from syncmcp._client.streams import ResultStream
+from syncmcp._concurrency.cancel import CancelToken
+from syncmcp._concurrency.futures import Progress, RequestFuture
+from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.subscription import ChangeEvent
-from syncmcp._retry import Retry
-from syncmcp.cancellation import CancelToken
-from syncmcp.client import Client, Mode, Target, connect
 from syncmcp.config import Headers, Http, Stderr, Stdio
-from syncmcp.connected import ConnectedServer
 from syncmcp.errors import (
     AuthError,
     ClosedError,
@@ -67,7 +68,6 @@ from syncmcp.errors import (
     UrlElicitationRequired,
     UsageError,
 )
-from syncmcp.futures import Progress, RequestFuture
 from syncmcp.handlers import (
     AnyElicitation,
     CausingCall,
@@ -85,20 +85,20 @@ from syncmcp.handlers import (
     SamplingHandler,
     UrlHandler,
 )
+from syncmcp.handlers.pending import InputRequired
+from syncmcp.handlers.server import ConnectedServer
 from syncmcp.interceptors import Interceptor, Message
-from syncmcp.pending import InputRequired
-from syncmcp.streams import ResultStream
 from syncmcp.tasks import ToolTask
 
 if TYPE_CHECKING:
+    from syncmcp._client.batch import Batch
+    from syncmcp._client.subscriptions import Listener, Subscription
     from syncmcp.approval import AllowAll, Approval, AutoApprove, DenyAll, RateLimit, Rule, Rules
-    from syncmcp.batch import Batch
     from syncmcp.executors import Call, Outcome, fan_out
-    from syncmcp.forms import InvalidAnswer
     from syncmcp.group import ClientGroup, RequiredServersFailed, ServerStatus
-    from syncmcp.roots import Roots
+    from syncmcp.handlers.forms import InvalidAnswer
+    from syncmcp.handlers.roots import Roots
     from syncmcp.servers_file import NotApproved, ServerEntry, ServersFile, ServersFileError
-    from syncmcp.subscriptions import Listener, Subscription
     from syncmcp.tools import ToolLoop
 
 __version__ = "0.1.0"
@@ -213,16 +213,16 @@ _LAZY = {
     "AllowAll": "syncmcp.approval",
     "Approval": "syncmcp.approval",
     "AutoApprove": "syncmcp.approval",
-    "Batch": "syncmcp.batch",
+    "Batch": "syncmcp._client.batch",
     "Call": "syncmcp.executors",
     "ClientGroup": "syncmcp.group",
     "DenyAll": "syncmcp.approval",
-    "InvalidAnswer": "syncmcp.forms",
+    "InvalidAnswer": "syncmcp.handlers.forms",
     "Listener": "syncmcp.subscriptions",
     "NotApproved": "syncmcp.servers_file",
     "RateLimit": "syncmcp.approval",
     "RequiredServersFailed": "syncmcp.group",
-    "Roots": "syncmcp.roots",
+    "Roots": "syncmcp.handlers.roots",
     "Rule": "syncmcp.approval",
     "Rules": "syncmcp.approval",
     "ServerEntry": "syncmcp.servers_file",

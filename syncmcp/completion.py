@@ -7,17 +7,17 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from syncmcp._options import CallOptions, seconds, whole_number
-from syncmcp._threads import Deadline
-from syncmcp._workers import lending_handler
-from syncmcp.cancellation import CancelToken
+from syncmcp._concurrency.cancel import CancelToken
+from syncmcp._concurrency.pool import lending_handler
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.options import CallOptions, seconds, whole_number
 from syncmcp.errors import MethodNotFound, NotSupported, RequestCancelled, UsageError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from syncmcp._arguments import Completable
-    from syncmcp.client import Client
+    from syncmcp._client.arguments import Completable
+    from syncmcp._client.client import Client
     from syncmcp.types import Completion
 
     _Key: TypeAlias = tuple[str, str, frozenset[tuple[str, str]]]

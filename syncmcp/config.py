@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from syncmcp._http_headers import check_headers
-from syncmcp._redaction import MASK, redact
+from syncmcp._base.http_headers import check_headers
+from syncmcp._base.text import MASK, redact
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:

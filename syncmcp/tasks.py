@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from typing_extensions import Unpack
 
 from syncmcp import types
-from syncmcp._background import submit
-from syncmcp._checking import (
+from syncmcp._base.results import validate
+from syncmcp._client.background import submit
+from syncmcp._client.driver import run
+from syncmcp._client.operation import OperationHost, operation
+from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages
+from syncmcp._client.task_hearing import TaskHearing
+from syncmcp._client.tool_calls import (
     check_input,
     check_output,
     meet,
@@ -22,25 +27,20 @@ from syncmcp._checking import (
     tool_params,
     with_fresh_marks,
 )
-from syncmcp._operation import OperationHost, operation
-from syncmcp._options import CallOptions, Options, seconds, text
-from syncmcp._pagination import ALL_PAGES, AllPages, iterate, pages
+from syncmcp._concurrency.cancel import CancelToken
+from syncmcp._concurrency.pool import lending_handler
+from syncmcp._concurrency.timing import Deadline, reaper
+from syncmcp._connection.options import CallOptions, Options, seconds, text
+from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.exchange import exchange, exchange_or_task
-from syncmcp._protocol.gates import Undeclared
 from syncmcp._protocol.steps import Reply, Send, Steps
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, Course, TaskState
 from syncmcp._protocol.tasks import EXTENSION as _EXTENSION
-from syncmcp._results import validate
-from syncmcp._runner import run
-from syncmcp._task_hearing import TaskHearing
-from syncmcp._threads import Deadline, reaper
-from syncmcp._workers import lending_handler
-from syncmcp.cancellation import CancelToken
 from syncmcp.errors import InvalidParams, McpError, NotSupported, fresh
 
 if TYPE_CHECKING:
-    from syncmcp.client import Client
-    from syncmcp.futures import RequestFuture
+    from syncmcp._client.client import Client
+    from syncmcp._concurrency.futures import RequestFuture
     from syncmcp.types import CallToolResult, ListTasksResult, Task
 
 __all__ = ["EXTENSION", "TaskUpdate", "ToolTask"]

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote, unquote_to_bytes
 
-from syncmcp._template_reading import (
+from syncmcp._base.template_reading import (
     RESERVED,
     UNRESERVED,
     Automaton,

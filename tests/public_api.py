@@ -16,27 +16,27 @@ from pathlib import Path
 from types import MemberDescriptorType, ModuleType, UnionType
 from typing import Annotated, Any, ForwardRef, Generic, Protocol, Union, get_args, get_origin
 
-from syncmcp._operation import Operation
-from syncmcp._routing import Routed
-from syncmcp.batch import Collected
+from syncmcp._client.batch import Collected
+from syncmcp._client.operation import Operation
+from syncmcp.group.routing import Routed
 
 MODULES = (
     "syncmcp",
     "syncmcp.approval",
     "syncmcp.auth",
-    "syncmcp.bridges",
+    "syncmcp.observe.logging",
     "syncmcp.cache",
     "syncmcp.completion",
-    "syncmcp.diagnosis",
+    "syncmcp.observe.diagnosis",
     "syncmcp.errors",
-    "syncmcp.forms",
+    "syncmcp.handlers.forms",
     "syncmcp.group",
     "syncmcp.handlers",
-    "syncmcp.links",
+    "syncmcp.handlers.links",
     "syncmcp.llm",
-    "syncmcp.metrics",
-    "syncmcp.pending",
-    "syncmcp.roots",
+    "syncmcp.observe.metrics",
+    "syncmcp.handlers.pending",
+    "syncmcp.handlers.roots",
     "syncmcp.saving",
     "syncmcp.servers_file",
     "syncmcp.skills",
@@ -44,7 +44,7 @@ MODULES = (
     "syncmcp.templates",
     "syncmcp.testing",
     "syncmcp.tools",
-    "syncmcp.tracing",
+    "syncmcp.observe.tracing",
     "syncmcp.types",
     "syncmcp.ui.browser",
     "syncmcp.ui.terminal",

@@ -19,7 +19,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Mode
-from syncmcp._threads import timer
+from syncmcp._concurrency.timing import timer
 from syncmcp.testing import Server, ToolContext, serve_http
 
 PATIENCE = 10.0
@@ -254,9 +254,9 @@ class Clock:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *modules: str, stands: bool = False
     ) -> None:
-        from syncmcp import _threads
+        from syncmcp._concurrency import timing
 
-        self._real: Callable[[], float] = _threads.monotonic
+        self._real: Callable[[], float] = timing.monotonic
         if stands:
             now = self._real()
             self._real = lambda: now

@@ -16,8 +16,9 @@ from typing import Any, cast
 
 import pytest
 
-from syncmcp._protocol.dialect import dialect_for
+from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._protocol.negotiate import Negotiated
+from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import (
     AllowAll,
     Approval,
@@ -35,10 +36,9 @@ from syncmcp.approval import (
     Verdict,
     as_approval,
 )
-from syncmcp.cancellation import CancelToken
-from syncmcp.connected import ConnectedServer
 from syncmcp.errors import Denied, UsageError
 from syncmcp.handlers import HandlerContext
+from syncmcp.handlers.server import ConnectedServer
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -489,7 +489,7 @@ def test_a_pickled_policy_has_its_whole_budget() -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of limits, budgets and deadlines."""
-    return Clock(monkeypatch, "syncmcp._threads")
+    return Clock(monkeypatch, "syncmcp._concurrency.timing")
 
 
 @pytest.mark.requirement("M-20", "SAMP-09")
@@ -687,8 +687,8 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             crowd.wait(PATIENCE)
         return 0.0
 
-    monkeypatch.setattr("syncmcp._budget.threading", SimpleNamespace(Lock=Lock))
-    monkeypatch.setattr("syncmcp._budget._threads", SimpleNamespace(monotonic=now))
+    monkeypatch.setattr("syncmcp._concurrency.budget.threading", SimpleNamespace(Lock=Lock))
+    monkeypatch.setattr("syncmcp._concurrency.budget.timing", SimpleNamespace(monotonic=now))
     yield
     assert crowd.is_set(), "nobody had to wait for the one who counts"
 

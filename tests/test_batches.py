@@ -24,9 +24,9 @@ from syncmcp import (
     ServerError,
     UsageError,
 )
-from syncmcp import batch as batch_module
+from syncmcp._client import batch as batch_module
+from syncmcp._client.operations import Operations
 from syncmcp.cache import CachedResult, MemoryCache
-from syncmcp.operations import Operations
 from syncmcp.testing import Batches, Server, ToolContext, serve_http
 from tests.intercepting import Gate, Seen, on_call
 from tests.stage import PATIENCE, STATEFUL, STATELESS, WIRES, Stage, Wire

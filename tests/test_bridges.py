@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp.bridges import LogRecords, on_bar
+from syncmcp.observe.logging import LogRecords, on_bar
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import LoggingMessageNotificationParams
 from tests.stage import STATEFUL, Wire, every_wire

@@ -131,7 +131,7 @@ def test_another_method_or_other_parameters_are_another_result(wire: Wire) -> No
 def test_after_its_lifetime_it_is_asked_for_when_somebody_wants_it_and_not_before(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch, "syncmcp._kept", stands=True)
+    clock = Clock(monkeypatch, "syncmcp._client.caching", stands=True)
     server, fetch = shop(), FETCHES[method]
     with MEMORY.connect(server) as client:
         clock.advance(1.0)  # what was asked for before is older than the connection
@@ -164,7 +164,7 @@ def test_what_has_no_lifetime_is_asked_for_each_time(wire: Wire, method: str, tt
 
 @pytest.mark.parametrize("ttl", [10**12, 10**30])
 def test_nothing_is_kept_for_more_than_a_day(ttl: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, "syncmcp._kept")
+    clock = Clock(monkeypatch, "syncmcp._client.caching")
     server = shop(ttl)
     with MEMORY.connect(server) as client:
         client.list_tools()

@@ -9,10 +9,10 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._kept import Kept, recall_or_exchange
-from syncmcp._options import CacheUse, Options
-from syncmcp._protocol.dialect import dialect_for
+from syncmcp._client.caching import Kept, recall_or_exchange
+from syncmcp._connection.options import CacheUse, Options
 from syncmcp._protocol.offer import NOTHING
+from syncmcp._protocol.revisions import dialect_for
 from syncmcp._protocol.steps import Reply, Send, Steps
 from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp.cache import MemoryCache
@@ -135,7 +135,7 @@ STEPS = st.lists(
 
 def play(steps: list[Any]) -> World:
     world = World()
-    with mock.patch("syncmcp._kept.monotonic", world.time):
+    with mock.patch("syncmcp._client.caching.monotonic", world.time):
         for kind, *rest in steps:
             # Everything up to the next call happens at one tick of the clock.
             world.now += 0.25 if kind == "call" else 0.0

@@ -222,7 +222,7 @@ def test_a_list_is_taken_from_kept_pages_only_if_all_are_there(wire: Wire) -> No
 
 
 def test_each_page_has_its_own_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, "syncmcp._kept")
+    clock = Clock(monkeypatch, "syncmcp._client.caching")
     server = crowd()
     with MEMORY.connect(server) as client:
         first = client.list_tools(cursor=None)

@@ -81,7 +81,7 @@ every_way = pytest.mark.parametrize("way", [blocking, future, iterated])
 def test_a_list_is_kept_as_long_as_the_page_that_may_be_kept_least(
     wire: Wire, way: Callable[[Client], str], shorter: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock(monkeypatch, "syncmcp._kept")
+    clock = Clock(monkeypatch, "syncmcp._client.caching")
     library = Library()
     library.lifetimes[shorter] = MINUTE // 2
     with wire.connect(library.server) as client:

@@ -9,7 +9,7 @@ import pytest
 
 import syncmcp
 from syncmcp import McpError, RequestCancelled, ToolError, UsageError
-from syncmcp.callables import NOT_GIVEN
+from syncmcp._client.functions import NOT_GIVEN
 from syncmcp.testing import Server
 from tests.stage import PATIENCE, Stage, Wire, every_wire
 

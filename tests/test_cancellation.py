@@ -15,7 +15,7 @@ import pytest
 
 import syncmcp
 from syncmcp import CancelToken
-from syncmcp._threads import reaper, timer
+from syncmcp._concurrency.timing import reaper, timer
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
 from tests.programs import running

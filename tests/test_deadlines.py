@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp._call import Call
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.call import Call
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step

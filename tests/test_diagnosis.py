@@ -15,11 +15,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import syncmcp
-from syncmcp import Client, Http, Stdio, UsageError, _wire
-from syncmcp.diagnosis import Dump
-from syncmcp.metrics import Measured
+from syncmcp import Client, Http, Stdio, UsageError
+from syncmcp._connection import wire_log
+from syncmcp.observe.diagnosis import Dump
+from syncmcp.observe.metrics import Measured
+from syncmcp.observe.tracing import Spans
 from syncmcp.testing import Cut, FaultProxy, ToolContext, serve_http
-from syncmcp.tracing import Spans
 from tests import programs
 from tests.stage import PATIENCE, STATEFUL, Stage, Wire, every_wire
 
@@ -126,11 +127,11 @@ def test_a_dump_works_in_every_state_and_outlives_the_connection() -> None:
 def test_only_the_newest_frames_are_kept_and_of_each_its_beginning() -> None:
     stage = Stage()
     with syncmcp.connect(stage.server) as client:
-        for _ in range(_wire.FRAMES):
+        for _ in range(wire_log.FRAMES):
             client.call_tool("echo", {"text": "x" * 5000})
         frames = dumped(client)["frames"]
-    assert len(frames) == _wire.FRAMES
-    assert all(len(frame["text"]) < 2 * _wire.KEPT_BYTES for frame in frames)
+    assert len(frames) == wire_log.FRAMES
+    assert all(len(frame["text"]) < 2 * wire_log.KEPT_BYTES for frame in frames)
     assert all(frame["bytes"] > 5000 for frame in frames)
     assert frames[-1]["text"].endswith("bytes more")
     assert [frame["direction"] for frame in frames[-2:]] == ["sent", "received"]
@@ -374,7 +375,7 @@ def test_without_a_provider_nothing_is_added_to_a_request() -> None:
 
 
 def test_without_opentelemetry_spans_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp.tracing.find_spec", lambda name: None)
+    monkeypatch.setattr("syncmcp.observe.tracing.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"syncmcp-client\[opentelemetry\]"):
         Spans()
 

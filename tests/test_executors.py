@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Call, Client, Outcome, OutcomeUnknown, UsageError, _pickling, fan_out
+from syncmcp import Call, Client, Outcome, OutcomeUnknown, UsageError, fan_out
+from syncmcp._client import settings
 from syncmcp.testing import Server, serve_http
 from tests.stage import PATIENCE, Stage
 
@@ -55,7 +56,7 @@ def dask() -> dict[str, Any]:
 def close_shared() -> Iterator[None]:
     """Close what was unpickled in this process."""
     yield
-    for client in list(_pickling._shared._clients.values()):
+    for client in list(settings._shared._clients.values()):
         client.close()
 
 

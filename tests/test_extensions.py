@@ -9,7 +9,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Mode, NotSupported
-from syncmcp._pickling import settings_of
+from syncmcp._client.settings import settings_of
 from syncmcp.testing import Server, ToolContext
 from tests.scripts import REVISIONS
 from tests.stage import Wire, every_wire

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from syncmcp import UsageError
-from syncmcp.forms import ABSENT, Bounds, Field, Form, Option, UnsupportedForm
+from syncmcp.handlers.forms import ABSENT, Bounds, Field, Form, Option, UnsupportedForm
 
 Schema = dict[str, Any]
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp.futures import RequestFuture
+from syncmcp._concurrency.futures import RequestFuture
 from syncmcp.testing import Server
 from tests.stage import (
     PATIENCE,

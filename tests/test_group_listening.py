@@ -12,9 +12,9 @@ import pytest
 
 import syncmcp
 from syncmcp import ClientGroup, ClosedError, NotSupported, UsageError
+from syncmcp._client.subscriptions import ChangeEvent
 from syncmcp._protocol.subscription import Kind
 from syncmcp.group import GroupSubscription, Source
-from syncmcp.subscriptions import ChangeEvent
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import PromptReference, ResourceTemplateReference
 from tests.shops import MISSING, known, shop
@@ -201,7 +201,7 @@ class TestListening:
             (standing,) = (client._standing for client in group.clients.values())
             before = len(standing._listeners)
             with monkeypatch.context() as patched:
-                patched.setattr("syncmcp._group_listening.together", interrupted)
+                patched.setattr("syncmcp.group.listening.together", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     group.listen(tools=True)
             assert len(standing._listeners) == before

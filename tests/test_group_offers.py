@@ -18,8 +18,8 @@ from syncmcp import (
     Stdio,
     UsageError,
 )
-from syncmcp.connected import ConnectedServer
 from syncmcp.group import Source
+from syncmcp.handlers.server import ConnectedServer
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult, ResourceLink
 from tests.shops import MISSING, REFUSING, known, shop

@@ -16,9 +16,9 @@ import pytest
 
 import syncmcp
 from syncmcp import HandlerContext, Refused
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.testing import Server, ToolContext
-from syncmcp.testing.wire import RpcError
+from syncmcp.testing.server.wire import RpcError
 from syncmcp.types import (
     CallToolResult,
     CreateMessageRequestParams,

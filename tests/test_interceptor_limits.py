@@ -44,7 +44,7 @@ from tests.stage import (
 def test_a_pause_ends_with_the_call(
     wire: Wire, ask: Ask, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage, clock = Stage(), Clock(monkeypatch, "syncmcp._threads")
+    stage, clock = Stage(), Clock(monkeypatch, "syncmcp._concurrency.timing")
     ended = threading.Event()
 
     def hold(message: Message) -> None:
@@ -125,7 +125,7 @@ def test_a_future_ends_though_a_hook_of_it_never_does(
     wire: Wire, hook: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, token, stage = Gate(), syncmcp.CancelToken(), Stage()
-    clock = Clock(monkeypatch, "syncmcp._threads")
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     with wire.connect(stage.server, interceptors=[on_call(hook, gate)], max_in_flight=1) as client:
         call = client.call_tool.future("echo", {"text": "x"}, timeout=600, cancel=token)
         gate.reached()
@@ -163,7 +163,7 @@ def test_a_blocking_call_whose_hook_was_late_ends_by_its_own_limit_and_sends_not
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, gate = Stage(), Gate()
-    clock = Clock(monkeypatch, "syncmcp._threads")
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     with wire.connect(stage.server, interceptors=[on_call("outgoing", gate)]) as client:
         error = in_threads(
             lambda: client.call_tool("echo", {"text": "x"}, timeout=600),

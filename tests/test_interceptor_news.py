@@ -84,7 +84,7 @@ def test_a_hook_that_never_ends_does_not_keep_a_result_beyond_the_limit_of_its_c
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, answered = Gate(), threading.Event()
-    clock = Clock(monkeypatch, "syncmcp._threads")
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     guard = Does("incoming", "notifications/progress", gate)
     with wire.connect(Stage().server, interceptors=[guard]) as client:
         assert client._connection is not None

@@ -159,7 +159,7 @@ def test_the_end_of_a_call_without_an_answer_is_told_and_is_no_message(
     wire: Wire, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, stage = Seen(), Stage()
-    clock = Clock(monkeypatch, "syncmcp._threads")
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
 
     def run_out_of_time() -> None:
         stage.inside("")
@@ -349,7 +349,7 @@ CHANGES: dict[str, Callable[[Message], Any]] = {
     "changed the direction of": lambda m: Message(m.server, "incoming", "request", m.method, m.id),
     "changed the kind of": lambda m: Message(m.server, "outgoing", "response", m.method, m.id),
     "returned dict": lambda m: m.params,
-    "made the params a list": lambda m: m.with_params(cast(Any, [1])),
+    "made the params a list": lambda m: m.with_params(cast("Any", [1])),
 }
 
 

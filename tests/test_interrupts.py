@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 
 from syncmcp import CancelToken, Client, RequestCancelled, Stdio
-from syncmcp._threads import Latch, Timer
+from syncmcp._concurrency.timing import Latch, Timer
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.leaks import Footprint
 from tests.stage import PATIENCE, Wire, every_wire, in_threads

@@ -21,10 +21,10 @@ import pytest
 
 import syncmcp
 from syncmcp import Client, ClosedError, ConnectionLost, HandlerContext, OutcomeUnknown, Stdio
-from syncmcp._backoff import Backoff
-from syncmcp._options import Options
-from syncmcp._pickling import settings_of
-from syncmcp._threads import Deadline
+from syncmcp._client.settings import settings_of
+from syncmcp._concurrency.backoff import Backoff
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.options import Options
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.leaks import Footprint
 from tests import programs
@@ -349,7 +349,7 @@ def test_the_pause_before_a_restart_grows_with_each_death_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("syncmcp._backoff.monotonic", lambda: now[0])
+    monkeypatch.setattr("syncmcp._concurrency.backoff.monotonic", lambda: now[0])
     backoff = Backoff()
     backoff.opened()
     pauses = [backoff.next() for _ in range(12)]
@@ -419,7 +419,9 @@ def test_threads_blocked_in_calls_hear_of_the_death_too() -> None:
 def test_cycles_of_connect_and_kill_leave_nothing_behind_and_burn_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp._backoff._LONGEST", 0.0)  # each start of a server is at once
+    monkeypatch.setattr(
+        "syncmcp._concurrency.backoff._LONGEST", 0.0
+    )  # each start of a server is at once
     before = Footprint()
     for _ in range(25):
         with syncmcp.connect(MORTAL, mode="legacy") as client, pytest.raises(ConnectionLost):
@@ -514,7 +516,7 @@ def test_a_connection_that_drains_takes_no_new_requests(monkeypatch: pytest.Monk
     connection = client._connection
     assert connection is not None
     call = client.call_tool.future("slow")
-    monkeypatch.setattr("syncmcp.client.Deadline", Watched)
+    monkeypatch.setattr("syncmcp._client.client.Deadline", Watched)
     closer = threading.Thread(target=lambda: client.close(timeout=CEILING, drain=True))
     closer.start()
     assert draining.wait(CEILING)

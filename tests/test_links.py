@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp import UsageError
-from syncmcp.links import Link, UnsafeLink
+from syncmcp.handlers.links import Link, UnsafeLink
 
 
 @pytest.mark.parametrize(

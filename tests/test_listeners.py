@@ -11,7 +11,7 @@ import pytest
 
 import syncmcp
 from syncmcp import ChangeEvent, SubscriptionLost, UsageError
-from syncmcp._threads import timer
+from syncmcp._concurrency.timing import timer
 from syncmcp.testing import RpcError
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Clock, Wire, every_wire, is_gone
 from tests.test_listening import TOOLS, held, let_go, shop, updated
@@ -197,7 +197,7 @@ def test_many_changes_within_a_short_time_are_one_call(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = shop()
-    clock = Clock(monkeypatch, "syncmcp._threads")
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     heard = Heard()
     after, waits = timer.after, threading.Event()
 

@@ -14,7 +14,7 @@ import pytest
 import syncmcp
 from syncmcp import ChangeEvent, NotSupported, SubscriptionLost, UsageError
 from syncmcp.testing import Server, ToolContext, serve_http
-from syncmcp.testing.http import HttpEndpoint, HttpReply
+from syncmcp.testing.server.http import HttpEndpoint, HttpReply
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads, stateful_wires
 
 TOOLS = ChangeEvent("tools")
@@ -432,7 +432,7 @@ def test_an_event_of_a_child_process_is_one_of_its_parent_s_no_more() -> None:
 def test_too_many_different_events_end_the_subscription(
     revision: syncmcp.Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syncmcp._inbox.BACKLOG", 3)
+    monkeypatch.setattr("syncmcp._concurrency.queue.BACKLOG", 3)
     server = shop()
     with syncmcp.connect(server, mode=revision) as client:
         events = client.listen(uris=["a:1"], timeout=PATIENCE)

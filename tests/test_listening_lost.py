@@ -212,7 +212,7 @@ def test_a_server_that_never_agrees_is_waited_for_so_long(
         waits.append(seconds)
         return not peer.requests(LISTEN)
 
-    monkeypatch.setattr("syncmcp._listen_stream.acquire", in_vain)
+    monkeypatch.setattr("syncmcp._client.listen_stream.acquire", in_vain)
     with (
         Scripted(steps) as peer,
         syncmcp.connect(peer.on(wire), mode=NEW, timeout=600) as client,
@@ -440,7 +440,9 @@ def test_ctrl_c_wakes_who_waits_for_an_event(monkeypatch: pytest.MonkeyPatch) ->
     server = shop()
     with syncmcp.connect(server) as client:
         events = client.listen(tools=True)
-        monkeypatch.setattr("syncmcp._inbox.acquire", lambda *_: _thread.interrupt_main())
+        monkeypatch.setattr(
+            "syncmcp._concurrency.queue.acquire", lambda *_: _thread.interrupt_main()
+        )
         with pytest.raises(KeyboardInterrupt):
             next(events)
         monkeypatch.undo()

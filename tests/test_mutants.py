@@ -20,7 +20,7 @@ def test_every_mutant_has_a_name_rows_and_a_target_of_its_own() -> None:
 
 
 def test_a_mutant_without_a_target_or_with_unknown_rows_is_reported() -> None:
-    lost = Mutant("lost", "", "syncmcp._workers:Lane.nowhere", lambda o: o, ("RPC-99",))
+    lost = Mutant("lost", "", "syncmcp._concurrency.pool:Lane.nowhere", lambda o: o, ("RPC-99",))
     assert len(wrong_entries([lost, lost])) == 5
     with pytest.raises(LookupError, match=r"no syncmcp\._workers:Lane\.nowhere"):
         check(lost)
@@ -59,7 +59,7 @@ def test_a_mutant_reaches_programs_that_a_test_runs(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setenv(VARIABLE, "secrets-in-the-open")
     reach_programs()
-    program = "from syncmcp._redaction import redact; print(redact('token=abcdef'))"
+    program = "from syncmcp._base.text import redact; print(redact('token=abcdef'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert done.stdout.strip() == b"token=abcdef"
 

@@ -22,8 +22,8 @@ from syncmcp import (
     ServerError,
     Stdio,
 )
-from syncmcp._eras import Eras
-from syncmcp._protocol.dialect import dialect_for
+from syncmcp._client.eras import Eras
+from syncmcp._protocol.revisions import dialect_for
 from syncmcp.testing import Server
 from syncmcp.testing import script as s
 from syncmcp.types import Implementation
@@ -61,13 +61,13 @@ REFUSALS: dict[str, list[s.Step]] = {
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server is so slow to start, on a busy machine, that it is probed again."""
-    monkeypatch.setattr("syncmcp._opening._AGAIN_SECONDS", PATIENCE)
+    monkeypatch.setattr("syncmcp._client.opening._AGAIN_SECONDS", PATIENCE)
 
 
 @pytest.fixture
 def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every server that does not answer at once is."""
-    monkeypatch.setattr("syncmcp._opening._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("syncmcp._client.opening._AGAIN_SECONDS", 0.05)
 
 
 def offer_of(peer: Scripted) -> str:
@@ -355,7 +355,7 @@ sys.stdin.read()
 def test_a_server_that_stopped_reading_before_it_ended_has_died_of_the_probe_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp._opening._END_SECONDS", PATIENCE)
+    monkeypatch.setattr("syncmcp._client.opening._END_SECONDS", PATIENCE)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(PATIENCE)
         lines: list[socket.socket] = []
@@ -581,7 +581,7 @@ while True:
 def test_the_last_words_of_a_server_that_no_longer_reads_are_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp._opening._DISCARD_SECONDS", 20.0)
+    monkeypatch.setattr("syncmcp._client.opening._DISCARD_SECONDS", 20.0)
     with pytest.raises(ConnectFailed, match="no longer reads") as caught:
         syncmcp.connect(Stdio(sys.executable, "-c", LEAVING, grace=(0.0, 10.0)))
     assert caught.value.stderr_tail == "no key"
@@ -812,7 +812,7 @@ def test_a_command_that_agrees_on_another_old_revision_by_now_is_probed_the_next
 def test_what_is_remembered_of_a_command_is_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     with Scripted(DIES, opening(), opening(), opening(NEW)) as peer:
         assert revisions(Stdio(*peer.command), 1) == [OLD]
-        clock = Clock(monkeypatch, "syncmcp._eras")
+        clock = Clock(monkeypatch, "syncmcp._client.eras")
         clock.advance(3590.0)
         assert revisions(Stdio(*peer.command), 1) == [OLD]
         clock.advance(20.0)
@@ -866,7 +866,7 @@ def test_a_pinned_mode_neither_needs_nor_changes_what_is_remembered_of_a_command
 
 
 def test_of_many_commands_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp._eras._MOST", 2)
+    monkeypatch.setattr("syncmcp._client.eras._MOST", 2)
     found = Eras()
     commands = [Stdio("no-such-command", str(number)) for number in range(3)]
     for command in (commands[0], commands[1], commands[0], commands[2]):

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import AuthError, HttpError, ProtocolError, ServerError, _opening
+from syncmcp import AuthError, HttpError, ProtocolError, ServerError
+from syncmcp._client import opening as opening_module
 from syncmcp.testing import FaultProxy, Hold, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
 from tests.scripts import EVERYTHING, NEW, OLD
@@ -137,7 +138,7 @@ def answer_nothing(request: Any, context: syncmcp.HandlerContext) -> Any:
 def test_who_can_be_asked_is_open_only_when_the_server_has_answered_the_stream(
     behind: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_opening, "_LISTEN_SECONDS", PATIENCE)
+    monkeypatch.setattr(opening_module, "_LISTEN_SECONDS", PATIENCE)
     held = behind.queue(Hold("head"), verb="GET")
     client = syncmcp.Client(behind.url, mode=OLD, elicitation=answer_nothing)
     with ThreadPoolExecutor(1) as pool:
@@ -155,7 +156,7 @@ def test_who_can_be_asked_is_open_only_when_the_server_has_answered_the_stream(
 def test_a_server_that_holds_its_stream_back_holds_nobody(
     behind: FaultProxy, monkeypatch: pytest.MonkeyPatch, asked: bool
 ) -> None:
-    monkeypatch.setattr(_opening, "_LISTEN_SECONDS", 0.01 if asked else 10 * PATIENCE)
+    monkeypatch.setattr(opening_module, "_LISTEN_SECONDS", 0.01 if asked else 10 * PATIENCE)
     held = behind.queue(Hold("head"), verb="GET")
     handler = answer_nothing if asked else None
     with syncmcp.connect(behind.url, mode=OLD, elicitation=handler) as client:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import Client, ClosedError, Http, Interceptor, Message, Stdio, UsageError, _pickling
+from syncmcp import Client, ClosedError, Http, Interceptor, Message, Stdio, UsageError
+from syncmcp._client import settings
 from syncmcp.auth import MemoryStore, OAuth
 from syncmcp.testing import Server, serve_http
 from tests import programs
@@ -27,7 +28,7 @@ HERE = "http://127.0.0.1:9/"
 def close_shared() -> Iterator[None]:
     """Close what a test has unpickled."""
     yield
-    for client in list(_pickling._shared._clients.values()):
+    for client in list(settings._shared._clients.values()):
         client.close()
 
 

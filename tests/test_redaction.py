@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from syncmcp import Http, Stdio
-from syncmcp._redaction import MASK, redact
+from syncmcp._base.text import MASK, redact
 
 CANARY = "c4nary-5ECRET"
 

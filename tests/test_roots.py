@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from syncmcp import UsageError
-from syncmcp.roots import RootLike, Roots, contains, path_of, to_root, uri_of
+from syncmcp.handlers.roots import RootLike, Roots, contains, path_of, to_root, uri_of
 from syncmcp.types import Root
 from tests.stage import in_threads, interrupted, nervous
 
@@ -313,7 +313,7 @@ def test_a_root_that_went_away_is_shown_as_missing_and_kept_from_servers(
     roots = Roots([place / "one", place / "two"])
     (place / "one").rmdir()
     assert [status.status for status in roots.list()] == ["missing", "ok"]
-    with caplog.at_level(logging.WARNING, "syncmcp.roots"):
+    with caplog.at_level(logging.WARNING, "syncmcp.handlers.roots"):
         assert uris(roots) == [(place / "two").as_uri()]
     assert "missing" in caplog.text
     assert roots.remove(place / "one").uri == (place / "one").as_uri()

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._threads import Deadline
-from syncmcp._workers import Seat, Workers, lending, seat_of_this_thread
+from syncmcp._concurrency.pool import Seat, Workers, lending, seat_of_this_thread
+from syncmcp._concurrency.timing import Deadline
 from tests.stage import PATIENCE, GatedQueue, in_threads, nervous
 
 
@@ -359,7 +359,7 @@ def test_a_thread_that_ends_with_the_pool_takes_no_job_beyond_the_limit(
 ) -> None:
     pool = Counting(1)
     queue = GatedQueue()
-    monkeypatch.setattr("syncmcp._workers.SimpleQueue", lambda: queue)
+    monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: queue)
     first, second = Job(pool), Job(pool)
     seat = first.wait_started()
     first.do(seat.lend)

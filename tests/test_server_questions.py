@@ -379,7 +379,7 @@ def test_an_error_answer_becomes_the_callers_exception_not_the_readers() -> None
 def test_handlers_that_lend_their_seats_do_not_open_the_door_to_any_number_of_questions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp._questions.MAX_OPEN", 3)
+    monkeypatch.setattr("syncmcp._connection.server_requests.MAX_OPEN", 3)
     inside, go_on = threading.Semaphore(0), CancelToken()
 
     def wait_and_lend(_: dict[str, Any], __: Any) -> None:

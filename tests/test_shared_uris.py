@@ -7,8 +7,8 @@ import threading
 import pytest
 
 import syncmcp
-from syncmcp._shared_uris import SUBSCRIBE, UNSUBSCRIBE, SharedUris
-from syncmcp._threads import Deadline
+from syncmcp._client.session_state import SUBSCRIBE, UNSUBSCRIBE, SharedUris
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, RequestTimeout, ResourceNotFound
 from syncmcp.testing import ToolContext
 from tests.stage import PATIENCE, STATEFUL, in_threads

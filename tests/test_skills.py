@@ -13,8 +13,8 @@ import pytest
 
 import syncmcp
 from syncmcp import InvalidOutput, InvalidParams, LimitExceeded, NotSupported, ProtocolError
-from syncmcp._skill_entry import MAX_BYTES, MAX_FILES
 from syncmcp.skills import EXTENSION, LoadedSkill, SkillRefused, Skills, problem
+from syncmcp.skills.entry import MAX_BYTES, MAX_FILES
 from syncmcp.testing import Cut, FaultProxy, RpcError, Server, ToolContext, serve_http
 from syncmcp.types import Skill
 from tests.stage import STATEFUL, STATELESS, WIRES, Wire, in_threads

@@ -22,9 +22,9 @@ from syncmcp import (
     UnsupportedSchema,
     UsageError,
 )
+from syncmcp._connection.schemas import Schemas
 from syncmcp._protocol.schema import Schema, compile_schema
 from syncmcp._protocol.schema.dialect import DIALECTS
-from syncmcp._schemas import Schemas
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, ElicitResult, Tool

@@ -609,9 +609,11 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
         else:
             if way == "Ctrl-C":
                 # As soon as the call waits for the next look.
-                monkeypatch.setattr("syncmcp._runner.acquire", lambda *_: _thread.interrupt_main())
+                monkeypatch.setattr(
+                    "syncmcp._client.driver.acquire", lambda *_: _thread.interrupt_main()
+                )
 
-            clock = Clock(monkeypatch, "syncmcp._threads")
+            clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
 
             def give_up() -> None:
                 parked.wait()
@@ -843,7 +845,7 @@ def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
 
     studio.tasks.poll_interval_ms = 500
     wire, token = Wire("http", revision), CancelToken()
-    clock = Clock(monkeypatch, "syncmcp._threads")
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     patient: dict[str, Any] = {"timeout": None, "idle_timeout": None}
     with wire.connect(studio, max_in_flight=1, **patient, **ON) as client:
         parked = Parked(client)
@@ -879,7 +881,7 @@ def test_a_task_is_looked_at_as_often_as_the_server_wants(
     studio = Studio()
     studio.tasks.poll_interval_ms = 1_000_000
     with syncmcp.connect(studio, mode=revision, **ON) as client:
-        clock = Clock(monkeypatch, "syncmcp._threads", stands=True)
+        clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
         task = client.start_task("render")
         assert task.wait(0) is False
         for looks in (1, 2):

@@ -13,15 +13,15 @@ from typing import cast
 
 import pytest
 
-from syncmcp import _threads
-from syncmcp._threads import Deadline, Reaper, Timer, acquire
-from syncmcp._workers import Lane, Workers
+from syncmcp._concurrency import timing
+from syncmcp._concurrency.pool import Lane, Workers
+from syncmcp._concurrency.timing import Deadline, Reaper, Timer, acquire
 from tests.stage import PATIENCE, Clock, GatedQueue, in_threads, nervous
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch, "syncmcp._threads")
+    return Clock(monkeypatch, "syncmcp._concurrency.timing")
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_no_deadline_never_comes(clock: Clock) -> None:
 def test_a_deadline_that_is_held_stands_still_for_as_long_as_the_patience_lasts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock = Clock(monkeypatch, "syncmcp._threads", stands=True)
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
     deadline = Deadline(100.0)
     for thought, left in ((200.0, 100.0), (150.0, 50.0), (20.0, 30.0)):
         deadline.hold(300.0)
@@ -93,7 +93,7 @@ def test_a_deadline_that_somebody_holds_without_a_limit_does_not_pass(
 def test_a_patience_is_for_all_who_hold_a_deadline_at_one_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock = Clock(monkeypatch, "syncmcp._threads", stands=True)
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
     deadline = Deadline(100.0)
     deadline.hold(300.0)
     clock.advance(200.0)
@@ -140,7 +140,7 @@ class _FakeLock:
 def test_the_main_thread_waits_in_slices_where_waiting_ignores_ctrl_c(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    monkeypatch.setattr(_threads, "_SLICED", True)
+    monkeypatch.setattr(timing, "_SLICED", True)
     lock = _FakeLock(clock)
     assert not acquire(cast("threading.Lock", lock), 1.0)
     assert len(lock.waits) >= 5
@@ -150,7 +150,7 @@ def test_the_main_thread_waits_in_slices_where_waiting_ignores_ctrl_c(
 def test_other_threads_wait_in_one_piece_even_there(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    monkeypatch.setattr(_threads, "_SLICED", True)
+    monkeypatch.setattr(timing, "_SLICED", True)
     lock = _FakeLock(clock)
     assert in_threads(lambda: acquire(cast("threading.Lock", lock), 1.0)) == [False]
     assert lock.waits == [1.0]
@@ -173,7 +173,7 @@ def timer() -> Timer:
 
 def test_a_timer_runs_what_is_due_in_the_order_of_time(timer: Timer) -> None:
     heard: SimpleQueue[str] = SimpleQueue()
-    start = _threads.monotonic() + 0.05
+    start = timing.monotonic() + 0.05
     timer.at(start + 0.02, lambda: heard.put("third"))
     timer.at(start, lambda: heard.put("first"))
     timer.at(start, lambda: heard.put("second"))
@@ -333,7 +333,7 @@ def test_a_job_that_comes_while_the_last_thread_of_a_closed_pool_ends_is_done(
 ) -> None:
     pool = Workers("syncmcp-test", 1)
     queue = GatedQueue()
-    monkeypatch.setattr("syncmcp._workers.SimpleQueue", lambda: queue)
+    monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: queue)
     done = threading.Event()
     pool.submit(lambda: None)
     # `close` says its word to threads that are idle, which is a moment after their job.
@@ -365,7 +365,7 @@ def test_no_job_is_lost_or_done_twice_under_contention(workers: Callable[[int], 
 @pytest.mark.pitfall("H7")
 def test_a_stuck_job_does_not_keep_the_interpreter_from_ending() -> None:
     program = (
-        "import threading, syncmcp._workers as t\n"
+        "import threading, syncmcp._concurrency.pool as t\n"
         "started = threading.Event()\n"
         "pool = t.Workers('syncmcp-test', 2)\n"
         "def stuck():\n"
@@ -441,7 +441,7 @@ def test_the_reaper_does_what_is_put_before_it_even_after_a_failure(
         raise RuntimeError("broken")
 
     with caplog.at_level(logging.ERROR, "syncmcp.threads"):
-        reaper = _threads.reaper
+        reaper = timing.reaper
         reaper.put(fail)
         reaper.put(done.set)
         reaper.start()

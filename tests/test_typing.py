@@ -16,7 +16,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Client
-from syncmcp._operation import Operation
+from syncmcp._client.operation import Operation
 from syncmcp.testing import Server
 
 pytestmark = pytest.mark.slow

@@ -19,10 +19,10 @@ from syncmcp import (
     RequestCancelled,
     ServerError,
 )
+from syncmcp._client.subscriptions import Listener
 from syncmcp.completion import Completer
 from syncmcp.skills import EXTENSION as SKILLS
 from syncmcp.skills import Skills
-from syncmcp.subscriptions import Listener
 from syncmcp.testing import RpcError, Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import PromptReference

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from syncmcp._http_exchange import Cut, Exchange
-from syncmcp._threads import Deadline
-from syncmcp._url_guard import UnsafeUrl, UrlGuard
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import Cut, Exchange
+from syncmcp._http.guard import UnsafeUrl, UrlGuard
 from syncmcp.errors import AuthError
 
 WAIT = 20.0

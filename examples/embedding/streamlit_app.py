@@ -10,7 +10,7 @@ import sys
 import streamlit as st
 
 import syncmcp
-from syncmcp.futures import Progress
+from syncmcp._concurrency.futures import Progress
 from syncmcp.types import CallToolResult
 
 SERVER = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")

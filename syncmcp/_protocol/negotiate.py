@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
-from syncmcp._protocol.dialect import (
+from syncmcp._protocol.offer import Offer
+from syncmcp._protocol.revisions import (
     NO_EXTENSIONS,
     REVISIONS,
     STATEFUL,
@@ -20,7 +21,6 @@ from syncmcp._protocol.dialect import (
     newest_shared,
     session_capabilities,
 )
-from syncmcp._protocol.offer import Offer
 from syncmcp.errors import (
     AuthError,
     HeaderMismatch,

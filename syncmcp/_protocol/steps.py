@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from syncmcp.errors import McpError
 
 if TYPE_CHECKING:
-    from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.offer import Offer
+    from syncmcp._protocol.revisions import Dialect
     from syncmcp.errors import Delivery
 
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from syncmcp._protocol.gates import declares
+from syncmcp._protocol.capabilities import declares
 
 LISTEN = "subscriptions/listen"
 """The request that lasts as long as its subscription (2026-07-28)."""

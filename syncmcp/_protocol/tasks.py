@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from syncmcp._base.text import redact
 from syncmcp._protocol.offer import ELICITATION
 from syncmcp._protocol.rounds import Links, RoundCount, of_begun, read_questions
 from syncmcp._protocol.steps import Ask, Hear, Pause, Post, Reply, Send, Steps, Until
-from syncmcp._redaction import redact
 from syncmcp.errors import (
     ClosedError,
     McpError,
@@ -27,7 +27,7 @@ from syncmcp.errors import (
 )
 
 if TYPE_CHECKING:
-    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.revisions import Dialect
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 """Tasks since 2026-07-28."""

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from syncmcp._threads import Deadline
+    from syncmcp._concurrency.timing import Deadline
     from syncmcp.auth.assertion import PrivateKeyJwt
     from syncmcp.auth.bearer import Bearer
     from syncmcp.auth.client_auth import ClientAssertion
@@ -64,7 +64,7 @@ _LAZY = {
     "Bearer": "syncmcp.auth.bearer",
     "ClientAssertion": "syncmcp.auth.client_auth",
     "ClientCredentials": "syncmcp.auth.client_credentials",
-    "Deadline": "syncmcp._threads",
+    "Deadline": "syncmcp._concurrency.timing",
     "EnterpriseManaged": "syncmcp.auth.enterprise",
     "FileStore": "syncmcp.auth.file_store",
     "Keyring": "syncmcp.auth.keyring_store",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._redaction import redact
+from syncmcp._base.text import redact
 
 if TYPE_CHECKING:
     from syncmcp.auth.steps import Fetched

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import pydantic
 
-from syncmcp._protocol.dialect import STATEFUL
+from syncmcp._protocol.revisions import STATEFUL
 from syncmcp.auth.answer import content
 from syncmcp.auth.steps import Fetch, Fetched, FetchSteps
 from syncmcp.errors import DiscoveryFailed

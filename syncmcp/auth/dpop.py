@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth import challenge
 from syncmcp.auth.answer import members
 from syncmcp.auth.discovery import Origin, origin_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from syncmcp._url_guard import UrlGuard
+from syncmcp._http.guard import UrlGuard
 from syncmcp.auth.fetch import Fetcher
 
 if TYPE_CHECKING:

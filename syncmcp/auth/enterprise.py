@@ -16,7 +16,7 @@ from syncmcp.auth.grants import JWT_BEARER, MachineAuth, MachineOptions
 from syncmcp.auth.source import Source, SourceLike
 from syncmcp.auth.token import Registration
 from syncmcp.errors import AuthError, DiscoveryFailed, UsageError
-from syncmcp.links import Link, UnsafeLink
+from syncmcp.handlers.links import Link, UnsafeLink
 from syncmcp.types.auth import AuthorizationServerMetadata
 
 if TYPE_CHECKING:

@@ -17,21 +17,21 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from requests.utils import default_user_agent
 
-from syncmcp._http import body_of, finish
-from syncmcp._http_errors import WIRE_ERRORS, explain
-from syncmcp._http_exchange import Cut, Exchange, current
-from syncmcp._http_headers import check_headers
-from syncmcp._http_wire import Adapter
-from syncmcp._redaction import redact
-from syncmcp._threads import Deadline, timer
-from syncmcp._url_guard import UnsafeUrl
+from syncmcp._base.http_headers import check_headers
+from syncmcp._base.text import redact
+from syncmcp._concurrency.timing import Deadline, timer
+from syncmcp._http.connections import Adapter
+from syncmcp._http.errors import WIRE_ERRORS, explain
+from syncmcp._http.exchange import Cut, Exchange, current
+from syncmcp._http.guard import UnsafeUrl
+from syncmcp._http.session import body_of, finish
 from syncmcp.auth.steps import Fetch, Fetched
 from syncmcp.errors import AuthError, ConnectFailed, LimitExceeded, McpError, RequestTimeout
 
 if TYPE_CHECKING:
     from requests.models import PreparedRequest
 
-    from syncmcp._url_guard import UrlGuard
+    from syncmcp._http.guard import UrlGuard
 
 __all__ = ["Fetcher"]
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from syncmcp._http_exchange import wait
-from syncmcp._json_file import read_object
-from syncmcp._threads import Deadline
-from syncmcp.auth._key_locks import KeyLocks
-from syncmcp.auth._private import check_owner, reason, unusable
+from syncmcp._base.json_file import read_object
+from syncmcp._base.private import check_owner, reason, unusable
+from syncmcp._concurrency.key_locks import KeyLocks
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import wait
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

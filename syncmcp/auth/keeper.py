@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from syncmcp import _threads
-from syncmcp._threads import Deadline
+from syncmcp._concurrency import timing
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth.login import Login
 from syncmcp.errors import AuthError
 
@@ -60,7 +60,7 @@ class Held:
     @property
     def fresh(self) -> bool:
         """Whether there is no reason to replace its token now."""
-        return self.due is None or _threads.monotonic() < self.due
+        return self.due is None or timing.monotonic() < self.due
 
 
 class Keeper:
@@ -121,7 +121,7 @@ class Keeper:
         if self._issuer not in (None, login.server.issuer) or not self._fits(login):
             return None
         expires = login.token.expires_at
-        due = None if expires is None else _threads.monotonic() + expires - time.time() + _SKEW
+        due = None if expires is None else timing.monotonic() + expires - time.time() + _SKEW
         return Held(login, due, own=False)
 
     def other_than(self, used: Login | None) -> Held | None:
@@ -154,14 +154,14 @@ class Keeper:
         self._store.save(self._key, login.to_json())
         expires = login.token.expires_at
         left = None if expires is None else expires - time.time()
-        due = None if left is None else _threads.monotonic() + left - min(_EARLY, left / 10)
+        due = None if left is None else timing.monotonic() + left - min(_EARLY, left / 10)
         held = Held(login, due, own=True)
         self._use(held)
         return held
 
     def put_off(self, held: Held) -> None:
         """Do not renew a login for a while, as that failed and its token still works."""
-        later = Held(held.login, _threads.monotonic() + _PAUSE, held.own)
+        later = Held(held.login, timing.monotonic() + _PAUSE, held.own)
         with self._lock:
             if self._held is held:  # else others have got a newer one, or have logged out
                 self._held = later

@@ -12,17 +12,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
-from syncmcp._http_exchange import wait
-from syncmcp._redaction import redact
-from syncmcp.auth._key_locks import KeyLocks
-from syncmcp.auth._private import unusable
+from syncmcp._base.private import unusable
+from syncmcp._base.text import redact
+from syncmcp._concurrency.key_locks import KeyLocks
+from syncmcp._http.exchange import wait
 from syncmcp.errors import AuthError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from syncmcp._threads import Deadline
+    from syncmcp._concurrency.timing import Deadline
 
 __all__ = ["Keyring", "KeyringStore"]
 

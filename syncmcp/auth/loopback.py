@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from syncmcp._http_exchange import Cut, current
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import Cut, current
 from syncmcp.auth._callback_page import ARRIVED, NOT_HERE, NOT_THIS_LOGIN, page
 from syncmcp.auth.receiver import (
     Asking,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from syncmcp._http_exchange import current
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import current
 from syncmcp.auth import flow
 from syncmcp.auth.discovery import Place, discover, require_pkce
 from syncmcp.auth.login import Login

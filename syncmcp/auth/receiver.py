@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qsl
 
-from syncmcp._http_exchange import wait
-from syncmcp._redaction import redact
+from syncmcp._base.text import redact
+from syncmcp._http.exchange import wait
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout
 
 if TYPE_CHECKING:
-    from syncmcp._threads import Deadline
+    from syncmcp._concurrency.timing import Deadline
     from syncmcp.auth.steps import Redirect
 
 __all__ = [

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._http import finish
-from syncmcp._http_exchange import current
+from syncmcp._http.exchange import current
+from syncmcp._http.session import finish
 from syncmcp.auth import challenge
 from syncmcp.auth.need import Need
 
 if TYPE_CHECKING:
     import requests
 
-    from syncmcp._url_guard import UrlGuard
+    from syncmcp._http.guard import UrlGuard
     from syncmcp.auth.login import Login
     from syncmcp.auth.token_auth import TokenAuth
 

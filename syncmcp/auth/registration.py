@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from syncmcp._redaction import redact
+from syncmcp._base.text import redact
 from syncmcp.auth.answer import members, readable
 from syncmcp.auth.discovery import Place
 from syncmcp.auth.scope import union

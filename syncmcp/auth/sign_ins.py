@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from syncmcp import _threads
+from syncmcp._concurrency import timing
 from syncmcp.errors import LoginRequired
 
 __all__ = ["SignIns"]
@@ -38,7 +38,7 @@ class SignIns:
         Raises:
             LoginRequired: That was done often enough.
         """
-        since = _threads.monotonic() - _WITHIN
+        since = timing.monotonic() - _WITHIN
         with self._lock:
             self._all = [when for when in self._all if when > since]
             self._in_vain = [when for when in self._in_vain if when > since]
@@ -49,7 +49,7 @@ class SignIns:
 
     def begin(self) -> None:
         """Somebody is asked now."""
-        now = _threads.monotonic()
+        now = timing.monotonic()
         with self._lock:
             self._all.append(now)
             self._in_vain.append(now)

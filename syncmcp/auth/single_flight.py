@@ -6,15 +6,15 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from syncmcp import _threads
-from syncmcp._http_exchange import current
+from syncmcp._concurrency import timing
+from syncmcp._http.exchange import current
 from syncmcp.errors import McpError, RequestTimeout, UsageError, fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from syncmcp._http_exchange import Exchange
-    from syncmcp._threads import Deadline
+    from syncmcp._concurrency.timing import Deadline
+    from syncmcp._http.exchange import Exchange
 
 __all__ = ["Flight", "SingleFlight"]
 
@@ -106,7 +106,7 @@ class SingleFlight(Generic[T]):
         # Guards the flight.
         self._lock = threading.RLock()
         self._flight: Flight[T] | None = None
-        self._generation = _threads.generation
+        self._generation = timing.generation
 
     def run(
         self, ready: Callable[[], T | None], work: Callable[[Flight[T]], T | None], *, apart: bool
@@ -125,7 +125,7 @@ class SingleFlight(Generic[T]):
             RequestTimeout: The deadline of the exchange on this thread passed.
             Cut: The exchange on this thread was cut.
         """
-        if self._generation != _threads.generation:  # whoever was at it is in the parent process
+        if self._generation != timing.generation:  # whoever was at it is in the parent process
             self.__init__()  # type: ignore[misc]
         while True:
             mine: Flight[T] | None = None

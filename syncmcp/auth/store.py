@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from syncmcp._http_exchange import wait
-from syncmcp.auth._turns import Turns
+from syncmcp._concurrency.turns import Turns
+from syncmcp._http.exchange import wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from syncmcp._threads import Deadline
+    from syncmcp._concurrency.timing import Deadline
 
 __all__ = ["MemoryStore", "TokenStore"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from syncmcp._redaction import MASK
+from syncmcp._base.text import MASK
 
 __all__ = ["AuthMethod", "Registration", "Token"]
 

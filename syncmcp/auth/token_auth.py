@@ -13,8 +13,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from requests.auth import AuthBase
 
-from syncmcp._redaction import redact
-from syncmcp._url_guard import UnsafeUrl
+from syncmcp._base.text import redact
+from syncmcp._http.guard import UnsafeUrl
 from syncmcp.auth import flow
 from syncmcp.auth.challenge import Demand
 from syncmcp.auth.discovery import origin_of

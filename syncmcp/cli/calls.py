@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from syncmcp._schemas import ToolSchemas
+from syncmcp._connection.schemas import ToolSchemas
 from syncmcp.cli import items
 from syncmcp.cli.failures import CommandError
 from syncmcp.cli.options import speaks_to_server

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from syncmcp._protocol.dialect import REVISIONS
+from syncmcp._protocol.revisions import REVISIONS
 from syncmcp.cli.failures import CommandError
 from syncmcp.cli.model import PROVIDERS
 from syncmcp.cli.named import files

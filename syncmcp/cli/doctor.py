@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 from rich.text import Text
 
-from syncmcp._schemas import ToolSchemas
+from syncmcp._connection.schemas import ToolSchemas
 from syncmcp.cli.failures import Exit, exit_code
 from syncmcp.cli.look import capability_names, round_trips
 from syncmcp.cli.options import speaks_to_server
@@ -23,7 +23,7 @@ from syncmcp.errors import AuthError, ConnectFailed, McpError, RequestTimeout, U
 from syncmcp.ui.text import visible
 
 if TYPE_CHECKING:
-    from syncmcp.client import Client
+    from syncmcp._client.client import Client
 
 __all__ = ["doctor"]
 

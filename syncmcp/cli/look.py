@@ -15,7 +15,7 @@ from syncmcp.cli.session import Session
 from syncmcp.errors import NotSupported
 
 if TYPE_CHECKING:
-    from syncmcp.connected import ConnectedServer
+    from syncmcp.handlers.server import ConnectedServer
     from syncmcp.types import ServerCapabilities
 
 __all__ = ["capability_names", "info", "listen", "ping", "round_trips"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from syncmcp._approved_servers import default_path
+from syncmcp.servers_file.approved import default_path
 
 __all__ = ["home"]
 

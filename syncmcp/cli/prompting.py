@@ -22,7 +22,7 @@ from syncmcp.errors import McpError
 from syncmcp.ui.text import visible
 
 if TYPE_CHECKING:
-    from syncmcp.client import Client
+    from syncmcp._client.client import Client
     from syncmcp.types import Prompt, Tool
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from syncmcp.cli.failures import CommandError
 from syncmcp.cli.places import home
-from syncmcp.roots import Roots
-from syncmcp.roots import _copy as restored
+from syncmcp.handlers.roots import Roots
+from syncmcp.handlers.roots import _copy as restored
 from syncmcp.types import Root
 
 __all__ = ["keep", "remembered"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from syncmcp._redaction import redact
+from syncmcp._base.text import redact
 from syncmcp.cli import completing
 from syncmcp.cli.failures import CommandError, describe
 from syncmcp.cli.named import entry, files

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
+from syncmcp._client.client import Client
 from syncmcp.approval import AllowAll, Approval, DenyAll
 from syncmcp.cli import target as targets
 from syncmcp.cli.failures import CommandError
@@ -15,18 +16,17 @@ from syncmcp.cli.named import entry
 from syncmcp.cli.output import Output, as_json
 from syncmcp.cli.person import somebody
 from syncmcp.cli.remembered_roots import remembered
-from syncmcp.client import Client
 from syncmcp.config import Http
 from syncmcp.ui.text import visible
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from syncmcp._options import CallOptions
-    from syncmcp._protocol.dialect import Mode
+    from syncmcp._client.client import Target
+    from syncmcp._connection.options import CallOptions
+    from syncmcp._protocol.revisions import Mode
     from syncmcp.cli.options import Settings
     from syncmcp.cli.person import Person
-    from syncmcp.client import Target
     from syncmcp.config import Stdio
     from syncmcp.types import LoggingMessageNotificationParams
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.cli.failures import describe
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, McpError
@@ -90,8 +90,8 @@ def _command(target: Stdio) -> Finding:
 def _address(target: Http, timeout: float) -> Iterator[Finding]:
     from requests.utils import get_environ_proxies
 
-    from syncmcp._http_exchange import Exchange
-    from syncmcp._http_wire import resolve
+    from syncmcp._http.connections import resolve
+    from syncmcp._http.exchange import Exchange
 
     parts = urlsplit(target.url)
     host, secure = parts.hostname or "", parts.scheme.lower() == "https"

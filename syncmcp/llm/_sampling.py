@@ -10,9 +10,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypedDict, get_args
 
 from syncmcp import types
-from syncmcp._options import whole_number
+from syncmcp._concurrency.timing import monotonic
+from syncmcp._connection.options import whole_number
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
-from syncmcp._threads import monotonic
 from syncmcp.errors import InvalidOutput, Refused, UsageError
 from syncmcp.llm._content import Unrepresentable
 from syncmcp.llm._format import content_of

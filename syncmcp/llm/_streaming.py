@@ -13,7 +13,7 @@ from syncmcp.errors import RequestCancelled
 from syncmcp.llm._tap import Left, Tap
 
 if TYPE_CHECKING:
-    from syncmcp.cancellation import CancelToken
+    from syncmcp._concurrency.cancel import CancelToken
 
 __all__ = ["events"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from syncmcp._http_exchange import shut_down
+from syncmcp._http.exchange import shut_down
 
 __all__ = ["Left", "Tap"]
 

@@ -15,63 +15,63 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from syncmcp.testing import script
-    from syncmcp.testing.authorization import AuthorizationServer
-    from syncmcp.testing.batch import Batches
-    from syncmcp.testing.capabilities import MissingCapability, UrlElicitationRequired
-    from syncmcp.testing.context import ToolContext
     from syncmcp.testing.demo import demo_server
-    from syncmcp.testing.exchanges import Exchange
-    from syncmcp.testing.faults import Cut, Drip, Fault, Hold, Planned
-    from syncmcp.testing.http import HttpEndpoint, HttpReply
-    from syncmcp.testing.play import NotRecorded
-    from syncmcp.testing.proxy import FaultProxy, UnusedFaults
-    from syncmcp.testing.question import Question, Withdrawn
-    from syncmcp.testing.recording import Recording
-    from syncmcp.testing.replay import Replay
-    from syncmcp.testing.scripted import ScriptedConnection, ScriptedPeer
-    from syncmcp.testing.server import Server
-    from syncmcp.testing.serving import HttpServer, serve_http
-    from syncmcp.testing.session import Session
-    from syncmcp.testing.sse import SseEndpoint
-    from syncmcp.testing.stats import Stats
-    from syncmcp.testing.transcript import Received, Transcript
-    from syncmcp.testing.wire import RpcError
-    from syncmcp.testing.wsgi import wsgi_app
+    from syncmcp.testing.faults.exchanges import Exchange
+    from syncmcp.testing.faults.faults import Cut, Drip, Fault, Hold, Planned
+    from syncmcp.testing.faults.proxy import FaultProxy, UnusedFaults
+    from syncmcp.testing.recording.play import NotRecorded
+    from syncmcp.testing.recording.record import Recording
+    from syncmcp.testing.recording.replay import Replay
+    from syncmcp.testing.scripted.peer import ScriptedConnection, ScriptedPeer
+    from syncmcp.testing.scripted.transcript import Received, Transcript
+    from syncmcp.testing.server.authorization import AuthorizationServer
+    from syncmcp.testing.server.batch import Batches
+    from syncmcp.testing.server.capabilities import MissingCapability, UrlElicitationRequired
+    from syncmcp.testing.server.context import ToolContext
+    from syncmcp.testing.server.http import HttpEndpoint, HttpReply
+    from syncmcp.testing.server.question import Question, Withdrawn
+    from syncmcp.testing.server.server import Server
+    from syncmcp.testing.server.serving import HttpServer, serve_http
+    from syncmcp.testing.server.session import Session
+    from syncmcp.testing.server.sse import SseEndpoint
+    from syncmcp.testing.server.stats import Stats
+    from syncmcp.testing.server.wire import RpcError
+    from syncmcp.testing.server.wsgi import wsgi_app
 
 _HOMES = {
-    "AuthorizationServer": "authorization",
-    "Batches": "batch",
-    "Cut": "faults",
-    "Drip": "faults",
-    "Exchange": "exchanges",
-    "Fault": "faults",
-    "FaultProxy": "proxy",
-    "Hold": "faults",
-    "HttpEndpoint": "http",
-    "HttpReply": "http",
-    "HttpServer": "serving",
-    "MissingCapability": "capabilities",
-    "NotRecorded": "play",
-    "Planned": "faults",
-    "Question": "question",
-    "Received": "transcript",
-    "Recording": "recording",
-    "Replay": "replay",
-    "RpcError": "wire",
-    "ScriptedConnection": "scripted",
-    "ScriptedPeer": "scripted",
-    "Server": "server",
-    "Session": "session",
-    "SseEndpoint": "sse",
-    "Stats": "stats",
-    "ToolContext": "context",
-    "Transcript": "transcript",
-    "UnusedFaults": "proxy",
-    "UrlElicitationRequired": "capabilities",
-    "Withdrawn": "question",
+    "AuthorizationServer": "server.authorization",
+    "Batches": "server.batch",
+    "Cut": "faults.faults",
+    "Drip": "faults.faults",
+    "Exchange": "faults.exchanges",
+    "Fault": "faults.faults",
+    "FaultProxy": "faults.proxy",
+    "Hold": "faults.faults",
+    "HttpEndpoint": "server.http",
+    "HttpReply": "server.http",
+    "HttpServer": "server.serving",
+    "MissingCapability": "server.capabilities",
+    "NotRecorded": "recording.play",
+    "Planned": "faults.faults",
+    "Question": "server.question",
+    "Received": "scripted.transcript",
+    "Recording": "recording.record",
+    "Replay": "recording.replay",
+    "RpcError": "server.wire",
+    "ScriptedConnection": "scripted.peer",
+    "ScriptedPeer": "scripted.peer",
+    "Server": "server.server",
+    "Session": "server.session",
+    "SseEndpoint": "server.sse",
+    "Stats": "server.stats",
+    "ToolContext": "server.context",
+    "Transcript": "scripted.transcript",
+    "UnusedFaults": "faults.proxy",
+    "UrlElicitationRequired": "server.capabilities",
+    "Withdrawn": "server.question",
     "demo_server": "demo",
-    "serve_http": "serving",
-    "wsgi_app": "wsgi",
+    "serve_http": "server.serving",
+    "wsgi_app": "server.wsgi",
 }
 
 __all__ = [

@@ -7,7 +7,7 @@ import signal
 import threading
 
 from syncmcp.testing.demo import demo_server
-from syncmcp.testing.revisions import REVISIONS
+from syncmcp.testing.server.revisions import REVISIONS
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
         return 0
-    from syncmcp.testing.serving import serve_http
+    from syncmcp.testing.server.serving import serve_http
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -11,10 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import TypedDict
 
-from syncmcp.testing.context import ToolContext
-from syncmcp.testing.revisions import since
-from syncmcp.testing.server import Server
-from syncmcp.testing.wire import Message
+from syncmcp.testing.server.context import ToolContext
+from syncmcp.testing.server.revisions import since
+from syncmcp.testing.server.server import Server
+from syncmcp.testing.server.wire import Message
 
 _ASKS = {"readOnlyHint": True, "openWorldHint": False}
 _TUTOR = (

@@ -9,9 +9,9 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from syncmcp.testing.asking import add_asking_tools
-from syncmcp.testing.context import ToolContext
-from syncmcp.testing.revisions import REVISIONS
-from syncmcp.testing.server import Server
+from syncmcp.testing.server.context import ToolContext
+from syncmcp.testing.server.revisions import REVISIONS
+from syncmcp.testing.server.server import Server
 
 READ_ONLY = {"readOnlyHint": True, "openWorldHint": False}
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3.exceptions
 
-from syncmcp._http import HttpSession, body_of, finish
-from syncmcp._http_headers import check_headers
-from syncmcp._identity import identity
+from syncmcp._base.http_headers import check_headers
+from syncmcp._http.identity import identity
+from syncmcp._http.session import HttpSession, body_of, finish
 from syncmcp.errors import HttpError, UsageError
 from syncmcp.transports import _http_reply as reply
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import requests
     from requests.structures import CaseInsensitiveDict
 
-    from syncmcp._http_exchange import Exchange
-    from syncmcp._identity import Identity
+    from syncmcp._http.exchange import Exchange
+    from syncmcp._http.identity import Identity
     from syncmcp.config import Http
     from syncmcp.transports._events import EventStream
 

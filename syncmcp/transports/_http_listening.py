@@ -6,9 +6,9 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from syncmcp._http import body_of, finish
-from syncmcp._http_errors import WIRE_ERRORS, explain
-from syncmcp._http_exchange import Cut, Exchange
+from syncmcp._http.errors import WIRE_ERRORS, explain
+from syncmcp._http.exchange import Cut, Exchange
+from syncmcp._http.session import body_of, finish
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._events import EventStream

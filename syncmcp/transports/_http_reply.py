@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 from pydantic_core import from_json
 
-from syncmcp._redaction import redact
+from syncmcp._base.text import redact
 from syncmcp.errors import AuthError, HttpError, ProtocolError, SessionLost
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING
 
-from syncmcp._http_errors import explain
-from syncmcp._http_exchange import Exchange
-from syncmcp._redaction import redact
-from syncmcp._threads import Deadline, TimerEntry, monotonic, timer
-from syncmcp._workers import Workers
+from syncmcp._base.text import redact
+from syncmcp._concurrency.pool import Workers
+from syncmcp._concurrency.timing import Deadline, TimerEntry, monotonic, timer
+from syncmcp._http.errors import explain
+from syncmcp._http.exchange import Exchange
 from syncmcp.errors import ClosedError, McpError, UsageError
 from syncmcp.transports._http_endpoint import Endpoint
 

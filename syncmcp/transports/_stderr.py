@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syncmcp._redaction import redact
+from syncmcp._base.text import redact
 from syncmcp.transports._lines import Lines
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from syncmcp._redaction import redact
-from syncmcp._threads import monotonic
+from syncmcp._base.text import redact
+from syncmcp._concurrency.timing import monotonic
 from syncmcp.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from syncmcp._identity import Identity
-    from syncmcp._threads import Deadline
+    from syncmcp._concurrency.timing import Deadline
+    from syncmcp._http.identity import Identity
     from syncmcp.config import Http, Stdio
     from syncmcp.errors import Delivery, McpError
     from syncmcp.transports.memory import InProcessServer

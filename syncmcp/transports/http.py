@@ -10,10 +10,10 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._http import body_of, finish
-from syncmcp._http_errors import explain
-from syncmcp._http_exchange import Cut, Exchange
-from syncmcp._threads import Deadline, timer
+from syncmcp._concurrency.timing import Deadline, timer
+from syncmcp._http.errors import explain
+from syncmcp._http.exchange import Cut, Exchange
+from syncmcp._http.session import body_of, finish
 from syncmcp.errors import (
     AuthError,
     ConnectionLost,

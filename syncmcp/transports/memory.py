@@ -12,7 +12,7 @@ from syncmcp.errors import ConnectionLost
 from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
-    from syncmcp._threads import Deadline
+    from syncmcp._concurrency.timing import Deadline
     from syncmcp.errors import Delivery
     from syncmcp.transports.base import Outgoing, Receiver
 

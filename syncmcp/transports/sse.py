@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._http import body_of, finish
-from syncmcp._http_errors import WIRE_ERRORS, explain
-from syncmcp._http_exchange import Exchange
-from syncmcp._threads import Deadline, timer
-from syncmcp._workers import Lane
+from syncmcp._concurrency.pool import Lane
+from syncmcp._concurrency.timing import Deadline, timer
+from syncmcp._http.errors import WIRE_ERRORS, explain
+from syncmcp._http.exchange import Exchange
+from syncmcp._http.session import body_of, finish
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, ProtocolError, SessionLost
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._events import EventStream
@@ -26,7 +26,7 @@ from syncmcp.transports.base import reader_failed
 if TYPE_CHECKING:
     import requests
 
-    from syncmcp._threads import TimerEntry
+    from syncmcp._concurrency.timing import TimerEntry
     from syncmcp.config import Http
     from syncmcp.transports.base import Outgoing, Receiver
 

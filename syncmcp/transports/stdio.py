@@ -16,8 +16,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._redaction import redact
-from syncmcp._threads import Deadline, Latch, acquire, launch
+from syncmcp._base.text import redact
+from syncmcp._concurrency.timing import Deadline, Latch, acquire, launch
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import requests
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth import OAuth
 from syncmcp.auth.keeper import Keeper
 from syncmcp.auth.receiver import Waiting

@@ -11,7 +11,7 @@ import sys
 import threading
 from contextlib import ExitStack
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth.file_store import FileStore
 from syncmcp.errors import McpError
 

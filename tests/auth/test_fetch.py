@@ -14,10 +14,10 @@ import pytest
 import requests
 from requests.auth import AuthBase
 
-from syncmcp._http import HttpSession, finish
-from syncmcp._http_exchange import Cut, Exchange
-from syncmcp._threads import Deadline
-from syncmcp._url_guard import UnsafeUrl, UrlGuard
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import Cut, Exchange
+from syncmcp._http.guard import UnsafeUrl, UrlGuard
+from syncmcp._http.session import HttpSession, finish
 from syncmcp.auth.fetch import Fetcher
 from syncmcp.auth.steps import Fetch, Fetched
 from syncmcp.config import Http

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp._url_guard import UnsafeUrl, UrlGuard
+from syncmcp._http.guard import UnsafeUrl, UrlGuard
 from syncmcp.auth import MemoryStore, OAuth
 from syncmcp.auth.receiver import answer_in
 from syncmcp.errors import AuthError, RequestTimeout, UsageError

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 import syncmcp
-from syncmcp._http_exchange import current
+from syncmcp._http.exchange import current
 from syncmcp.auth import LoopbackReceiver, MemoryStore, OAuth
 from syncmcp.errors import (
     AuthError,
@@ -25,7 +25,7 @@ from syncmcp.errors import (
     UsageError,
 )
 from syncmcp.testing import Server
-from syncmcp.testing.http import HttpEndpoint
+from syncmcp.testing.server.http import HttpEndpoint
 from tests.auth.authorization_server import (
     WAIT,
     Answer,

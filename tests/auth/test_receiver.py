@@ -19,8 +19,8 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from syncmcp._http_exchange import Cut, Exchange
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import Cut, Exchange
 from syncmcp.auth import LoopbackReceiver, PasteReceiver, Receiver
 from syncmcp.auth.steps import Redirect
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError

@@ -41,10 +41,10 @@ def test_a_token_that_is_about_to_expire_is_refreshed_before_it_is_used(
     with signed_in(expires_in=600) as (resource, auth, _):
         server = resource.authorization_server
         now = time.monotonic()
-        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 560)
+        monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 560)
         call(resource, auth)
         assert not server.grants("refresh_token")
-        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 580)
+        monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 580)
         before = len(resource.calls)
         call(resource, auth)
         assert len(server.grants("refresh_token")) == 1
@@ -71,7 +71,7 @@ def test_a_login_without_a_refresh_token_works_until_it_expires(
     with signed_in(refresh=False, expires_in=600) as (resource, auth, person):
         server = resource.authorization_server
         now = time.monotonic()
-        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 580)
+        monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 580)
         call(resource, auth)
         assert len(server.token_requests) == 1
         server.expire()
@@ -174,7 +174,7 @@ def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
         now = time.monotonic()
         refreshable = dict(server.refreshable)
         server.token_answer = lambda _: Answer(503, {"error": "temporarily_unavailable"})
-        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 580)
+        monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 580)
         for _ in range(3):
             assert call(resource, auth).status_code == 200
         assert auth.token == token
@@ -182,12 +182,12 @@ def test_a_server_that_is_away_does_not_spoil_a_token_that_still_works(
         server.used_up.clear()
         server.refreshable = refreshable
         server.token_answer = lambda answer: answer
-        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 591)
+        monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 591)
         assert call(resource, auth).status_code == 200
         assert auth.token != token
         real = time.time()
         server.token_answer = lambda _: Answer(503, {"error": "temporarily_unavailable"})
-        monkeypatch.setattr("syncmcp._threads.monotonic", lambda: now + 1200)
+        monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now + 1200)
         monkeypatch.setattr("syncmcp.auth.keeper.time.time", lambda: real + 1200)
         with pytest.raises(TokenRefused):
             call(resource, auth)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp import _threads
+from syncmcp._concurrency import timing
 from syncmcp.auth import OAuth, sign_ins
 from syncmcp.errors import AuthError, LoginRequired, TokenRefused
 from tests.auth.authorization_server import Answer, Person, ResourceServer, Seen, call, world
@@ -28,7 +28,7 @@ def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         nonlocal ahead
         ahead += seconds
 
-    monkeypatch.setattr(_threads, "monotonic", lambda: time.monotonic() + ahead)
+    monkeypatch.setattr(timing, "monotonic", lambda: time.monotonic() + ahead)
     return move
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._http_exchange import Exchange
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import Exchange
 from syncmcp.auth.single_flight import Flight, SingleFlight
 from syncmcp.errors import RequestTimeout
 from tests.auth.authorization_server import (
@@ -134,5 +134,5 @@ def test_what_was_under_way_in_the_parent_process_is_not_waited_for(
 ) -> None:
     flights: SingleFlight[int] = SingleFlight()
     flights._flight = Flight(apart=False)
-    monkeypatch.setattr("syncmcp._threads.generation", 99)
+    monkeypatch.setattr("syncmcp._concurrency.timing.generation", 99)
     assert flights.run(lambda: None, lambda _: 5, apart=False) == 5

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from syncmcp._http_exchange import Cut, Exchange
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.file_lock import FileLock
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._concurrency.turns import Turns
+from syncmcp._http.exchange import Cut, Exchange
 from syncmcp.auth import FileStore, KeyringStore, MemoryStore, OAuth, TokenStore
-from syncmcp.auth._file_lock import FileLock
-from syncmcp.auth._turns import Turns
 from syncmcp.errors import AuthError, RequestTimeout
 from tests.auth.authorization_server import call, signed_in
 from tests.auth.keyrings import FakeKeyring

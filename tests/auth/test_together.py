@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._http_exchange import Cut, Exchange
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import Cut, Exchange
 from syncmcp.auth import MemoryStore, OAuth
 from syncmcp.auth.single_flight import Flight
 from syncmcp.errors import TokenRefused

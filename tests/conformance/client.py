@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from requests.auth import AuthBase
 
     from syncmcp import HandlerContext
-    from syncmcp._threads import Deadline
+    from syncmcp._concurrency.timing import Deadline
     from syncmcp.auth import Redirect
     from syncmcp.types import CreateMessageRequestParams, ElicitRequestFormParams
 

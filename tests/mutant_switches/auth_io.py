@@ -6,7 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urljoin
 
-from syncmcp._http_wire import look_up
+from syncmcp._http.connections import look_up
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.mutant_switches.change import Function
 
-GUARD = "syncmcp._url_guard:UrlGuard"
+GUARD = "syncmcp._http.guard:UrlGuard"
 
 
 def _agree_to_plain_http(original: Function) -> Function:
@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "addresses-looked-up-again",
         "a connection goes to another address than the one that was checked",
-        "syncmcp._http_wire:resolve",
+        "syncmcp._http.connections:resolve",
         _ask_the_system,
         ("SEC-01", "SEC-02"),
     ),

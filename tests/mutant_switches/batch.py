@@ -10,7 +10,7 @@ from tests.mutant_switches.change import always
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-FRAME = "syncmcp._frame"
+FRAME = "syncmcp._connection.frame"
 
 
 def _cut_all(original: Function) -> Function:
@@ -45,7 +45,7 @@ MUTANTS = (
     Mutant(
         "all-for-one",
         "withdrawing one call of a frame ends the exchange of all",
-        "syncmcp._connection:Connection._withdraw",
+        "syncmcp._connection.connection:Connection._withdraw",
         _cut_all,
         ("M-24",),
     ),

@@ -12,7 +12,7 @@ from tests.mutant_switches.change import always, result
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-ARGUMENTS = "syncmcp._arguments"
+ARGUMENTS = "syncmcp._client.arguments"
 TEMPLATES = "syncmcp.templates"
 
 
@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant(
         "any-reading",
         "a URI is read by a template that it does not tell the values of",
-        "syncmcp._template_reading:Automaton.ambiguity",
+        "syncmcp._base.template_reading:Automaton.ambiguity",
         lambda _: property(lambda automaton: None),
         ("M-11",),
     ),

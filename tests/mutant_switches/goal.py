@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from tests.mutant_switches.change import Function
 
-CLIENT = "syncmcp.client:Client"
-NOTICES = "syncmcp._notices:Notices"
-FUTURES = "syncmcp.futures"
-HTTP_SERVER = "syncmcp.testing.http"
-PAGINATION = "syncmcp._pagination"
+CLIENT = "syncmcp._client.client:Client"
+NOTICES = "syncmcp._connection.notices:Notices"
+FUTURES = "syncmcp._concurrency.futures"
+HTTP_SERVER = "syncmcp.testing.server.http"
+PAGINATION = "syncmcp._client.pages"
 
 
 def _newest_first(original: Function) -> Function:
@@ -115,7 +115,7 @@ CLIENTS = (
     Mutant(
         "cancel-of-a-future-untold",
         "a cancelled future tells nobody",
-        "syncmcp._background:_Run._withdraw",
+        "syncmcp._client.background:_Run._withdraw",
         always(None),
         ("M-01", "14"),
     ),
@@ -129,21 +129,21 @@ CLIENTS = (
     Mutant(
         "progress-without-total",
         "the total of a progress report is lost",
-        "syncmcp._notices:Notices._progress",
+        "syncmcp._connection.notices:Notices._progress",
         _without_total,
         ("M-23",),
     ),
     Mutant(
         "debug-unheard",
         "one of the eight log levels does not arrive",
-        "syncmcp._notices:Notices._log_message",
+        "syncmcp._connection.notices:Notices._log_message",
         _without_debug,
         ("M-25",),
     ),
     Mutant(
         "handlers-unasked",
         "requests that the library does not know reach no handler",
-        "syncmcp._handler_table:HandlerTable.request",
+        "syncmcp._connection.handler_table:HandlerTable.request",
         always(None),
         ("M-31",),
     ),
@@ -178,7 +178,7 @@ CLIENTS = (
     Mutant(
         "everything-inside",
         "every path is held to be inside of the roots",
-        "syncmcp.roots:contains",
+        "syncmcp.handlers.roots:contains",
         always(True),
         ("M-03", "M-27"),
     ),
@@ -192,21 +192,21 @@ CLIENTS = (
     Mutant(
         "calls-without-handlers",
         "what a call causes is answered by the handlers of the client, never by its own",
-        "syncmcp._handler_table:HandlerTable.for_call",
+        "syncmcp._connection.handler_table:HandlerTable.for_call",
         lambda original: lambda self, given: self.answering,
         ("M-19",),
     ),
     Mutant(
         "place-untold",
         "nobody is told how far a stream of events has come",
-        "syncmcp._session:Sessions.last_event_id",
+        "syncmcp._client.session:Sessions.last_event_id",
         lambda original: property(lambda self: None),
         ("M-34",),
     ),
     Mutant(
         "references-fetched",
         "a `$ref` in a server's schema is fetched",
-        "syncmcp._results:validate",
+        "syncmcp._base.results:validate",
         _fetch_references,
         ("SCHM-05",),
     ),
@@ -216,7 +216,7 @@ SERVERS = (
     Mutant(
         "replays-nothing",
         "the test server forgets the events of a broken stream",
-        "syncmcp.testing.events:EventStore.find",
+        "syncmcp.testing.server.events:EventStore.find",
         always(None),
         ("M-09",),
     ),
@@ -230,14 +230,14 @@ SERVERS = (
     Mutant(
         "help-without-limit",
         "a tool of the test server that asks a model lets it write more than it says",
-        "syncmcp.testing.context:ToolContext.sample",
+        "syncmcp.testing.server.context:ToolContext.sample",
         _ask_for_more,
         ("M-21",),
     ),
     Mutant(
         "anything-declared",
         "a tool of the test server takes everything for declared",
-        "syncmcp.testing.capabilities:declared",
+        "syncmcp.testing.server.capabilities:declared",
         always(True),
         ("M-08", "M-22"),
     ),

@@ -11,10 +11,10 @@ from tests.mutant_switches.change import always
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-ENTRY = "syncmcp._server_entry:ServerEntry"
-REVIEW = "syncmcp._server_review"
+ENTRY = "syncmcp.servers_file.entry:ServerEntry"
+REVIEW = "syncmcp.servers_file.review"
 
-CATALOG = "syncmcp._catalog"
+CATALOG = "syncmcp.group.catalog"
 
 
 def _raise_it(original: Function) -> Function:
@@ -59,7 +59,7 @@ GROUPS = (
     Mutant(
         "failures-spread",
         "a broken server takes down its group",
-        "syncmcp._member:Member.fail",
+        "syncmcp.group.member:Member.fail",
         _raise_it,
         ("27", "M-30"),
     ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from requests.auth import HTTPBasicAuth
 from requests.utils import get_netrc_auth
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, ProtocolError
 from syncmcp.transports import _http_reply as reply
 from tests.mutant import Mutant
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EVENTS = "syncmcp.transports._events:EventStream"
 HTTP = "syncmcp.transports.http:HttpTransport"
-SESSION = "syncmcp._http:HttpSession"
+SESSION = "syncmcp._http.session:HttpSession"
 
 
 def _sending(edit: Callable[[str, Any], str]) -> Callable[[Function], Function]:
@@ -211,7 +211,7 @@ EXCHANGES = (
     Mutant(
         "header-names-as-written",
         "a response's headers are found in one spelling only",
-        "syncmcp._http_wire:Adapter.send",
+        "syncmcp._http.connections:Adapter.send",
         _read_header_names_as_written,
         ("HTM-07",),
     ),
@@ -239,28 +239,28 @@ EXCHANGES = (
     Mutant(
         "sockets-closed",
         "a socket that another thread reads is closed, not shut down",
-        "syncmcp._http_exchange:shut_down",
+        "syncmcp._http.exchange:shut_down",
         lambda original: lambda sock: sock.close(),
         ("H1",),
     ),
     Mutant(
         "hands-kept-on-connections",
         "a finished exchange can still end the connection it used",
-        "syncmcp._http_exchange:Exchange.let_go",
+        "syncmcp._http.exchange:Exchange.let_go",
         always(None),
         ("H1c",),
     ),
     Mutant(
         "limits-for-each-read",
         "a limit holds for each read of the socket, not for the exchange",
-        "syncmcp._http_exchange:Exchange.__init__",
+        "syncmcp._http.exchange:Exchange.__init__",
         _limit_each_read,
         ("H5",),
     ),
     Mutant(
         "causes-hidden",
         "every failure of the network is the same error",
-        "syncmcp._http_errors:_classify",
+        "syncmcp._http.errors:_classify",
         lambda original: lambda chain, exchange: ConnectionLost("something went wrong"),
         ("8",),
     ),
@@ -274,7 +274,7 @@ EXCHANGES = (
     Mutant(
         "ten-connections",
         "ten connections are kept, however many calls run",
-        "syncmcp._http_wire:Adapter.__init__",
+        "syncmcp._http.connections:Adapter.__init__",
         lambda original: lambda self, connections: original(self, 10),
         ("H6",),
     ),
@@ -305,7 +305,7 @@ STREAMS = (
     Mutant(
         "buffers-filled-first",
         "events wait until a buffer is full",
-        "syncmcp._http:body_of",
+        "syncmcp._http.session:body_of",
         _wait_for_a_full_buffer,
         ("H2",),
     ),

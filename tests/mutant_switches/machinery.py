@@ -9,20 +9,20 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from syncmcp._options import Options
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.options import Options
 from syncmcp._protocol import jsonrpc
-from syncmcp._threads import Deadline
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always, effects
 
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-CONNECTION = "syncmcp._connection:Connection"
-DELIVERY = "syncmcp._delivery:Delivery"
-CLIENT = "syncmcp.client:Client"
-NOTICES = "syncmcp._notices:Notices"
-PAGINATION = "syncmcp._pagination"
+CONNECTION = "syncmcp._connection.connection:Connection"
+DELIVERY = "syncmcp._concurrency.delivery:Delivery"
+CLIENT = "syncmcp._client.client:Client"
+NOTICES = "syncmcp._connection.notices:Notices"
+PAGINATION = "syncmcp._client.pages"
 
 
 def _ignore_pings(original: Function) -> Function:
@@ -210,14 +210,14 @@ CALLS = (
     Mutant(
         "no-total-limit",
         "a deadline never comes",
-        "syncmcp._threads:Deadline.__init__",
+        "syncmcp._concurrency.timing:Deadline.__init__",
         lambda original: lambda self, seconds: original(self, None),
         ("TMO-02", "TMO-03", "4"),
     ),
     Mutant(
         "links-ignored",
         "a token does not follow the tokens it was linked to",
-        "syncmcp.cancellation:CancelToken._follow",
+        "syncmcp._concurrency.cancel:CancelToken._follow",
         always(None),
         ("M-02",),
     ),
@@ -231,21 +231,21 @@ CALLS = (
     Mutant(
         "secrets-in-the-open",
         "nothing is masked in messages, logs and reprs",
-        "syncmcp._redaction:redact",
+        "syncmcp._base.text:redact",
         lambda original: lambda text, secrets=(): text,
         ("HTL-13",),
     ),
     Mutant(
         "progress-extends-the-limit",
         "each progress notification starts the total limit anew",
-        "syncmcp._notices:Notices._progress",
+        "syncmcp._connection.notices:Notices._progress",
         _let_progress_extend_the_limit,
         ("TMO-03", "20"),
     ),
     Mutant(
         "progress-to-anyone",
         "progress goes to the call in flight, whatever its token",
-        "syncmcp._news:News.owner",
+        "syncmcp._connection.news:News.owner",
         lambda original: lambda self, method, params, out: original(self, "", params, out),
         ("PRG-04",),
     ),
@@ -283,7 +283,7 @@ CONNECTIONS = (
     Mutant(
         "handshake-cancelled",
         "giving up on `initialize` sends a cancel",
-        "syncmcp._outgoing:_NEVER_CANCELLED",
+        "syncmcp._connection.outgoing:_NEVER_CANCELLED",
         lambda original: original - {"initialize"},
         ("CAN-02",),
     ),
@@ -363,28 +363,28 @@ CLIENTS = (
     Mutant(
         "unopened-clients-stay-behind",
         "a client that is not open at a fork is dead in the child all the same",
-        "syncmcp._forks:_inherit",
+        "syncmcp._client.forks:_inherit",
         always(None),
         ("32",),
     ),
     Mutant(
         "patches-unnoticed",
         "a client opens though gevent has patched too little or too late",
-        "syncmcp._gevent:check",
+        "syncmcp._concurrency.gevent:check",
         always(None),
         ("3",),
     ),
     Mutant(
         "joined-at-exit",
         "the interpreter waits for what the pool runs",
-        "syncmcp._workers:Workers.submit",
+        "syncmcp._concurrency.pool:Workers.submit",
         _wait_at_exit,
         ("6", "H7"),
     ),
     Mutant(
         "waiting-in-one-piece",
         "the main thread waits for as long as it takes, also where that keeps Ctrl-C out",
-        "syncmcp._threads:acquire",
+        "syncmcp._concurrency.timing:acquire",
         _wait_in_one_piece,
         ("H9",),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol import dialect, negotiate
+from syncmcp._protocol import negotiate, revisions
 from syncmcp.errors import (
     ConnectFailed,
     ProtocolError,
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 NEGOTIATE = "syncmcp._protocol.negotiate"
-STATEFUL = "syncmcp._protocol.dialect_2025:Stateful"
-STATELESS = "syncmcp._protocol.dialect_2026:Stateless"
+STATEFUL = "syncmcp._protocol.stateful:Stateful"
+STATELESS = "syncmcp._protocol.stateless:Stateless"
 
 
 def _without_client_info(effect: Any) -> list[Any]:
@@ -39,15 +39,15 @@ def _notify_before_initialize(effect: Any) -> list[Any]:
 
 def _accept_any_revision(outcome: Any) -> Any:
     chosen = outcome.get("protocolVersion") if isinstance(outcome, dict) else None
-    if chosen is None or chosen in dialect.STATEFUL:
+    if chosen is None or chosen in revisions.STATEFUL:
         return outcome
-    return {**outcome, "protocolVersion": dialect.STATEFUL[0]}
+    return {**outcome, "protocolVersion": revisions.STATEFUL[0]}
 
 
 def _take_a_refused_version_for_old(original: Function) -> Function:
     def verdict(outcome: Any) -> Any:
         if isinstance(outcome, UnsupportedVersion):
-            return negotiate.Legacy(dialect.STATEFUL[0])
+            return negotiate.Legacy(revisions.STATEFUL[0])
         return original(outcome)
 
     return verdict
@@ -140,14 +140,14 @@ MUTANTS = (
     Mutant(
         "extensions-of-nobody",
         "an extension that one side lacks is taken for one that is there",
-        "syncmcp.connected:ConnectedServer.extension",
+        "syncmcp.handlers.server:ConnectedServer.extension",
         _whatever_both_sides_have,
         ("VER-18",),
     ),
     Mutant(
         "extensions-always-on",
         "an extension is declared that nobody switched on",
-        "syncmcp.client:check_extensions",
+        "syncmcp._client.client:check_extensions",
         result(lambda given: {**given, "com.example/extra": {}}),
         ("VER-20",),
     ),
@@ -238,14 +238,14 @@ MUTANTS = (
     Mutant(
         "silence-is-final",
         "a server that does not answer the probe is given up",
-        "syncmcp._opening:_ask",
+        "syncmcp._client.opening:_ask",
         _take_silence_for_failure,
         ("VER-14", "18"),
     ),
     Mutant(
         "death-is-final",
         "a server that dies of the probe is given up",
-        "syncmcp._opening:_ask",
+        "syncmcp._client.opening:_ask",
         result(lambda outcome: outcome.error if isinstance(outcome, negotiate.Died) else outcome),
         ("VER-14", "18"),
     ),
@@ -259,28 +259,28 @@ MUTANTS = (
     Mutant(
         "probed-in-vain-again",
         "what was learnt of a command is forgotten with its client",
-        "syncmcp._eras:Eras.find",
+        "syncmcp._client.eras:Eras.find",
         always(None),
         ("VER-16",),
     ),
     Mutant(
         "probed-once",
         "a server that the probe broke is waited for as long as one that is slow",
-        "syncmcp._opening:_Probe._exchange",
+        "syncmcp._client.opening:_Probe._exchange",
         _probe_once,
         ("VER-14", "18"),
     ),
     Mutant(
         "calls-before-the-handshake",
         "a thread calls while another one's handshake has no answer",
-        "syncmcp.client:Client._link",
+        "syncmcp._client.client:Client._link",
         _do_not_wait_for_the_handshake,
         ("VER-04",),
     ),
     Mutant(
         "start-unnamed",
         "a server lost at its start is a lost server like any other",
-        "syncmcp._opening:open_connection",
+        "syncmcp._client.opening:open_connection",
         _hide_where_it_failed,
         ("VER-07", "8"),
     ),

@@ -378,7 +378,7 @@ CODES = (
     Mutant(
         "any-page",
         "every address that a server names is used",
-        "syncmcp._url_guard:UrlGuard.check",
+        "syncmcp._http.guard:UrlGuard.check",
         always("127.0.0.1"),
         ("SEC-03", "SEC-05", "ASC-02"),
     ),

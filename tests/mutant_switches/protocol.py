@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.dialect import KNOWN_REQUESTS
+from syncmcp._protocol.revisions import KNOWN_REQUESTS
 from syncmcp._protocol.steps import Ask, Send
 from syncmcp.errors import HeaderMismatch, ProtocolError
 from tests.mutant import Mutant
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 JSONRPC = "syncmcp._protocol.jsonrpc"
 PEER = "syncmcp._protocol.peer:Peer"
-STATEFUL = "syncmcp._protocol.dialect_2025:Stateful"
-STATELESS = "syncmcp._protocol.dialect_2026:Stateless"
+STATEFUL = "syncmcp._protocol.stateful:Stateful"
+STATELESS = "syncmcp._protocol.stateless:Stateless"
 ROUND = "syncmcp._protocol.rounds:InputRound"
 EXCHANGE = "syncmcp._protocol.exchange:exchange"
 
@@ -188,7 +188,7 @@ MESSAGES = (
     Mutant(
         "trace-context-mixed",
         "a caller's trace context is overwritten by that of the current span",
-        "syncmcp._trace_context:with_trace_context",
+        "syncmcp._connection.trace_context:with_trace_context",
         _overwrite_trace,
         ("RPC-22",),
     ),
@@ -324,7 +324,7 @@ TRANSPORTED = (
     Mutant(
         "reserved-codes-sent",
         "a request that nobody handles is refused by a code that is reserved",
-        "syncmcp._questions:Questions._refuse",
+        "syncmcp._connection.server_requests:Questions._refuse",
         _refuse_with_a_reserved_code,
         ("RPC-19",),
     ),
@@ -417,7 +417,7 @@ CALLS = (
     Mutant(
         "cancel-names-another",
         "a cancel names a request that is not open",
-        "syncmcp._outgoing:Notifier._post_notification",
+        "syncmcp._connection.outgoing:Notifier._post_notification",
         _name_another_request,
         ("CAN-01",),
     ),

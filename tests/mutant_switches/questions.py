@@ -14,12 +14,12 @@ from tests.mutant_switches.change import always, result, without
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-ANSWER = "syncmcp._answer"
-ASKED = "syncmcp._asked"
-QUESTIONS = "syncmcp._questions"
+ANSWER = "syncmcp._connection.answering"
+ASKED = "syncmcp._connection.questions"
+QUESTIONS = "syncmcp._connection.server_requests"
 OFFER = "syncmcp._protocol.offer"
-ROOTS = "syncmcp.roots"
-VISITS = "syncmcp._visits"
+ROOTS = "syncmcp.handlers.roots"
+VISITS = "syncmcp.handlers.visits"
 
 
 def _inflate(capabilities: dict[str, Any]) -> dict[str, Any]:
@@ -191,21 +191,21 @@ ELICITATION = (
     Mutant(
         "links-unchecked",
         "a person is sent to any URL, a script too",
-        "syncmcp.links:Link.read",
+        "syncmcp.handlers.links:Link.read",
         lambda original: classmethod(lambda cls, url: None),
         ("ELI-10",),
     ),
     Mutant(
         "forms-unchecked",
         "an answer that does not fit its form is sent",
-        "syncmcp.forms:Form.problems",
+        "syncmcp.handlers.forms:Form.problems",
         always({}),
         ("ELI-14", "M-06"),
     ),
     Mutant(
         "defaults-left-out",
         "what an answer leaves out stays out though the form has a default",
-        "syncmcp.forms:Form.with_defaults",
+        "syncmcp.handlers.forms:Form.with_defaults",
         lambda original: lambda self, content: dict(content),
         ("ELI-14",),
     ),
@@ -264,7 +264,7 @@ ROOT_LISTS = (
     Mutant(
         "roots-unannounced",
         "a change of the roots is not announced",
-        "syncmcp._connection:Connection.announce_roots",
+        "syncmcp._connection.connection:Connection.announce_roots",
         always(None),
         ("ROOT-03",),
     ),

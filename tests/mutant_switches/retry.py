@@ -11,7 +11,7 @@ from tests.mutant_switches.change import always
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-REPETITION = "syncmcp._repeating:Repetition"
+REPETITION = "syncmcp._client.retrying:Repetition"
 
 
 def _give_up_with_the_session(original: Function) -> Function:
@@ -59,49 +59,49 @@ MUTANTS = (
     Mutant(
         "a-session-for-each",
         "each thread that is refused begins a session of its own",
-        "syncmcp.client:Client._link",
+        "syncmcp._client.client:Client._link",
         _open_for_each_call,
         ("15",),
     ),
     Mutant(
         "all-end-with-the-session",
         "a lost session ends every call in flight",
-        "syncmcp._connection:Connection._retire",
+        "syncmcp._connection.connection:Connection._retire",
         _end_every_call,
         ("15",),
     ),
     Mutant(
         "standing-forgotten",
         "a new session knows neither log level nor subscriptions",
-        "syncmcp._standing:Standing.restore",
+        "syncmcp._client.standing:Standing.restore",
         always(None),
         ("15",),
     ),
     Mutant(
         "repeated-blindly",
         "whatever has failed is sent again",
-        "syncmcp._retry:may_repeat",
+        "syncmcp._client.retry:may_repeat",
         always(True),
         ("16",),
     ),
     Mutant(
         "annotations-make-harmless",
         "what a server says of its tools is believed",
-        "syncmcp._repeating:Repeatable.__init__",
+        "syncmcp._client.retrying:Repeatable.__init__",
         _believe_everybody,
         ("16", "TOOL-01"),
     ),
     Mutant(
         "one-miss-is-enough",
         "a connection ends with the first ping that has no answer",
-        "syncmcp._watching:_MISSES",
+        "syncmcp._client.watching:_MISSES",
         lambda original: 1,
         ("RPC-25",),
     ),
     Mutant(
         "watched-unasked",
         "every connection is watched",
-        "syncmcp._session:Sessions._watcher",
+        "syncmcp._client.session:Sessions._watcher",
         lambda original: lambda self, connection: _watch(self, connection, original),
         ("RPC-25",),
     ),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 SCHEMA = "syncmcp._protocol.schema"
-TOOLS = "syncmcp._schemas"
+TOOLS = "syncmcp._connection.schemas"
 
 
 def _assume_draft_7(original: Function) -> Function:
@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "types-misspelt",
         "the schemas that the test server makes name a type that there is not",
-        "syncmcp.testing.binding:Binding.schema",
+        "syncmcp.testing.server.binding:Binding.schema",
         _misspell,
         ("SCHM-10",),
     ),
@@ -161,7 +161,7 @@ MUTANTS = (
     Mutant(
         "schemas-never-outdated",
         "a schema that a result does not fit is not fetched again",
-        "syncmcp._checking:_list",
+        "syncmcp._client.tool_calls:_list",
         _never_list_again,
         ("29",),
     ),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SKILLS = "syncmcp.skills:Skills"
 LOADED = "syncmcp.skills:LoadedSkill"
-ENTRY = "syncmcp._skill_entry"
+ENTRY = "syncmcp.skills.entry"
 
 
 def _read_ahead(original: Function) -> Function:
@@ -97,21 +97,21 @@ MUTANTS = (
     Mutant(
         "frontmatter-unchecked",
         "a skill is loaded whatever its frontmatter says",
-        "syncmcp._frontmatter:difference",
+        "syncmcp.skills.frontmatter:difference",
         always(None),
         ("SKL-04",),
     ),
     Mutant(
         "frontmatter-loosely",
         "true and 1 are the same in frontmatter",
-        "syncmcp._frontmatter:_same",
+        "syncmcp.skills.frontmatter:_same",
         lambda _: lambda reading, stated: reading == stated,
         ("SKL-04",),
     ),
     Mutant(
         "frontmatter-anyhow-deep",
         "frontmatter may be nested as deep as it likes",
-        "syncmcp._frontmatter:MAX_DEPTH",
+        "syncmcp.skills.frontmatter:MAX_DEPTH",
         lambda _: 10**9,
         ("SKL-04",),
     ),

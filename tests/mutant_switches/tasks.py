@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 TASKS = "syncmcp._protocol.tasks"
-CALLS = "syncmcp._task_calls:TaskCalls"
-STATELESS = "syncmcp._protocol.dialect_2026:Stateless"
+CALLS = "syncmcp._connection.notifications:TaskCalls"
+STATELESS = "syncmcp._protocol.stateless:Stateless"
 
 
 def _returning(value: Any) -> Function:
@@ -152,35 +152,35 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "every-tool-a-task",
         "every tool is run as a task",
-        "syncmcp._checking:task_support",
+        "syncmcp._client.tool_calls:task_support",
         _returning("required"),
         ("TSK-03",),
     ),
     Mutant(
         "no-tool-a-task",
         "a tool that runs as a task only is called plainly",
-        "syncmcp.operations:ask_for_task",
+        "syncmcp._client.operations:ask_for_task",
         _returning(None),
         ("TSK-04",),
     ),
     Mutant(
         "questions-as-tasks-refused",
         "a question that wants to be a task is refused",
-        "syncmcp._asked:read_question",
+        "syncmcp._connection.questions:read_question",
         _refuses_tasks,
         ("TSK-05",),
     ),
     Mutant(
         "tasks-after-news",
         "a task is looked at only when the server says that it has changed",
-        "syncmcp._naps:Nap.begin",
+        "syncmcp._concurrency.naps:Nap.begin",
         _only_after_news,
         ("TSK-06",),
     ),
     Mutant(
         "answers-name-no-task",
         "answers to the questions of a task do not name it",
-        "syncmcp._questions:relate",
+        "syncmcp._connection.server_requests:relate",
         lambda original: lambda message, task: message,
         ("TSK-07",),
     ),

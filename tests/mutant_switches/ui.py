@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from syncmcp.approval import Verdict, _memory_key
-from syncmcp.forms import ABSENT
+from syncmcp.handlers.forms import ABSENT
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always, result
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from tests.mutant_switches.change import Function
 
-ANSWER = "syncmcp._answer"
+ANSWER = "syncmcp._connection.answering"
 APPROVAL = "syncmcp.approval:Approval"
 TERMINAL = "syncmcp.ui.terminal:Terminal"
-SAMPLING_PROMPTS = "syncmcp.ui._sampling_prompts"
-SCREEN = "syncmcp.ui._screen:Screen"
-PROMPTS = "syncmcp.ui._form_prompts"
-REVIEWS = "syncmcp.ui._reviews"
+SAMPLING_PROMPTS = "syncmcp.ui.terminal.sampling_prompts"
+SCREEN = "syncmcp.ui.terminal.screen:Screen"
+PROMPTS = "syncmcp.ui.terminal.form_prompts"
+REVIEWS = "syncmcp.ui.terminal.reviews"
 
 
 # -- the library's own rules ---------------------------------------------------------------------
@@ -154,7 +154,7 @@ LIBRARY = (
     Mutant(
         "servers-name-themselves",
         "a server is shown under the name that it gives itself",
-        "syncmcp.connected:ConnectedServer.__init__",
+        "syncmcp.handlers.server:ConnectedServer.__init__",
         _take_the_servers_word,
         ("ELI-05",),
     ),
@@ -210,7 +210,7 @@ LIBRARY = (
     Mutant(
         "links-read-cut",
         "a link loses its query when it is read to be shown",
-        "syncmcp.links:Link.read",
+        "syncmcp.handlers.links:Link.read",
         _read_without_query,
         ("ELI-11",),
     ),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.dialect import (
+from syncmcp._protocol.offer import Offer
+from syncmcp._protocol.revisions import (
     KNOWN_NOTIFICATIONS,
     KNOWN_QUESTIONS,
     KNOWN_REQUESTS,
@@ -17,7 +18,6 @@ from syncmcp._protocol.dialect import (
     dialect_for,
     newest_shared,
 )
-from syncmcp._protocol.offer import Offer
 from syncmcp.errors import ProtocolError, UsageError
 
 PREFIX = "io.modelcontextprotocol/"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.dialect import REVISIONS, STATEFUL, STATELESS, session_capabilities
 from syncmcp._protocol.extensions import check_extensions
 from syncmcp._protocol.negotiate import Hello
 from syncmcp._protocol.offer import NOTHING
+from syncmcp._protocol.revisions import REVISIONS, STATEFUL, STATELESS, session_capabilities
 from syncmcp.errors import UsageError
 
 MAPS: dict[str, Any] = {"com.example/maps": {"scale": 3}}

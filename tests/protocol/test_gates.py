@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.dialect import KNOWN_REQUESTS, REVISIONS, dialect_for
-from syncmcp._protocol.gates import Gate, every_capability, gates, undeclared
+from syncmcp._protocol.capabilities import Gate, every_capability, gates, undeclared
 from syncmcp._protocol.offer import NOTHING, Offer
+from syncmcp._protocol.revisions import KNOWN_REQUESTS, REVISIONS, dialect_for
 
 EVERYTHING: dict[str, Any] = {
     "completions": {},

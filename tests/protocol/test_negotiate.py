@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.dialect import REVISIONS, STATEFUL
 from syncmcp._protocol.negotiate import (
     MODES,
     Ask,
@@ -24,6 +23,7 @@ from syncmcp._protocol.negotiate import (
     negotiate,
 )
 from syncmcp._protocol.offer import NOTHING, Offer
+from syncmcp._protocol.revisions import REVISIONS, STATEFUL
 from syncmcp.errors import (
     AuthError,
     ClosedError,

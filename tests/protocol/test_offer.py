@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.dialect import REVISIONS, STATEFUL, dialect_for, session_capabilities
 from syncmcp._protocol.offer import NOTHING, Offer
+from syncmcp._protocol.revisions import REVISIONS, STATEFUL, dialect_for, session_capabilities
 
 EVERYTHING = Offer(*(True,) * len(Offer._fields))
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.dialect import (
+from syncmcp._protocol.revisions import (
     KNOWN_QUESTIONS,
     KNOWN_REQUESTS,
     STATEFUL,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.dialect import REVISIONS, dialect_for
+from syncmcp._protocol.capabilities import gates
 from syncmcp._protocol.exchange import exchange, exchange_or_task, single_exchange
-from syncmcp._protocol.gates import gates
 from syncmcp._protocol.offer import NOTHING
+from syncmcp._protocol.revisions import REVISIONS, dialect_for
 from syncmcp._protocol.steps import Ask, Effect, Hear, InputQuestion, Pause, Post, Reply, Send
 from syncmcp._protocol.subscription import Wanted
 from syncmcp._protocol.tasks import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.dialect import dialect_for
+from syncmcp._protocol.revisions import dialect_for
 from syncmcp._protocol.trace_context import check_formats, follows_w3c
 from syncmcp.errors import UsageError
 

@@ -228,11 +228,11 @@ class Slow:
         self._thoughts = thoughts
         self._clock = Clock(
             monkeypatch,
-            "syncmcp._threads",
-            "syncmcp._call",
-            "syncmcp._clock",
-            "syncmcp._questions",
-            "syncmcp._connection",
+            "syncmcp._concurrency.timing",
+            "syncmcp._connection.call",
+            "syncmcp._connection.clock",
+            "syncmcp._connection.server_requests",
+            "syncmcp._connection.connection",
             "syncmcp.transports._http_sending",
         )
 

@@ -11,7 +11,7 @@ import pytest
 
 import syncmcp
 from syncmcp import UsageError
-from syncmcp.pending import InputRequired
+from syncmcp.handlers.pending import InputRequired
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, ElicitResult, GetPromptResult, ReadResourceResult

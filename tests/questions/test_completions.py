@@ -21,7 +21,7 @@ from syncmcp import (
     SubscriptionLost,
     UsageError,
 )
-from syncmcp._http_exchange import Exchange
+from syncmcp._http.exchange import Exchange
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
@@ -638,7 +638,7 @@ def test_a_wait_ends_by_its_own_limit_and_may_be_taken_up_again() -> None:
 def test_the_time_for_an_answer_is_no_limit_after_the_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock = Clock(monkeypatch, "syncmcp._threads")
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     script = [*opening(), ask(request=1), s.expect("response"), s.gate("late"), complete()]
     agreeing = Agreeing(timeout=None)
     with (
@@ -706,7 +706,7 @@ def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
 def test_of_a_server_that_asks_for_ever_the_oldest_visits_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp._visits.MOST", 2)
+    monkeypatch.setattr("syncmcp.handlers.visits.MOST", 2)
     script = [*opening()]
     for name in ("a", "b", "c"):
         script += [ask(name, request=name), s.expect("response")]
@@ -723,7 +723,7 @@ def test_of_a_server_that_asks_for_ever_the_oldest_visits_are_forgotten(
 
 @pytest.mark.requirement("M-07")
 def test_visits_that_have_ended_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp._visits.MOST", 3)
+    monkeypatch.setattr("syncmcp.handlers.visits.MOST", 3)
     script = [*opening()]
     for number in range(9):
         script += [ask("kept", request=number), s.expect("response")]

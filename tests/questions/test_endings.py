@@ -12,9 +12,9 @@ import pytest
 
 import syncmcp
 from syncmcp import Elicitation, HandlerContext, Refused, RequestCancelled
-from syncmcp._answer import check_offered
-from syncmcp._asked import Asked, Desk
-from syncmcp._threads import TimerEntry, timer
+from syncmcp._concurrency.timing import TimerEntry, timer
+from syncmcp._connection.answering import check_offered
+from syncmcp._connection.questions import Asked, Desk
 from syncmcp.testing import script as s
 from syncmcp.transports.memory import MemoryTransport
 from syncmcp.types import ElicitResult
@@ -91,7 +91,7 @@ def test_a_call_that_is_cancelled_just_before_its_questions_are_made_asks_nobody
         assert gate.wait(PATIENCE)
         check_offered(*args)
 
-    monkeypatch.setattr("syncmcp._input.check_offered", slowly)
+    monkeypatch.setattr("syncmcp._connection.input.check_offered", slowly)
     asked: list[str] = []
 
     def handler(request: Any, context: HandlerContext) -> ElicitResult:
@@ -307,7 +307,7 @@ def test_questions_one_after_another_cost_the_timer_one_appointment(
             appointments.append(when)
             return timer.at(when, action)
 
-    monkeypatch.setattr("syncmcp._asked.timer", Counted())
+    monkeypatch.setattr("syncmcp._connection.questions.timer", Counted())
     questions = [
         step
         for name in ("a", "b", "c")

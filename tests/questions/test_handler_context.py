@@ -11,7 +11,7 @@ import pytest
 
 import syncmcp
 from syncmcp import HandlerContext, Mode, Refused, RequestTimeout, UsageError
-from syncmcp._questions import _MOST_REPORTS, _STRETCH
+from syncmcp._connection.server_requests import _MOST_REPORTS, _STRETCH
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
@@ -328,7 +328,7 @@ def test_of_a_flood_of_reports_the_server_gets_some_and_the_last(
             context.report_progress(step)
         return reply()
 
-    clock = Clock(monkeypatch, "syncmcp._threads", stands=True)
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
     with wire.connect(server, sampling=answer) as client:
         assert client.call_tool("ask").raise_for_error().text == "double"
         with server.stats as stats:
@@ -341,7 +341,7 @@ def test_of_a_flood_of_reports_the_server_gets_some_and_the_last(
 def test_a_report_that_is_held_back_is_not_sent_when_the_server_withdraws(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Clock(monkeypatch, "syncmcp._threads", stands=True)
+    Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
     script = [
         *opening(),
         s.request(SAMPLING, {**PROMPT, "_meta": {"progressToken": "t"}}),
@@ -393,7 +393,7 @@ def test_any_text_or_whole_number_is_a_token(token: Any) -> None:
 def test_what_is_reported_while_a_task_s_question_is_answered_names_the_task(
     wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syncmcp._questions._BEAT", 0.01)
+    monkeypatch.setattr("syncmcp._connection.server_requests._BEAT", 0.01)
     task = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
     params = {**PROMPT, "_meta": {"progressToken": "p", **task}}
     script = [
@@ -457,7 +457,7 @@ def test_in_the_stateless_era_there_is_nobody_to_report_to() -> None:
 def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_out(
     wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syncmcp._questions._BEAT", 0.01)
+    monkeypatch.setattr("syncmcp._connection.server_requests._BEAT", 0.01)
     params = {**PROMPT, "_meta": {"progressToken": "t"}}
     script = [
         *opening(),
@@ -549,10 +549,10 @@ def test_the_clocks_of_a_call_stand_still_while_its_question_is_thought_about(
 ) -> None:
     clock = Clock(
         monkeypatch,
-        "syncmcp._threads",
-        "syncmcp._call",
-        "syncmcp._questions",
-        "syncmcp._connection",
+        "syncmcp._concurrency.timing",
+        "syncmcp._connection.call",
+        "syncmcp._connection.server_requests",
+        "syncmcp._connection.connection",
     )
     held, server = Held(), asking_server()
 

@@ -382,7 +382,7 @@ def test_it_may_call_the_client_and_the_answer_waits_for_it(revision: Mode) -> N
 def test_while_it_takes_its_time_the_server_is_not_kept_beyond_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock, held = Clock(monkeypatch, "syncmcp._threads"), Held(lambda: None)
+    clock, held = Clock(monkeypatch, "syncmcp._concurrency.timing"), Held(lambda: None)
     limits: dict[str, Any] = {"human_timeout": 100.0, "timeout": None, "idle_timeout": None}
     with syncmcp.connect(
         asking_server(), mode=OLD, elicitation=failing, on_handler_error=held, **limits

@@ -12,7 +12,7 @@ import pytest
 import syncmcp
 from syncmcp import Handlers, Mode, Refused, UsageError
 from syncmcp.approval import AllowAll, DenyAll
-from syncmcp.roots import Roots
+from syncmcp.handlers.roots import Roots
 from syncmcp.testing import script as s
 from syncmcp.types import Root
 from tests.questions.asking import (
@@ -267,7 +267,7 @@ def test_what_cannot_be_reached_at_the_moment_is_left_out(
     with syncmcp.connect(asking_server(), mode=revision, roots=[gone, stays]) as client:
         assert len(uris(client)) == 2
         gone.rmdir()
-        with caplog.at_level(logging.WARNING, "syncmcp.roots"):
+        with caplog.at_level(logging.WARNING, "syncmcp.handlers.roots"):
             assert uris(client) == [stays.as_uri()]
         assert "missing" in caplog.text
         assert [status.status for status in client.roots.list()] == ["missing", "ok"]

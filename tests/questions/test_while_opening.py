@@ -9,9 +9,9 @@ import pytest
 
 import syncmcp
 from syncmcp import Client, RequestTimeout
-from syncmcp._asked import Asked
-from syncmcp._questions import _Reports
-from syncmcp._threads import timer
+from syncmcp._concurrency.timing import timer
+from syncmcp._connection.questions import Asked
+from syncmcp._connection.server_requests import _Reports
 from syncmcp.testing import script as s
 from tests.questions.asking import PATIENCE, PROMPT, SAMPLING, model, nobody
 from tests.scripts import NEW, OLD, WIRES, Scripted

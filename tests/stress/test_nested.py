@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from syncmcp import Client, HandlerContext
-from syncmcp._threads import Deadline
-from syncmcp._workers import Seat
-from syncmcp.futures import RequestFuture
+from syncmcp._concurrency.futures import RequestFuture
+from syncmcp._concurrency.pool import Seat
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import (
     CallToolResult,

@@ -23,7 +23,9 @@ from hypothesis import HealthCheck as Health
 from hypothesis import strategies as st
 
 import syncmcp
-from syncmcp import InvalidOutput, LimitExceeded, ProtocolError, _pagination, _results
+from syncmcp import InvalidOutput, LimitExceeded, ProtocolError
+from syncmcp._base import results
+from syncmcp._client import pages
 from syncmcp._protocol import peer
 from syncmcp._protocol.schema import compiler, run
 from syncmcp.errors import McpError
@@ -600,14 +602,14 @@ def plant_ids_that_are_coerced(patch: pytest.MonkeyPatch) -> None:
 
 
 def plant_a_cursor_that_is_swallowed(patch: pytest.MonkeyPatch) -> None:
-    whole = _results.validate
+    whole = results.validate
 
     def validate(*given: Any) -> Any:
         page: Any = whole(*given)
         page.next_cursor = page.next_cursor or None
         return page
 
-    patch.setattr(_pagination, "validate", validate)
+    patch.setattr(pages, "validate", validate)
 
 
 def plant_depth_without_bound(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 import syncmcp
 from syncmcp.config import Http
 from syncmcp.testing import Cut, Drip, Fault, FaultProxy, Hold, Server, UnusedFaults, serve_http
-from syncmcp.testing.serving import HttpServer
+from syncmcp.testing.server.serving import HttpServer
 from tests.transports.certificates import Certificates, make
 from tests.transports.http_peer import WAIT, Request, serving
 

@@ -96,7 +96,7 @@ def test_it_serves_http_until_sigterm() -> None:
 
 def test_importing_the_package_loads_no_server() -> None:
     program = "import sys, syncmcp.testing as t; before = set(sys.modules); t.Server; "
-    program += "print('syncmcp.testing.server' in before, 'asyncio' in sys.modules)"
+    program += "print('syncmcp.testing.server.server' in before, 'asyncio' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=True, timeout=PATIENCE * 3
     )

@@ -10,7 +10,7 @@ from syncmcp.testing import (
     Server,
     ToolContext,
 )
-from syncmcp.testing.revisions import REVISIONS
+from syncmcp.testing.server.revisions import REVISIONS
 from tests.testing.talks import (
     FORM,
     MODEL,

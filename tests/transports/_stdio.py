@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.testing.leaks import library_threads
 from syncmcp.transports.base import Outgoing

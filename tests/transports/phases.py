@@ -17,7 +17,7 @@ import syncmcp
 from syncmcp import Client
 from syncmcp.config import Http
 from syncmcp.testing import FaultProxy, Hold, Server, serve_http
-from syncmcp.testing.faults import Fault, Planned
+from syncmcp.testing.faults.faults import Fault, Planned
 
 WAIT = 30.0
 """A ceiling for everything that has to happen soon, in seconds."""
@@ -203,7 +203,7 @@ def connecting(stage: Stage) -> Iterator[Reached]:
     with (
         full_backlog() as port,
         stage.resolver.elsewhere(port),
-        patch("syncmcp._http_wire.wait_for_write", wait),
+        patch("syncmcp._http.connections.wait_for_write", wait),
     ):
         yield _event(begun)
 

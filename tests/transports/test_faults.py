@@ -455,7 +455,7 @@ def _client_left(planned: Planned, _: FaultProxy) -> bool:
 def test_every_call_ends_by_its_deadline_however_slow_the_wire_is(
     monkeypatch: pytest.MonkeyPatch, wire: Wire, fault: Fault
 ) -> None:
-    clock, limit = Clock(monkeypatch, "syncmcp._threads"), 600.0
+    clock, limit = Clock(monkeypatch, "syncmcp._concurrency.timing"), 600.0
     shop = Shop(wire.answers)
     operations = (TOOL, LIST, READ)
     with connected(shop, wire) as (proxy, client), ThreadPoolExecutor() as pool:

@@ -11,8 +11,8 @@ import pytest
 import requests
 import urllib3.util.wait
 
-from syncmcp import _http_wire
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._http import connections
 from syncmcp.config import Http
 from syncmcp.errors import RequestTimeout
 from syncmcp.transports.http import HttpTransport
@@ -106,7 +106,7 @@ def test_withdrawing_ends_the_exchange_at_once_and_the_server_sees_it(phase: Any
 def test_the_deadline_ends_a_silent_exchange_without_anybody_s_help(
     phase: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reached, clock = threading.Event(), Clock(monkeypatch, "syncmcp._threads")
+    reached, clock = threading.Event(), Clock(monkeypatch, "syncmcp._concurrency.timing")
 
     def script(one: Request) -> None:
         phase(one.connection)
@@ -236,7 +236,7 @@ class Connecting:
             return original(sock, timeout)
 
         original = urllib3.util.wait.wait_for_write
-        monkeypatch.setattr("syncmcp._http_wire.wait_for_write", wait)
+        monkeypatch.setattr("syncmcp._http.connections.wait_for_write", wait)
 
 
 @pytest.mark.pitfall("H1b", "4")
@@ -300,7 +300,7 @@ def test_withdrawing_ends_a_tls_handshake_and_an_exchange_with_a_mute_proxy() ->
 def test_withdrawing_at_the_moment_when_it_is_connected_leaves_no_socket_open(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = _http_wire._connect_one
+    connect = connections._connect_one
     connected: list[socket.socket] = []
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -313,7 +313,7 @@ def test_withdrawing_at_the_moment_when_it_is_connected_leaves_no_socket_open(
             connected.append(sock)
             assert transport.withdraw(out) == "not_sent"
 
-        monkeypatch.setattr(_http_wire, "_connect_one", withdraw_then)
+        monkeypatch.setattr(connections, "_connect_one", withdraw_then)
         transport.send(out)
         assert not receiver.failures
     assert [sock.fileno() for sock in connected] == [-1]

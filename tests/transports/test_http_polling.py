@@ -9,7 +9,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Http, LimitExceeded
-from syncmcp._http_exchange import Exchange
+from syncmcp._http.exchange import Exchange
 from syncmcp.testing import Server, ToolContext, serve_http
 from tests.session_server import session_server
 from tests.stage import PATIENCE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import requests
 
-from syncmcp._url_guard import UnsafeUrl, UrlGuard
+from syncmcp._http.guard import UnsafeUrl, UrlGuard
 from syncmcp.auth.fetch import Fetcher
 from syncmcp.auth.steps import Fetch
 from syncmcp.config import Http

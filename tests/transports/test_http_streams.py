@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import (
     ConnectionLost,

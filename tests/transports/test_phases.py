@@ -106,7 +106,7 @@ def test_a_call_ends_in_every_phase_and_lets_go_of_its_connection(
     phase: Phase,
     ending: Ending,
 ) -> None:
-    clock = Clock(monkeypatch, "syncmcp._threads")
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     context = certificates.server_context() if tls else None
     with stage(mode, answers(phase), context, max_in_flight=1) as on:
         assert on.client.call_tool("echo").text == "0 characters"

@@ -11,7 +11,7 @@ import pytest
 from requests.auth import HTTPBasicAuth
 
 import syncmcp
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import (
     AuthError,
     ClosedError,

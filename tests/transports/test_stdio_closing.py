@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError
 from syncmcp.transports import _process
 from syncmcp.transports.stdio import StdioTransport
@@ -307,7 +307,7 @@ def test_after_many_deaths_nothing_runs_or_stays() -> None:
 
 PROGRAM = """
 import os, signal, subprocess, sys, threading, time
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ForkedError
 from syncmcp.transports.stdio import StdioTransport

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, LimitExceeded
 from syncmcp.transports._lines import Cut, Lines
 from syncmcp.transports._stderr import StderrSink

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import UsageError
 from syncmcp.transports._process import make_pipes
 from syncmcp.transports._windows import WindowsProcess, check_arguments

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError, ConnectionLost, LimitExceeded
 from syncmcp.testing.leaks import Footprint

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-from syncmcp._protocol.dialect import dialect_for
+from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._protocol.negotiate import Negotiated
+from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import Kind, Question, ToolCall
-from syncmcp.cancellation import CancelToken
-from syncmcp.connected import ConnectedServer
 from syncmcp.handlers import CausingCall, HandlerContext
+from syncmcp.handlers.server import ConnectedServer
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,

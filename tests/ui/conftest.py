@@ -57,4 +57,4 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Queue[list[str]]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of deadlines: it stands still until the test moves it."""
-    return Clock(monkeypatch, "syncmcp._threads", stands=True)
+    return Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)

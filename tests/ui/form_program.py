@@ -11,10 +11,10 @@ import termios
 import threading
 from typing import Any, cast
 
-from syncmcp._protocol.dialect import dialect_for
 from syncmcp._protocol.negotiate import Negotiated
-from syncmcp.connected import ConnectedServer
+from syncmcp._protocol.revisions import dialect_for
 from syncmcp.handlers import HandlerContext
+from syncmcp.handlers.server import ConnectedServer
 from syncmcp.types import ElicitRequestFormParams, ElicitResult
 from syncmcp.ui.terminal import Terminal
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from syncmcp._protocol.dialect import dialect_for
 from syncmcp._protocol.negotiate import Negotiated
+from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import Kind, Question
-from syncmcp.connected import ConnectedServer
 from syncmcp.handlers import CausingCall, HandlerContext
+from syncmcp.handlers.server import ConnectedServer
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,

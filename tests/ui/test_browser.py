@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 import syncmcp
+from syncmcp._concurrency.cancel import CancelToken
 from syncmcp.approval import Decision, Question, ToolCall, Verdict
-from syncmcp.cancellation import CancelToken
 from syncmcp.errors import ClosedError, Denied, UsageError
-from syncmcp.forms import UnsupportedForm
 from syncmcp.handlers import CausingCall, HandlerContext
-from syncmcp.links import UnsafeLink
-from syncmcp.roots import Roots
+from syncmcp.handlers.forms import UnsupportedForm
+from syncmcp.handlers.links import UnsafeLink
+from syncmcp.handlers.roots import Roots
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import (
     CreateMessageRequestParams,
@@ -70,7 +70,7 @@ def visitor(browser: Browser) -> Iterator[Visitor]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch, "syncmcp._threads")
+    return Clock(monkeypatch, "syncmcp._concurrency.timing")
 
 
 def mentions(page: Page, words: str) -> list[tuple[str, str, str]]:

@@ -16,9 +16,9 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 import syncmcp
+from syncmcp._concurrency.cancel import CancelToken
 from syncmcp.approval import ToolCall
-from syncmcp.cancellation import CancelToken
-from syncmcp.roots import Roots
+from syncmcp.handlers.roots import Roots
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ToolAnnotations
 from syncmcp.ui.browser import AskInBrowser, Browser
@@ -350,7 +350,7 @@ class TestTheEnd:
     def test_the_time_is_counted_down_until_it_is_out(
         self, tab: Page, browser: Browser, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        clock = Clock(monkeypatch, "syncmcp._threads")
+        clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
         within = context(timeout=300.0)
         asked = Asked(browser.review, question("sampling", within=within))
         open_only(tab)

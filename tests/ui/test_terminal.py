@@ -16,8 +16,8 @@ from queue import Queue
 import pytest
 
 from syncmcp.errors import UsageError
-from syncmcp.forms import UnsupportedForm
 from syncmcp.handlers import CausingCall
+from syncmcp.handlers.forms import UnsupportedForm
 from syncmcp.types import (
     ElicitResult,
 )
@@ -507,6 +507,6 @@ def test_a_program_without_streams_is_told_the_same(monkeypatch: pytest.MonkeyPa
 def test_missing_packages_are_named_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "syncmcp.ui._screen", None)
+    monkeypatch.setitem(sys.modules, "syncmcp.ui.terminal.screen", None)
     with pytest.raises(UsageError, match=r"install syncmcp-client\[terminal\]"):
         Terminal()

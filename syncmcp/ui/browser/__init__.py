@@ -11,7 +11,7 @@ import webbrowser
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
-from syncmcp._threads import monotonic
+from syncmcp._concurrency.timing import monotonic
 from syncmcp.approval import Approval, Question, Verdict
 from syncmcp.errors import ClosedError, UsageError
 from syncmcp.types import ElicitResult
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from syncmcp.approval import AuditRecord, Policy, RateLimit
     from syncmcp.handlers import HandlerContext
-    from syncmcp.roots import Roots
+    from syncmcp.handlers.roots import Roots
     from syncmcp.types import ElicitRequestFormParams, ElicitRequestURLParams
     from syncmcp.ui.browser.gate import Gate
     from syncmcp.ui.browser.questions import Card

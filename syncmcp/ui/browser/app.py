@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from flask.typing import ResponseReturnValue
 
-    from syncmcp.roots import Roots
+    from syncmcp.handlers.roots import Roots
     from syncmcp.ui.browser.gate import Gate
 
 # The longest form that a browser may send, in bytes.

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 from syncmcp.approval import Question, ToolCall, Verdict
-from syncmcp.forms import Form
-from syncmcp.links import Link
+from syncmcp.handlers.forms import Form
+from syncmcp.handlers.links import Link
 from syncmcp.types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult
 from syncmcp.ui.browser.message import as_json
 from syncmcp.ui.browser.questions import Answers, Card

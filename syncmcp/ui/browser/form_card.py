@@ -10,13 +10,13 @@ from markupsafe import escape
 from pydantic import TypeAdapter
 
 from syncmcp.approval import Question, Verdict
-from syncmcp.forms import ABSENT, Field, Form
+from syncmcp.handlers.forms import ABSENT, Field, Form
 from syncmcp.types import ElicitRequestFormParams, ElicitResult
 from syncmcp.ui.browser.message import editable
 from syncmcp.ui.browser.questions import Answers, Card
 
 if TYPE_CHECKING:
-    from syncmcp.forms import Absent, Value
+    from syncmcp.handlers.forms import Absent, Value
 
 A = TypeVar("A")
 

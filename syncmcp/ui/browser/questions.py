@@ -10,13 +10,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from syncmcp._threads import Deadline
+from syncmcp._concurrency.timing import Deadline
 
 if TYPE_CHECKING:
-    from syncmcp._visits import Visit
+    from syncmcp._concurrency.cancel import CancelToken
     from syncmcp.approval import Question
-    from syncmcp.cancellation import CancelToken
     from syncmcp.handlers import HandlerContext
+    from syncmcp.handlers.visits import Visit
 
 A = TypeVar("A")
 

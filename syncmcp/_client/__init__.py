@@ -1,0 +1,1 @@
+"""From a method to a result: the client, its session, the operations, their driver."""

@@ -1,0 +1,479 @@
+"""Drives the steps of an operation into a future."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from syncmcp._client.caching import keeping
+from syncmcp._client.driver import Host, Parked, leave, name_server, run
+from syncmcp._client.retrying import Repetition, is_over
+from syncmcp._concurrency.cancel import CancelToken
+from syncmcp._concurrency.futures import RequestFuture
+from syncmcp._concurrency.pool import seat_of_this_thread
+from syncmcp._concurrency.timing import Deadline, timer
+from syncmcp._connection.call import Call
+from syncmcp._connection.connection import Connection
+from syncmcp._connection.frame import leave_frame
+from syncmcp._connection.input import InputAnswers
+from syncmcp._connection.options import Options
+from syncmcp._protocol.steps import Ask, Hear, Meet, Pause, Post, Reply, Send, Steps, Work
+from syncmcp.errors import McpError, NotSupported, RequestCancelled, RequestTimeout
+
+if TYPE_CHECKING:
+    from syncmcp._concurrency.naps import Nap
+    from syncmcp._concurrency.pool import Seat
+    from syncmcp._concurrency.timing import TimerEntry
+
+R = TypeVar("R")
+
+
+def submit(
+    steps: Steps[R],
+    host: Host,
+    options: Options,
+    deadline: Deadline,
+    *,
+    foreign: bool = False,
+) -> RequestFuture[R]:
+    """Start `steps` and return the future of what they return. Never blocks.
+
+    Args:
+        steps: The operation.
+        host: The client.
+        options: The options of the call.
+        deadline: When the whole of it must be over.
+        foreign: Whether the steps run code of the caller's (a model with validators of its own).
+
+    Raises:
+        UsageError: The arguments are wrong, or the server lacks what is asked for.
+        ClosedError: The client is not open.
+    """
+    begun = Begun(steps, host, options, foreign=foreign)
+    begun.go(deadline)
+    return begun.future
+
+
+class Begun(Generic[R]):
+    """An operation whose arguments have been checked, and which nothing was sent for yet.
+
+    Raises:
+        UsageError: The arguments are wrong, or the server lacks what is asked for.
+        ClosedError: The client is not open.
+    """
+
+    def __init__(self, steps: Steps[R], host: Host, options: Options, *, foreign: bool) -> None:
+        self._steps = keeping(steps, host, options)
+        self._host = host
+        self._foreign = foreign or (host._kept is not None and host._kept.foreign)
+        self.options = options
+        self.future: RequestFuture[R] = RequestFuture(host._pools.workers)
+        if options.watch is None:  # else somebody else iterates
+            options.watch = self.future._report
+        connection = host._live()
+        self.send: Send | Meet | Pause | None = None
+        try:
+            self.send = _first(self._steps, host, connection, options)
+        except StopIteration as stop:
+            self.future._settle(stop.value, None)
+            return
+        self.future._method = None if isinstance(self.send, Pause) else self.send.method
+        self.future._server = connection.label if connection is not None else None
+
+    def go(self, deadline: Deadline) -> None:
+        """Drive it into its future, unless that is done. Never blocks.
+
+        Raises:
+            ClosedError: The client is not open any more.
+        """
+        send = self.send
+        if send is None:
+            return
+        if self.future.done():  # cancelled while nothing was sent
+            self.drop(RequestCancelled("cancelled by the caller", delivery="not_sent"))
+            return
+        connection = self._host._live()
+        self.send = None
+        drive = (self._steps, self._host, self.options, deadline, self.future)
+        if connection is None or self._needs_thread(connection):
+            _Exchange(*drive).start(send)
+        else:
+            _Run(*drive, foreign=self._foreign).start(send, connection)
+
+    def _needs_thread(self, connection: Connection) -> bool:
+        """Whether a thread must be its own; those that share a frame share that of its exchange."""
+        if connection.interception is not None:
+            return True
+        shares = self.options.place is not None and connection.dialect.batches
+        return connection.transport.blocking and not shares
+
+    def drop(self, error: McpError) -> None:
+        """Nothing is sent, because of `error`: let the steps undo what they did, and end it.
+
+        Does nothing to what has gone already.
+        """
+        if self.send is None:
+            return
+        self.send = None
+        with suppress(McpError, StopIteration):  # the future says it
+            self._steps.throw(error)
+        self._steps.close()
+        self.future._settle(None, error)
+
+
+def _first(
+    steps: Steps[Any], host: Host, connection: Connection | None, options: Options
+) -> Send | Meet | Pause:
+    """Take the first step here and now: a mistake of the caller is raised to the caller."""
+    send = next(steps)
+    if isinstance(send, Hear):
+        send = steps.send(host._hear(send.task))
+    while connection is not None and isinstance(send, (Send, Meet)):
+        try:
+            if isinstance(send, Meet):
+                send = steps.send(connection.agreed)
+                continue
+            connection.agreed.check(send.method, options.undeclared)
+            break
+        except NotSupported as error:
+            send = steps.throw(error)
+    # An operation has something to send before it has to ask; a task may have to be waited for.
+    assert isinstance(send, (Send, Meet, Pause))
+    return send
+
+
+class _Exchange(Generic[R]):
+    """A future that needs a thread while it lasts: for HTTP, interceptors, a server to start."""
+
+    def __init__(
+        self,
+        steps: Steps[R],
+        host: Host,
+        options: Options,
+        deadline: Deadline,
+        future: RequestFuture[R],
+    ) -> None:
+        self._steps = steps
+        self._host = host
+        # A token of its own: that is how `future.cancel()` reaches the thread of the exchange.
+        self._token = CancelToken() if options.cancel is None else options.cancel.child()
+        self._options = options.with_cancel(self._token)
+        self._seat: Seat | None = None
+        self._deadline = deadline
+        self._future = future
+        self._first: Send | Meet | Pause | None = None
+        self._begun = False
+        self._expiry: TimerEntry | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self, send: Send | Meet | Pause) -> None:
+        self._first = send
+        self._future._withdraw = partial(self._token.cancel, "cancelled by the caller")
+        at = self._deadline.at
+        if at is not None:
+            # This and the token only for the time in line; then the connection watches both.
+            self._expiry = timer.at(at, self._expire)
+        self._unsubscribe = self._token._subscribe(self._cancelled)
+        # A handler's call does not stand in line: those in front may wait for the handler.
+        busy = not self._host._pools.exchanges.submit(self._drive, at_once=self._options.nested)
+        place = self._options.place
+        if busy and place is not None:  # others need not stand in line with it
+            place.leave()
+
+    def _cancelled(self) -> None:
+        self._future._settle(
+            None, RequestCancelled("cancelled", reason=self._token.reason, delivery="not_sent")
+        )
+
+    def _expire(self) -> None:
+        seconds = self._deadline.seconds
+        self._future._settle(
+            None,
+            RequestTimeout(
+                f"not sent within {seconds:g} s: too many requests in flight",
+                seconds=seconds,
+                delivery="not_sent",
+            ),
+        )
+
+    def _abandon(self, error: BaseException) -> None:
+        """The call ended like this, and an interceptor has its thread, perhaps for ever."""
+        self._future._settle(None, error)
+        if self._seat is not None:
+            self._seat.abandon()
+
+    def _drive(self) -> None:
+        """On an exchange thread."""
+        self._seat = seat_of_this_thread()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        future = self._future
+        if future.done() and not self._begun:
+            error = RequestCancelled("nobody waited long enough", delivery="not_sent")
+            leave(self._steps, self._host, self._options, error)
+            return
+        self._begun = True
+        self._options.abandon = self._abandon
+        try:
+            result = run(
+                self._steps,
+                self._host,
+                self._options,
+                self._deadline,
+                self._first,
+                future._sent,
+                parks=True,
+            )
+        except Parked as parked:
+            # What is done by now, the steps learn from the request that they make next.
+            self._first = Pause(0.0)
+            self._host._pools.naps.begin(parked.pause, self._deadline, self._token, self._wake)
+        except BaseException as error:
+            future._settle(None, error)
+        else:
+            future._settle(result, None)
+        finally:
+            # It refers to us: what is over must not wait for the garbage collector.
+            self._options.abandon = None
+            leave_frame(self._options)
+
+    def _wake(self) -> None:
+        """Go on after a pause, on an exchange thread. Never blocks."""
+        run, turn = self._host._pools.exchanges.run, threading.Lock()
+
+        def drive() -> None:
+            if turn.acquire(blocking=False):
+                self._drive()
+
+        # Whoever gives up the call does not stand in line: its task is still to be cancelled.
+        hurry = partial(run, drive, at_once=True)
+        if self._deadline.at is not None:
+            self._expiry = timer.at(self._deadline.at, hurry)
+        self._unsubscribe = self._token._subscribe(hurry)
+        run(drive)
+
+
+class _Run(Generic[R]):
+    """A future whose answers are brought by a reader thread; nothing waits in between."""
+
+    def __init__(
+        self,
+        steps: Steps[R],
+        host: Host,
+        options: Options,
+        deadline: Deadline,
+        future: RequestFuture[R],
+        *,
+        foreign: bool,
+    ) -> None:
+        self._steps = steps
+        self._host = host
+        self._options = options
+        self._deadline = deadline
+        self._future = future
+        self._foreign = foreign
+        self._send: Send | None = None
+        self._connection: Connection | None = None
+        self._call: Call | None = None
+        self._answers: InputAnswers | None = None
+        self._repetition: Repetition | None = None
+        self._nap: Nap | None = None
+
+    def start(self, send: Send | Meet | Pause, connection: Connection) -> None:
+        self._future._withdraw = self._withdraw
+        self._connection = connection
+        try:
+            if isinstance(send, Pause):
+                self._pause(send)
+            elif isinstance(send, Meet):  # it was not connected when the steps began
+                self._settling(self._advance, connection.agreed, None)
+            else:
+                self._request(send, connection)
+        except BaseException:  # Ctrl-C, mostly: nobody will ever hold this future
+            self._withdraw()
+            raise
+
+    def _request(self, send: Send, connection: Connection) -> None:
+        deadline = self._deadline
+        if send.within is not None:
+            deadline = deadline.sooner(send.within)
+        call = Call(send.method, self._options, deadline, self._done)
+        if connection.transport.blocking:
+            call.pool = self._host._pools.exchanges
+        self._send, self._connection, self._call = send, connection, call
+        try:
+            if send.session is not None:
+                send.session.enter(connection)
+            connection.start(call, send.params, offer=send.offer)
+        except McpError as error:
+            call.outcome = error
+            self._done(call)
+        if self._future._withdrawn:
+            # While the request was on its way: `_withdraw` may have seen the one before.
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        call, connection, answers, nap = self._call, self._connection, self._answers, self._nap
+        if call is not None and connection is not None:
+            connection.give_up(call, RequestCancelled("cancelled by the caller"))
+        if answers is not None:
+            answers.give_up(RequestCancelled("cancelled by the caller"))
+        if nap is not None:
+            nap.end()
+
+    def _done(self, call: Call) -> None:
+        """On whatever thread ended the call, mostly the one that reads.
+
+        The library's own steps are short and block nowhere: it is cheaper to take the next one here
+        than to wake another thread. Code of the caller's must not run here.
+        """
+        # The call refers to us: what is over must not wait for the garbage collector.
+        self._call = None
+        if self._foreign:
+            self._host._pools.resumer.run(partial(self._settling, self._resume, call))
+        else:
+            self._settling(self._resume, call)
+
+    def _settling(self, step: Callable[..., None], *args: Any) -> None:
+        """Take a step; whatever it raises ends the future, and not the thread that it is on."""
+        if self._future._claimed:
+            error = RequestCancelled("cancelled by the caller", delivery="unknown")
+            leave(self._steps, self._host, self._options, error)
+            leave_frame(self._options)
+            return
+        try:
+            step(*args)
+        except BaseException as failure:
+            name_server(failure, self._host)
+            self._future._settle(None, failure)
+
+    def _resume(self, call: Call) -> None:
+        error = call.outcome if isinstance(call.outcome, McpError) else None
+        if error is None:
+            self._repetition = None
+        elif (pause := self._again(error)) is not None:
+            # A server has to be started, which takes a while.
+            self._host._pools.workers.run(partial(self._settling, self._repeat, call, pause))
+            return
+        self._reply(call, error)
+
+    def _again(self, error: McpError) -> float | None:
+        """Seconds until the request is sent again, if it is."""
+        assert self._send is not None
+        if self._repetition is None:
+            self._repetition = Repetition(
+                self._send,
+                self._options,
+                self._deadline,
+                self._host._repeatable,
+                self._host._label,
+                self._future._sent,
+            )
+        return self._repetition.pause(error, self._connection)
+
+    def _reply(self, call: Call, error: McpError | None) -> None:
+        assert self._connection is not None
+        reply = None if error is not None else Reply(call.outcome, self._connection.dialect)
+        self._advance(reply, error)
+
+    def _advance(self, value: Any, error: McpError | None) -> None:
+        """Give the steps what they wait for, and do what they want next."""
+        assert self._connection is not None
+        try:
+            effect = self._steps.send(value) if error is None else self._steps.throw(error)
+        except StopIteration as stop:
+            self._future._settle(stop.value, None)
+            return
+        if isinstance(effect, Send):
+            self._repetition = None  # what steps send after a failure is counted anew
+            self._request(effect, self._connection)
+        elif isinstance(effect, Ask):
+            self._ask(effect, self._connection)
+        elif isinstance(effect, Work):
+            # Not on the thread that reads: others wait for their answers.
+            work = partial(self._settling, self._work, effect)
+            self._host._pools.resumer.run(work)
+        elif isinstance(effect, Post):
+            self._host._post(*effect, self._options.undeclared)
+            self._advance(None, None)
+        elif isinstance(effect, Meet):
+            self._advance(self._connection.agreed, None)
+        elif isinstance(effect, Hear):
+            self._advance(self._host._hear(effect.task), None)
+        else:
+            assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
+            self._pause(effect)
+
+    def _pause(self, pause: Pause) -> None:
+        # The timer must not write: what comes after the pause happens on a pool thread.
+        go_on = partial(self._settling, self._advance, None, None)
+        woken = partial(self._host._pools.workers.run, go_on)
+        naps = self._host._pools.naps
+        self._nap = naps.begin(pause, self._deadline, self._options.cancel, woken)
+        if self._future._withdrawn:
+            # While it fell asleep: `_withdraw` may have seen the one before.
+            self._nap.end()
+
+    def _work(self, work: Work) -> None:
+        self._advance(work.do(), None)
+
+    def _ask(self, ask: Ask, connection: Connection) -> None:
+        desk = connection.desk
+        answers = InputAnswers(
+            ask, desk, connection.dialect, self._options, self._deadline, self._answered
+        )
+        self._answers = answers
+        self._deadline.hold(desk.human_timeout)
+        try:
+            answers.start()
+        except McpError as error:
+            self._answers = None
+            self._deadline.release()
+            self._advance(None, error)
+            return
+        if self._future._withdrawn:
+            self._withdraw()
+
+    def _answered(self) -> None:
+        """On the thread that brought the last answer."""
+        self._deadline.release()
+        if self._foreign:
+            self._host._pools.resumer.run(partial(self._settling, self._take_answers))
+        else:
+            self._settling(self._take_answers)
+
+    def _take_answers(self) -> None:
+        answers, self._answers = self._answers, None
+        assert answers is not None
+        outcome = answers.outcome
+        if isinstance(outcome, McpError):
+            self._advance(None, outcome)
+        else:
+            self._advance(outcome, None)
+
+    def _repeat(self, call: Call, pause: float) -> None:
+        """On a pool thread: send the request again after the pause, if there is a server."""
+        assert self._send is not None
+        assert self._connection is not None
+        assert self._repetition is not None
+        if not is_over(self._connection):
+            self._repetition.end(call.outcome)
+            self._reply(call, call.outcome)
+            return
+        self._repetition.count(call.outcome, pause)
+        if pause:
+            self._host._sit_out(pause, self._options, self._deadline)
+        if self._future._claimed:  # withdrawn meanwhile
+            return
+        try:
+            connection = self._host._link(self._deadline)
+        except McpError as failure:
+            self._repetition.end(failure)
+            self._reply(call, failure)
+        else:
+            self._request(self._send, connection)

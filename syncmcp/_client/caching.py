@@ -1,0 +1,379 @@
+"""Results that are kept for a while, between an operation's steps and whoever drives them.
+
+Steps say `Recall` where a kept result will do, and `Send` where it will not. What is sent is kept,
+whoever wanted it, if the server and the options of the call allow it.
+
+Calls that miss the same result at one time each ask for it: one that waited for another's answer
+would end with the other's deadline, cancel and failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from syncmcp._concurrency.timing import monotonic
+from syncmcp._http.identity import Identity, next_identity, tells_identity
+from syncmcp._protocol.caching import (
+    LastChanges,
+    first_page,
+    is_public,
+    lifetime,
+    may_be_kept,
+    refused_page,
+)
+from syncmcp._protocol.exchange import exchange
+from syncmcp._protocol.steps import OneSession, Recall, Reply, Send, Steps
+from syncmcp._protocol.subscription import ChangeEvent, read_event
+from syncmcp.cache import CachedResult, CacheStore, MemoryCache
+from syncmcp.config import Http
+from syncmcp.errors import McpError, NotSupported, UsageError
+
+if TYPE_CHECKING:
+    from syncmcp._client.target import Target
+    from syncmcp._connection.connection import Connection
+    from syncmcp._connection.options import Options
+    from syncmcp._protocol.offer import Offer
+
+R = TypeVar("R")
+
+_log = logging.getLogger("syncmcp.cache")
+
+
+class Keeping(Protocol):
+    """A client, as what it keeps sees it."""
+
+    _kept: Kept | None
+    _round_limit: int
+
+    def _live(self) -> Connection | None: ...
+
+
+def recall(
+    host: Keeping,
+    method: str,
+    params: dict[str, Any] | None,
+    *,
+    session: OneSession | None = None,
+) -> Steps[dict[str, Any] | None]:
+    """The result of this request that is kept; `None` if there is none, or nothing is kept.
+
+    With `session`, those of several pages are of one walk through their list.
+    """
+    if host._kept is None:
+        return None
+    kept: dict[str, Any] | None = yield Recall(method, params, session)
+    return kept
+
+
+def recall_or_exchange(
+    host: Keeping, method: str, params: dict[str, Any] | None
+) -> Steps[dict[str, Any]]:
+    """The result of a request: one that is kept, or else the server's; see `exchange`."""
+    kept = yield from recall(host, method, params)
+    if kept is not None:
+        return kept
+    return (yield from exchange(method, params, max_rounds=host._round_limit))
+
+
+def keeping(steps: Steps[R], host: Keeping, options: Options) -> Steps[R]:
+    """The same steps, without their `Recall`; what they get is kept, if it may be."""
+    return steps if host._kept is None else host._kept.between(steps, host, options)
+
+
+class Kept:
+    """What one client keeps, and when it is of no use any more.
+
+    Args:
+        store: Where it is kept, perhaps beside what others keep.
+        target: The server.
+        extensions: The extensions that the server is told of.
+        offer: What the server may ask, now.
+    """
+
+    def __init__(
+        self,
+        store: CacheStore,
+        target: Target,
+        *,
+        extensions: Mapping[str, Any],
+        offer: Callable[[], Offer],
+    ) -> None:
+        self._store = store
+        self._target = target
+        # Nobody else can make keys with this.
+        self._own = os.urandom(16).hex()
+        self._server = target.url if isinstance(target, Http) else self._own
+        self._extensions = dict(extensions)
+        self._offer = offer
+        self._tells_identity = tells_identity(target)
+        # Guards what follows; held for look-ups and changes only.
+        self._lock = threading.RLock()
+        self._changes = LastChanges()
+        # What is being put at the moment, or is to be put after it.
+        self._arriving: dict[str, CachedResult] = {}
+        # Only then there is a reason to ask the program as whom it speaks.
+        self._has_private = False
+
+    @classmethod
+    def of(
+        cls,
+        given: CacheStore | bool,
+        target: Target,
+        *,
+        extensions: Mapping[str, Any],
+        offer: Callable[[], Offer],
+    ) -> Kept | None:
+        """What a client keeps that was given this as its ``cache``; `None` for nothing.
+
+        Raises:
+            UsageError: It makes no sense.
+        """
+        if given is False:
+            return None
+        store = MemoryCache() if given is True else given
+        if isinstance(store, type) or not isinstance(store, CacheStore):
+            raise UsageError(f"cache is True, False or a CacheStore, not {given!r}")
+        return cls(store, target, extensions=extensions, offer=offer)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether keeping runs code of the program's, which the thread that reads must not."""
+        return not isinstance(self._store, MemoryCache)
+
+    # -- what outdates it --------------------------------------------------------------------
+
+    def heard(self, method: str, params: Mapping[str, Any]) -> None:
+        """The server tells something. Never blocks."""
+        event = read_event(method, params)
+        if event is not None:
+            self.changed(event)
+
+    def changed(self, event: ChangeEvent) -> None:
+        """Something has changed, or may have. Never blocks."""
+        with self._lock:
+            self._changes.changed(event, monotonic())
+
+    def reconnected(self) -> None:
+        """There is a new connection; unless it is to a URL, that is another server."""
+        if not isinstance(self._target, Http):
+            with self._lock:
+                self._changes.everything(monotonic())
+
+    # -- on the way of an operation ----------------------------------------------------------
+
+    def between(self, steps: Steps[R], host: Keeping, options: Options) -> Steps[R]:
+        """The same steps, without their `Recall`."""
+        try:
+            effect = steps.send(None)
+            while True:
+                if isinstance(effect, Recall):
+                    effect = steps.send(self._find(effect, host, options))
+                    continue
+                finish = self._begin(effect, options) if isinstance(effect, Send) else None
+                try:
+                    value = yield effect
+                except McpError as error:
+                    if isinstance(effect, Send):
+                        self._refused(effect, error)
+                    effect = steps.throw(error)
+                else:
+                    if finish is not None:
+                        finish(value)
+                    effect = steps.send(value)
+        except StopIteration as stop:
+            result: R = stop.value
+            return result
+
+    def _find(self, wanted: Recall, host: Keeping, options: Options) -> dict[str, Any] | None:
+        method, params, _ = wanted
+        if options.cache != "use" or not options.plain or not may_be_kept(method, params):
+            return None
+        if options.cancel is not None and options.cancel.cancelled:
+            return None  # sending it raises what there is to raise
+        connection = host._live()
+        if connection is None or connection.dialect.stateful or not connection.of_this_process:
+            return None
+        try:
+            dialect = connection.agreed.check(method, options.undeclared)
+        except NotSupported:
+            return None  # as above
+        found = self._newest(wanted, dialect.revision)
+        if found is None:
+            return None
+        result = dialect.read_result(method, found)
+        return result if isinstance(result, dict) else None
+
+    def _newest(self, wanted: Recall, revision: str) -> dict[str, Any] | None:
+        method, params, session = wanted
+        request = (revision, self._offer(), method)
+        usable: list[CachedResult] = []
+        for owner in self._owners():
+            kept = self._get(self._key(owner, *request, params))
+            if kept is None or not self._is_fresh(kept, method, params):
+                continue
+            if session is not None:
+                if session.began not in (None, kept.asked):
+                    continue  # another walk's page
+            elif (at_first := first_page(method, params)) is not None:
+                first = self._get(self._key(owner, *request, at_first))
+                if first is not None and first.asked > kept.asked:
+                    continue  # the list was begun anew since
+            usable.append(kept)
+        if not usable:
+            return None
+        from pydantic_core import from_json
+
+        newest = max(usable, key=lambda kept: kept.asked)
+        if session is not None:
+            session.began = newest.asked
+        # Parsed anew each time: what a caller does to its result is its own business.
+        result = from_json(newest.body)
+        return result if isinstance(result, dict) else None
+
+    def _owners(self) -> list[object]:
+        """Whose results may be used now: everybody's, and those of the next request's identity."""
+        owners: list[object] = [None]
+        if self._has_private:
+            try:
+                identity = next_identity(self._target)
+            except Exception:
+                # The program's own function failed, and will fail when the request is sent: there
+                # is where that is told.
+                identity = None
+            if identity is not None:
+                owners.append(identity)
+        return owners
+
+    def _is_fresh(self, kept: CachedResult, method: str, params: Mapping[str, Any] | None) -> bool:
+        if monotonic() >= kept.expires:
+            return False
+        with self._lock:
+            return not self._changes.outdated(method, params, kept.asked)
+
+    def _begin(self, send: Send, options: Options) -> Callable[[Reply], None] | None:
+        """What to do with the reply to a request that is about to be sent."""
+        method, params, of_its_own, _, session = send
+        if options.cache == "bypass" or not options.plain or of_its_own is not None:
+            return None
+        if not may_be_kept(method, params):
+            return None
+        asked, offer = monotonic(), self._offer()
+        if session is not None:
+            # All pages of one walk count as asked for when it began: by that they are known.
+            session.began = asked = asked if session.began is None else session.began
+
+        def finish(reply: Reply) -> None:
+            result, dialect, identity, altered = reply
+            if dialect.stateful or altered or not isinstance(result, dict):
+                return
+            if offer != self._offer():
+                return
+            seconds = lifetime(result)
+            if seconds <= 0:
+                return
+            owner: object = None
+            if not is_public(result):
+                owner = self._owner(identity)
+                if owner is None:
+                    return
+            with self._lock:
+                self._has_private = self._has_private or owner is not None
+                if self._changes.outdated(method, params, asked):
+                    return
+            key = self._key(owner, dialect.revision, offer, method, params)
+            body = _json(result)
+            if key is not None and body is not None:
+                self._put(key, CachedResult(body, asked, monotonic() + seconds))
+
+        return finish
+
+    def _owner(self, identity: object) -> object:
+        """Who may have the private result of a request that was sent as `identity`, if anybody."""
+        if not isinstance(self._target, Http):
+            return Identity()
+        return identity if self._tells_identity else None
+
+    def _refused(self, send: Send, error: McpError) -> None:
+        name = refused_page(send.method, send.params, error)
+        if name is not None:
+            with self._lock:
+                self._changes.refused(name, monotonic())
+
+    # -- the store ---------------------------------------------------------------------------
+
+    def _key(
+        self,
+        owner: object,
+        revision: str,
+        offer: Offer,
+        method: str,
+        params: Mapping[str, Any] | None,
+    ) -> str | None:
+        """What a result is filed under; `None` if the parameters are no JSON."""
+        whose = None if owner is None else [self._own, owner]
+        parts = [whose, self._server, revision, offer, self._extensions, method, params or {}]
+        try:
+            text = json.dumps(parts, sort_keys=True)
+        except (TypeError, ValueError):
+            return None
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _get(self, key: str | None) -> CachedResult | None:
+        if key is None:
+            return None
+        try:
+            return self._store.get(key)
+        except Exception:
+            _log.exception("the cache store failed")
+            return None
+
+    def _put(self, key: str, result: CachedResult) -> None:
+        """Put what was asked for last, whoever comes first.
+
+        One thread puts at one time under a key, and the others leave theirs to it: the store may
+        be the program's, which is called without a lock.
+        """
+        with self._lock:
+            under_way = self._arriving.get(key)
+            if under_way is None or under_way.asked <= result.asked:
+                self._arriving[key] = result
+            if under_way is not None:
+                return
+        try:
+            while True:
+                self._put_one(key, result)
+                with self._lock:
+                    newest = self._arriving.get(key, result)
+                    if newest is result:
+                        self._arriving.pop(key, None)
+                        return
+                result = newest
+        except BaseException:  # Ctrl-C in the store, mostly
+            with self._lock:
+                self._arriving.pop(key, None)
+            raise
+
+    def _put_one(self, key: str, result: CachedResult) -> None:
+        before = self._get(key)
+        if before is not None and before.asked > result.asked:
+            return  # what was asked for later came first
+        try:
+            self._store.put(key, result)
+        except Exception:
+            _log.exception("the cache store failed")
+
+
+def _json(result: dict[str, Any]) -> bytes | None:
+    from pydantic_core import to_json
+
+    try:
+        return to_json(result)
+    except ValueError as error:  # something that JSON has and UTF-8 has not
+        _log.debug("a result is not kept: %s", type(error).__name__)
+        return None

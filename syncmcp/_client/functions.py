@@ -1,0 +1,239 @@
+"""Tools as functions: `add = client.tool("add")`, then `add(a=1, b=2)`."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, Union
+
+from typing_extensions import Unpack
+
+from syncmcp._client.operations import Operations
+from syncmcp._concurrency.fan_out import fan_out
+from syncmcp._connection.options import CallOptions, text, whole_number
+from syncmcp.errors import UsageError
+
+if TYPE_CHECKING:
+    from syncmcp._client.streams import ResultStream
+    from syncmcp._concurrency.futures import RequestFuture
+    from syncmcp.types import CallToolResult, Tool
+
+__all__ = ["NOT_GIVEN", "ToolFunction"]
+
+_TYPES: Final[Mapping[str, Any]] = {
+    "array": list,
+    "boolean": bool,
+    "integer": int,
+    "null": None,
+    "number": float,
+    "object": dict,
+    "string": str,
+}
+
+
+# Words by which a schema may tell of arguments that do not stand among its `properties`.
+_ELSEWHERE: Final = frozenset(
+    (
+        "$dynamicRef",
+        "$ref",
+        "allOf",
+        "anyOf",
+        "dependentSchemas",
+        "if",
+        "oneOf",
+        "patternProperties",
+    )
+)
+
+
+class NotGiven:
+    """The type of `NOT_GIVEN`."""
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+NOT_GIVEN: Final = NotGiven()
+"""The default, in a signature, of an argument that may be left out and has no other."""
+
+
+class ToolFunction:
+    """A tool as a function. Its signature and docstring are made of what the server says.
+
+    Arguments go by keyword: their order in a schema means nothing. A name that is none in Python
+    goes as ``function(**{"some-name": 1})``. What is left out is not sent: the server knows its own
+    defaults.
+
+    Attributes:
+        tool: The tool, as the server listed it.
+    """
+
+    def __init__(self, client: Operations, tool: Tool, options: CallOptions) -> None:
+        self.tool = tool
+        self._client = client
+        self._options = options
+        self.__name__ = self.__qualname__ = tool.name
+        self.__doc__ = _docstring(tool)
+        self.__signature__ = _signature(tool)
+
+    def __call__(self, **arguments: Any) -> CallToolResult:
+        """Call the tool and block until its result is there.
+
+        Raises:
+            TypeError: An argument is missing, or the tool has none of that name; nothing was sent.
+            ToolError: The tool ran and reported an error.
+            McpError: Whatever else `Client.call_tool` raises.
+        """
+        self._check(arguments)
+        call = self._client.call_tool
+        return call(self.tool.name, arguments, **self._options).raise_for_error()
+
+    def future(self, **arguments: Any) -> RequestFuture[CallToolResult]:
+        """Call the tool and return at once. A tool that failed is a result with `is_error`.
+
+        Raises:
+            TypeError: See calling it.
+        """
+        self._check(arguments)
+        return self._client.call_tool.future(self.tool.name, arguments, **self._options)
+
+    def stream(self, **arguments: Any) -> ResultStream[CallToolResult]:
+        """Call the tool; iterate over what it sends while it runs, and its result at the end.
+
+        Raises:
+            TypeError: See calling it.
+        """
+        self._check(arguments)
+        return self._client.call_tool.stream(self.tool.name, arguments, **self._options)
+
+    def map(
+        self,
+        calls: Iterable[Mapping[str, Any]],
+        *,
+        max_in_flight: int = 16,
+        ordered: bool = True,
+        return_errors: bool = False,
+    ) -> Iterator[Any]:
+        """Call the tool many times, several calls at one time, and iterate over the results.
+
+        Nothing is sent before the first result is asked for. Leaving the iteration cancels what is
+        in flight.
+
+        Args:
+            calls: The arguments of each call; taken as they are needed.
+            max_in_flight: How many calls may be under way at one time.
+            ordered: Whether results come in the order of the calls, or as they are there.
+            return_errors: Whether the `McpError` of a call comes in the place of its result, and
+                the others go on.
+
+        Returns:
+            An iterator over `CallToolResult`; a tool that failed is one with `is_error`.
+
+        Raises:
+            UsageError: An argument makes no sense.
+            McpError: What became of a call instead, unless errors are returned.
+        """
+        limit = whole_number(max_in_flight, "max_in_flight")
+        starts = (partial(self.future, **arguments) for arguments in calls)
+        return fan_out(starts, limit, ordered=ordered, return_errors=return_errors)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.__name__}{self.__signature__}>"
+
+    def _check(self, arguments: Mapping[str, Any]) -> None:
+        schema = self.tool.input_schema
+        known = _properties(schema)
+        others = _takes_others(schema)
+        for name in arguments:
+            if name not in known and not others:
+                raise TypeError(f"{self.__name__}() got an unexpected keyword argument {name!r}")
+        for name in _required(schema):
+            if name not in arguments:
+                raise TypeError(f"{self.__name__}() missing a required argument: {name!r}")
+
+
+class ToolFunctions(Operations, Protocol):
+    """The part of a client that makes functions of tools."""
+
+    def tool(self, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
+        """Make a function of a tool. Lists the tools, page by page, until it is found.
+
+        Args:
+            name: The tool's name.
+            options: For each call of the function; see `CallOptions`. Of these, `undeclared` is
+                also that of the list.
+
+        Raises:
+            UsageError: The server lists no such tool, or an option makes no sense.
+            McpError: The tools cannot be listed.
+        """
+        text(name, "name")
+        self._resolve(options)  # a mistake is raised here, not at the first call
+        for tool in self.iter_tools(undeclared=options.get("undeclared")):
+            if tool.name == name:
+                return ToolFunction(self, tool, options)
+        raise UsageError(f"there is no tool {name!r}", server=self._label)
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _required(schema: Mapping[str, Any]) -> list[str]:
+    found = schema.get("required")
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def _takes_others(schema: Mapping[str, Any]) -> bool:
+    """Whether there are arguments beside the properties, or may be: some words tell of more."""
+    return schema.get("additionalProperties", False) is not False or not _ELSEWHERE.isdisjoint(
+        schema
+    )
+
+
+def _signature(tool: Tool) -> inspect.Signature:
+    schema = tool.input_schema
+    required = _required(schema)
+    parameters: list[inspect.Parameter] = []
+    others = _takes_others(schema)
+    for name, property in _properties(schema).items():
+        if not name.isidentifier() or keyword.iskeyword(name):
+            others = True
+            continue
+        details = property if isinstance(property, dict) else {}
+        default: Any = inspect.Parameter.empty
+        if name not in required:
+            default = details.get("default", NOT_GIVEN)
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=_annotation(details.get("type")),
+            )
+        )
+    if others:
+        name = "others"
+        while name in _properties(schema):
+            name += "_"
+        parameters.append(inspect.Parameter(name, inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(parameters, return_annotation="CallToolResult")
+
+
+def _annotation(kind: Any) -> Any:
+    names = kind if isinstance(kind, list) else [kind]
+    types = tuple(_TYPES.get(name, Any) if isinstance(name, str) else Any for name in names)
+    return Union[types] if types else Any  # noqa: UP007 - made at run time
+
+
+def _docstring(tool: Tool) -> str:
+    lines = [tool.description or tool.display_name]
+    described = [
+        f"    {name}: {details['description']}"
+        for name, details in _properties(tool.input_schema).items()
+        if isinstance(details, dict) and isinstance(details.get("description"), str)
+    ]
+    return "\n".join([*lines, "", "Args:", *described] if described else lines)

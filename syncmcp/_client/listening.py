@@ -1,0 +1,230 @@
+"""One who wants to be told of changes, from beginning to end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from syncmcp._client.driver import run
+from syncmcp._client.session_state import UNSUBSCRIBE
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.options import Options
+from syncmcp._protocol.exchange import exchange
+from syncmcp.errors import (
+    ConnectionLost,
+    McpError,
+    NotSupported,
+    ServerError,
+    SubscriptionLost,
+)
+from syncmcp.transports.base import Listening as HasStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal
+
+    from syncmcp._client.client import Client
+    from syncmcp._concurrency.queue import Inbox
+    from syncmcp._protocol.capabilities import Undeclared
+    from syncmcp._protocol.subscription import ChangeEvent, Wanted
+
+_log = logging.getLogger("syncmcp.subscriptions")
+
+# What unsubscribing may take, in seconds, where nobody waits for it.
+_RELEASE_SECONDS = 30.0
+
+
+class Listening(ABC):
+    """The library's half of a subscription: knows the client only as long as that is there.
+
+    Attributes:
+        wanted: What was asked for.
+        granted: What the server agreed to.
+        inbox: Where events go.
+    """
+
+    stateful: bool
+
+    def __init__(self, client: Client, wanted: Wanted, inbox: Inbox) -> None:
+        self._client: Callable[[], Client | None] = weakref.ref(client)
+        self._label = client._label
+        self.wanted = wanted
+        self.granted = wanted
+        self.inbox = inbox
+        # Guards what is held at the server: it is given up once.
+        self._lock = threading.RLock()
+
+    @abstractmethod
+    def open(self, deadline: Deadline) -> None:
+        """Ask the server; returns when it has agreed.
+
+        Raises:
+            McpError: It has not.
+        """
+
+    @abstractmethod
+    def release(self, deadline: Deadline) -> None:
+        """Have the server tell no more, if it was asked to. Raises nothing."""
+
+    @abstractmethod
+    def reconnected(self, *, stateful: bool) -> None:
+        """There is another connection, or session, than before. Never blocks."""
+
+    @abstractmethod
+    def heard(self, event: ChangeEvent) -> None:
+        """The server tells everybody of a change (until 2025-11-25). Never blocks."""
+
+    def put(self, event: ChangeEvent) -> None:
+        """Pass an event on. Never blocks."""
+        if not self.inbox.put(event):
+            self.lose("backlog")
+
+    def start(self, client: Client, deadline: Deadline) -> None:
+        """Begin.
+
+        Raises:
+            McpError: The server does not agree; it tells nothing then.
+        """
+        # First: what is told from the moment it agrees must not be missed.
+        client._standing.add(self)
+        try:
+            self.open(deadline)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def finish(self) -> None:
+        """The program wants no more. Never blocks."""
+        self.inbox.end()
+        client = self._client()
+        if client is not None:
+            client._standing.remove(self)
+
+    def closed(self) -> None:
+        """The client is closed, and nothing is left to be given up. Never blocks."""
+        self.finish()
+
+    def close(self, deadline: Deadline) -> None:
+        """The program wants no more: tell the server, too."""
+        self.finish()
+        self.release(deadline)
+
+    def abandon(self) -> None:
+        """As `close`, but never blocks."""
+        self.finish()
+        client = self._client()
+        if client is not None:
+            client._pools.workers.run(partial(self.release, Deadline(_RELEASE_SECONDS)))
+
+    def lose(
+        self, by: Literal["server", "connection", "backlog"], cause: McpError | None = None
+    ) -> None:
+        """There will be no more events, and the program did not want that. Never blocks."""
+        text = {
+            "server": "the server ended the subscription",
+            "connection": "the connection ended, and the subscription with it",
+            "backlog": "too many events wait to be looked at",
+        }[by]
+        if cause is not None:
+            text = f"{text}: {cause.message}"
+        error = SubscriptionLost(
+            f"{text}; no longer told of: {self.granted}",
+            by=by,
+            lists=self.granted.kinds,
+            uris=self.granted.uris,
+            server=self._label,
+        )
+        error.__cause__ = cause
+        self.inbox.end(error)
+        self.abandon()
+
+
+class Subscribed(Listening):
+    """Until 2025-11-25: lists are told of unasked, resources when they are subscribed to."""
+
+    stateful = True
+
+    def __init__(
+        self, client: Client, wanted: Wanted, inbox: Inbox, undeclared: Undeclared
+    ) -> None:
+        super().__init__(client, wanted, inbox)
+        self._undeclared: Undeclared = undeclared
+        self._held: list[str] = []
+
+    def open(self, deadline: Deadline) -> None:
+        """See `Listening`."""
+        client = self._client()
+        assert client is not None
+        connection = client._link(deadline)
+        if isinstance(connection.transport, HasStream):
+            connection.transport.wait_listening(deadline)
+        if not connection.news.heard:
+            raise NotSupported(
+                "the server has no stream on which it could tell of changes", server=self._label
+            )
+        for uri in self.wanted.uris:
+            with self._lock:
+                if self.inbox.ended:
+                    return
+                # Before it is asked for: perhaps nobody learns whether it came about.
+                self._held.append(uri)
+            ask = partial(_ask, client, deadline, self._undeclared)
+            client._standing.uris.hold(uri, ask, deadline, self._undeclared)
+        if not self.wanted.uris:
+            # A server tells of its lists from `notifications/initialized` on, to which there is no
+            # answer: so one to something later shows that it has seen that.
+            with suppress(ServerError):
+                run(exchange("ping"), client, Options(None, None), deadline)
+
+    def closed(self) -> None:
+        """See `Listening`."""
+        with self._lock:
+            self._held.clear()
+        self.finish()
+
+    def release(self, deadline: Deadline) -> None:
+        """See `Listening`."""
+        client = self._client()
+        with self._lock:
+            held, self._held = self._held, []
+        if client is None:
+            return
+        ask = partial(_ask_now, client, deadline, self._undeclared)
+        for uri in held:
+            try:
+                client._standing.uris.let_go(uri, ask)
+            except McpError as error:
+                _log.debug("[%s] was not told %s: %s", self._label, UNSUBSCRIBE, error)
+
+    def heard(self, event: ChangeEvent) -> None:
+        """See `Listening`."""
+        if self.wanted.covers(event):
+            self.put(event)
+
+    def reconnected(self, *, stateful: bool) -> None:
+        """See `Listening`."""
+        if not stateful:
+            self.lose("connection", ConnectionLost("the server speaks another revision now"))
+            return
+        for event in self.wanted.everything():
+            self.put(event)
+
+
+def _ask(client: Client, deadline: Deadline, undeclared: Undeclared, method: str, uri: str) -> None:
+    options = Options(None, None, undeclared=undeclared)
+    run(exchange(method, {"uri": uri}), client, options, deadline)
+
+
+def _ask_now(
+    client: Client, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
+) -> None:
+    """Ask if there is anyone to ask: for this, no connection is worth being opened."""
+    connection = client._connection
+    if connection is not None and connection.dead is None:
+        options = Options(None, None, undeclared=undeclared)
+        connection.request(method, {"uri": uri}, options, deadline)

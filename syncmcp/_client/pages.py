@@ -1,0 +1,312 @@
+"""Lists that come in pages: one page, all of them, or one after the other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from syncmcp import types
+from syncmcp._base.results import validate
+from syncmcp._client.caching import recall, recall_or_exchange
+from syncmcp._client.driver import run
+from syncmcp._client.operation import OperationHost
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.options import CallOptions, whole_number
+from syncmcp._protocol.exchange import exchange
+from syncmcp._protocol.steps import OneSession, SessionChanged, Steps
+from syncmcp.errors import InvalidParams, LimitExceeded, ProtocolError, SessionLost
+
+if TYPE_CHECKING:
+    from syncmcp.types import PaginatedResult
+
+L = TypeVar("L", bound="PaginatedResult")
+
+_log = logging.getLogger("syncmcp.retry")
+
+
+class AllPages:
+    """The type of `ALL_PAGES`."""
+
+    def __repr__(self) -> str:
+        return "ALL_PAGES"
+
+
+ALL_PAGES: Final = AllPages()
+"""As `cursor` of a list operation: fetch every page. (`None` is the first page alone.)"""
+
+
+def pages(
+    method: str,
+    model: type[L],
+    items: str,
+    host: OperationHost,
+    cursor: str | AllPages | None,
+    max_pages: int | None,
+    params: dict[str, Any] | None = None,
+) -> Steps[L]:
+    """One page, or all of them in one result: kept ones, or else the server's."""
+    if not isinstance(cursor, AllPages):
+        generation = host._schemas.generation
+        raw = yield from one_page(method, _at(cursor, params), host)
+        return _learned(validate(model, raw, method), host, generation)
+    return (yield from _together(Walk(method, model, items, host, max_pages, params), host))
+
+
+def all_pages(
+    method: str,
+    model: type[L],
+    items: str,
+    host: OperationHost,
+    max_pages: int | None = None,
+    params: dict[str, Any] | None = None,
+) -> Steps[L]:
+    """All pages in one result, as the server has them now; each is asked for with `params`."""
+    walk = Walk(method, model, items, host, max_pages, params, kept=False)
+    return (yield from _together(walk, host))
+
+
+def one_page(
+    method: str, params: dict[str, Any] | None, host: OperationHost
+) -> Steps[dict[str, Any]]:
+    """The result of one request as it came; see `recall_or_exchange`.
+
+    If it is for a page of a list, its cursor is used in no other session than the one there is.
+
+    Raises:
+        SessionLost: That has ended (until 2025-11-25).
+    """
+    known = host._connection
+    of_a_list = params is not None and "cursor" in params and method.endswith("/list")
+    if not of_a_list or known is None or not known.dialect.stateful:
+        return (yield from recall_or_exchange(host, method, params))
+    # As far as anybody knows, the cursor is of this session, be it over or not.
+    session, rounds = OneSession(known), host._round_limit
+    try:
+        return (yield from exchange(method, params, max_rounds=rounds, session=session))
+    except SessionChanged as error:
+        text = "the session of the cursor has ended: list from the first page"
+        raise _session_lost(text, error, method, host) from error.ended
+
+
+def _session_lost(
+    text: str, error: SessionChanged, method: str, host: OperationHost
+) -> SessionLost:
+    return SessionLost(
+        text,
+        delivery=error.delivery,
+        attempts=error.attempts,
+        method=method,
+        server=host._label,
+    )
+
+
+class Walk(Generic[L]):
+    """The pages of one list, from the first to the last: all of them kept ones, or all new.
+
+    Some that are kept and some that are new may not belong together, nor may kept ones that were
+    not fetched in one walk.
+
+    The list begins anew at its first page where a cursor is of no use any more: in another session
+    (spec 2025-11-25: pagination, "Implementation Guidelines"), and, once, where the server refuses
+    it (spec 2026-07-28: caching, "Interaction with Pagination"). As a server may lose each session
+    in the middle of the list, there is a limit: the list is begun as often as `Retry` has one
+    request sent, or twice where that is more.
+
+    Args:
+        kept: Whether kept pages will do.
+
+    Attributes:
+        items: The attribute of a page that has its items.
+        cursor: Where the next page is; `None` before the first and after the last.
+        first: Whether the newest page is the first.
+        generation: `Schemas.generation` when the newest page was asked for, or the kept ones were
+            looked for.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        model: type[L],
+        items: str,
+        host: OperationHost,
+        max_pages: int | None,
+        params: dict[str, Any] | None = None,
+        *,
+        kept: bool = True,
+    ) -> None:
+        self.items = items
+        self.cursor: str | None = None
+        self.first = True
+        self.generation = 0
+        self._method = method
+        self._model = model
+        self._host = host
+        self._params = params
+        self._limit = host._page_limit if max_pages is None else max_pages
+        self._guard = PageGuard(method, self._limit)
+        self._session = OneSession()
+        policy = host._repeatable.policy
+        self._losses_left = max(1, 0 if policy is None else policy.attempts - 1)
+        self._refusals_left = 1
+        self._may_recall = kept
+        self._recalled: list[L] = []
+
+    def next_page(self) -> Steps[L]:
+        """The next page, or the first where the list begins anew.
+
+        Raises:
+            ProtocolError: Its cursor was used before.
+            LimitExceeded: It is one too many.
+            SessionLost: The session ended in the middle of the list too often.
+            InvalidParams: The server refused a cursor once more.
+        """
+        if self._may_recall:
+            self._may_recall = False
+            self.generation = self._host._schemas.generation
+            self._recalled = yield from self._recall()
+        while True:
+            if self.cursor is not None:
+                self._guard.check(self.cursor)
+            if self._recalled:
+                return self._reached(self._recalled.pop(0))
+            self.generation = self._host._schemas.generation
+            at = _at(self.cursor, self._params)
+            try:
+                raw = yield from exchange(
+                    self._method, at, max_rounds=self._host._round_limit, session=self._session
+                )
+            except SessionChanged as error:
+                if not self._losses_left:
+                    text = "the session ended in the middle of the list, time and again"
+                    raise _session_lost(text, error, self._method, self._host) from error.ended
+                self._losses_left -= 1
+                self._begin_anew("there is another session")
+                continue
+            except InvalidParams:
+                if self.cursor is None or not self._refusals_left:
+                    raise
+                self._refusals_left -= 1
+                self._begin_anew("the server refused the cursor")
+                continue
+            page = validate(self._model, raw, self._method)
+            self._session.hold()
+            return self._reached(page)
+
+    def _reached(self, page: L) -> L:
+        self.first, self.cursor = self.cursor is None, page.next_cursor
+        return page
+
+    def _recall(self) -> Steps[list[L]]:
+        """The kept pages of one walk, up to where `PageGuard` stops; none if one is missing."""
+        found: list[L] = []
+        seen: set[str] = set()
+        session, cursor = OneSession(), None
+        while True:
+            at = _at(cursor, self._params)
+            raw = yield from recall(self._host, self._method, at, session=session)
+            if raw is None:
+                return []
+            found.append(validate(self._model, raw, self._method))
+            cursor = found[-1].next_cursor
+            if cursor is None or cursor in seen or len(found) == self._limit:
+                return found
+            seen.add(cursor)
+
+    def _begin_anew(self, why: str) -> None:
+        _log.warning("[%s] %s begins anew: %s", self._host._label, self._method, why)
+        self.cursor = None
+        self._session = OneSession()
+        self._guard = PageGuard(self._method, self._limit)
+
+
+def _together(walk: Walk[L], host: OperationHost) -> Steps[L]:
+    """All pages in one result."""
+    whole: L | None = None
+    generation = 0
+    while whole is None or walk.cursor is not None:
+        page = yield from walk.next_page()
+        if whole is None or walk.first:
+            whole, generation = page, walk.generation
+        else:
+            getattr(whole, walk.items).extend(getattr(page, walk.items))
+    whole.next_cursor = None
+    return _learned(whole, host, generation, whole=True)
+
+
+def _at(cursor: str | None, params: dict[str, Any] | None) -> dict[str, Any] | None:
+    return params if cursor is None else {**(params or {}), "cursor": cursor}
+
+
+def _learned(result: L, host: OperationHost, generation: int, *, whole: bool = False) -> L:
+    if isinstance(result, types.ListToolsResult):
+        host._repeatable.learn(result.tools)
+        host._schemas.learn(result.tools, generation, whole=whole)
+    return result
+
+
+class PageGuard:
+    """Ends a list that would never end."""
+
+    def __init__(self, method: str, limit: int) -> None:
+        self._method = method
+        self._limit = whole_number(limit, "max_pages")
+        self._pages = 1
+        self._seen: set[str] = set()
+
+    def check(self, cursor: str) -> None:
+        """Before the page at `cursor` is fetched.
+
+        Raises:
+            ProtocolError: It was fetched before.
+            LimitExceeded: It is one too many.
+        """
+        if cursor in self._seen:
+            raise ProtocolError("the server's cursors go round in circles", method=self._method)
+        self._seen.add(cursor)
+        self._pages += 1
+        if self._pages > self._limit:
+            raise LimitExceeded(
+                f"more than {self._limit} pages (option max_pages)", method=self._method
+            )
+
+
+def iterate(
+    method: str,
+    model: type[PaginatedResult],
+    items: str,
+    name: str,
+    host: OperationHost,
+    max_pages: int | None,
+    options: CallOptions,
+) -> Iterator[Any]:
+    """The items of a list, whose pages are fetched as they are needed.
+
+    Where the list begins anew, the items that were given are known by their attribute `name` and
+    not given again.
+    """
+    host._resolve(options)  # a mistake is raised here, not when the first page is fetched
+    walk = Walk(method, model, items, host, max_pages)
+
+    def page_of_walk() -> Steps[Any]:
+        page = yield from walk.next_page()
+        return _learned(page, host, walk.generation)
+
+    def items_of_pages() -> Iterator[Any]:
+        given: set[str] = set()
+        # What was given before the list began anew. An item that the server lists twice is given
+        # twice, as long as nothing happens.
+        before: frozenset[str] = frozenset()
+        while True:
+            resolved = host._resolve(options)
+            page = run(page_of_walk(), host, resolved, Deadline(resolved.timeout))
+            if walk.first:
+                before = frozenset(given)
+            for item in getattr(page, items):
+                if getattr(item, name) not in before:
+                    given.add(getattr(item, name))
+                    yield item
+            if walk.cursor is None:
+                return
+
+    return items_of_pages()

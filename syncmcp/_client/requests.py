@@ -1,0 +1,136 @@
+"""The escape hatch: a request of any method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from typing_extensions import Unpack
+
+from syncmcp._base.results import validate
+from syncmcp._client.background import submit
+from syncmcp._client.driver import run
+from syncmcp._client.operation import OperationHost, check_mapping
+from syncmcp._client.pages import one_page
+from syncmcp._concurrency.futures import RequestFuture
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.options import CallOptions, Options, text
+from syncmcp._protocol.steps import Steps
+from syncmcp.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+M = TypeVar("M", bound="BaseModel")
+
+
+class Request:
+    """`client.request`: any method at all, with its own typing."""
+
+    def __init__(self, host: OperationHost) -> None:
+        self._host = host
+
+    @overload
+    def __call__(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = ...,
+        *,
+        result: type[M],
+        **options: Unpack[CallOptions],
+    ) -> M: ...
+    @overload
+    def __call__(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = ...,
+        *,
+        result: type[dict[str, Any]] = ...,
+        **options: Unpack[CallOptions],
+    ) -> dict[str, Any]: ...
+    def __call__(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        result: type[Any] = dict,
+        **options: Unpack[CallOptions],
+    ) -> Any:
+        """Send a request of any method and block until its result is there.
+
+        It has an id, a deadline, cancellation and `_meta` like every other request.
+
+        Args:
+            method: The JSON-RPC method.
+            params: Its parameters.
+            result: The pydantic model of the result, or `dict` for the result as it came.
+            options: See `CallOptions`.
+
+        Raises:
+            NotSupported: The library knows the method, and the revision lacks it. What the server
+                does not declare is sent, unless `undeclared` is ``"refuse"``.
+            InvalidOutput: The result does not fit the model.
+            McpError: Whatever else can become of a request.
+        """
+        resolved = as_told(self._host, options)
+        deadline = Deadline(resolved.timeout)
+        steps = any_request(self._host, method, params, result)
+        return run(steps, self._host, resolved, deadline)
+
+    @overload
+    def future(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = ...,
+        *,
+        result: type[M],
+        **options: Unpack[CallOptions],
+    ) -> RequestFuture[M]: ...
+    @overload
+    def future(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = ...,
+        *,
+        result: type[dict[str, Any]] = ...,
+        **options: Unpack[CallOptions],
+    ) -> RequestFuture[dict[str, Any]]: ...
+    def future(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        result: type[Any] = dict,
+        **options: Unpack[CallOptions],
+    ) -> RequestFuture[Any]:
+        """Like calling it, but returns a future at once."""
+        resolved = as_told(self._host, options)
+        deadline = Deadline(resolved.timeout)
+        steps = any_request(self._host, method, params, result)
+        return submit(steps, self._host, resolved, deadline, foreign=result is not dict)
+
+
+def as_told(host: OperationHost, options: CallOptions) -> Options:
+    """The options of a request of any method: whoever names the method means it.
+
+    Raises:
+        UsageError: An option makes no sense.
+    """
+    return host._resolve({"undeclared": "try", **options})
+
+
+def any_request(
+    host: OperationHost, method: str, params: Mapping[str, Any] | None, result: Any
+) -> Steps[Any]:
+    """The steps of a request of any method.
+
+    Raises:
+        UsageError: An argument makes no sense.
+    """
+    text(method, "method")
+    if not isinstance(result, type) or not (result is dict or hasattr(result, "model_validate")):
+        raise UsageError(f"result is dict or a pydantic model, not {result!r}")
+    check_mapping(params, "params")
+    model: Any = result
+    raw = yield from one_page(method, None if params is None else dict(params), host)
+    return raw if model is dict else validate(model, raw, method)

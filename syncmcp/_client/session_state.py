@@ -1,0 +1,180 @@
+"""One subscription for all who want to know of a resource (until 2025-11-25)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.errors import RequestTimeout, ServerError
+
+if TYPE_CHECKING:
+    from syncmcp._protocol.capabilities import Undeclared
+
+SUBSCRIBE = "resources/subscribe"
+UNSUBSCRIBE = "resources/unsubscribe"
+
+Ask = Callable[[str, str], object]
+"""Sends `SUBSCRIBE` or `UNSUBSCRIBE` for a URI and waits for the answer."""
+
+
+class _Entry:
+    """One URI: who wants to know of it, and what the server was told."""
+
+    __slots__ = ("busy", "by_hand", "holders", "subscribed", "told", "undeclared")
+
+    def __init__(self) -> None:
+        self.holders = 0
+        # The program itself wants it, by `subscribe_resource`.
+        self.by_hand = False
+        self.subscribed = False
+        # The server may be subscribed, though nobody knows for sure.
+        self.told = False
+        # A thread is asking the server about it right now.
+        self.busy = False
+        # Somebody wants a server asked for it that does not declare subscriptions, too.
+        self.undeclared: Undeclared = "refuse"
+
+    @property
+    def wanted(self) -> bool:
+        return self.by_hand or self.holders > 0
+
+
+class SharedUris:
+    """The resources that a client is subscribed to, each once, however many want it."""
+
+    def __init__(self) -> None:
+        # Guards the entries; held for changes only. Requests are made by the thread that found the
+        # entry idle, outside of it; the others wait.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._entries: dict[str, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def wanted(self) -> list[tuple[str, Undeclared]]:
+        """The URIs that a new session must be asked for, each with how."""
+        with self._lock:
+            entries = self._entries.items()
+            return [(uri, entry.undeclared) for uri, entry in entries if entry.wanted]
+
+    def clear(self) -> None:
+        """Forget them all: there is no session any more."""
+        with self._lock:
+            self._entries.clear()
+            self._changed.notify_all()
+
+    # -- those who listen ----------------------------------------------------------------------
+
+    def hold(
+        self, uri: str, ask: Ask, deadline: Deadline, undeclared: Undeclared = "refuse"
+    ) -> None:
+        """Want to know of `uri`; returns when the server is subscribed.
+
+        A new session is asked for it as `undeclared` says.
+
+        Raises:
+            RequestTimeout: Another thread asks the server, and has no answer by `deadline`.
+            McpError: What became of the request. It is held all the same, until `let_go`.
+        """
+        with self._lock:
+            entry = self._entry(uri, undeclared)
+            entry.holders += 1
+            while entry.busy and not entry.subscribed:
+                if not self._changed.wait(deadline.remaining()):
+                    raise RequestTimeout(
+                        f"not subscribed to {uri} in time",
+                        seconds=deadline.seconds,
+                        method=SUBSCRIBE,
+                    )
+            if entry.subscribed:
+                return
+            entry.busy = entry.told = True
+        try:
+            ask(SUBSCRIBE, uri)
+            entry.subscribed = True
+        except ServerError:
+            entry.told = False
+            raise
+        finally:
+            self._done(uri, entry)
+
+    def let_go(self, uri: str, ask: Ask) -> None:
+        """Undo `hold`; the last one unsubscribes.
+
+        Raises:
+            McpError: What became of the request. The server is not asked again.
+        """
+        with self._lock:
+            entry = self._entries.get(uri)
+            if entry is None:
+                return  # the client was closed
+            entry.holders -= 1
+            if entry.wanted or entry.busy:
+                return  # whoever asks the server now was the last to want it, or wants it
+            if not entry.told:
+                self._forget(uri, entry)
+                return
+            entry.busy = True
+            entry.subscribed = entry.told = False
+        try:
+            ask(UNSUBSCRIBE, uri)
+        finally:
+            self._done(uri, entry)
+        if entry.by_hand:  # since a moment ago: that request may have come before ours
+            ask(SUBSCRIBE, uri)
+
+    def _done(self, uri: str, entry: _Entry) -> None:
+        with self._lock:
+            entry.busy = False
+            if not entry.wanted and not entry.told:
+                self._forget(uri, entry)
+            self._changed.notify_all()
+
+    def _entry(self, uri: str, undeclared: Undeclared) -> _Entry:
+        entry = self._entries.setdefault(uri, _Entry())
+        if undeclared == "try":
+            entry.undeclared = undeclared
+        return entry
+
+    def _forget(self, uri: str, entry: _Entry) -> None:
+        if self._entries.get(uri) is entry:
+            del self._entries[uri]
+
+    # -- the program itself ----------------------------------------------------------------------
+
+    def claim(self, uri: str, undeclared: Undeclared = "refuse") -> bool:
+        """Want it by hand; return whether it was not wanted like that before."""
+        with self._lock:
+            entry = self._entry(uri, undeclared)
+            new, entry.by_hand = not entry.by_hand, True
+            return new
+
+    def claimed(self, uri: str) -> None:
+        """The server has agreed to a claim."""
+        with self._lock:
+            entry = self._entries.get(uri)
+            if entry is not None and entry.by_hand:
+                entry.subscribed = entry.told = True
+
+    def unclaim(self, uri: str) -> bool:
+        """Do not want it by hand; return whether nobody wants it now."""
+        with self._lock:
+            entry = self._entries.get(uri)
+            if entry is None:
+                return True
+            entry.by_hand = False
+            if entry.wanted:
+                return False
+            entry.subscribed = entry.told = False
+            if not entry.busy:
+                self._forget(uri, entry)
+            return True
+
+    def is_held(self, uri: str) -> bool:
+        """Whether anybody listens to it."""
+        with self._lock:
+            entry = self._entries.get(uri)
+            return entry is not None and entry.holders > 0

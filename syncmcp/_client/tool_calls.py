@@ -1,0 +1,161 @@
+"""Checks what goes to a tool and what comes from it by what its server lists of it, as steps."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from syncmcp import types
+from syncmcp._client.operation import OperationHost, check_mapping
+from syncmcp._client.pages import all_pages
+from syncmcp._connection.options import text
+from syncmcp._connection.schemas import Checks
+from syncmcp._protocol.steps import Meet, Steps, Work
+from syncmcp._protocol.tasks import AUGMENTED
+from syncmcp.errors import HeaderMismatch, McpError, RequestCancelled, RequestTimeout
+
+if TYPE_CHECKING:
+    from syncmcp._connection.agreed import Agreed
+    from syncmcp.types import CallToolResult
+
+R = TypeVar("R")
+
+_log = logging.getLogger("syncmcp.schema")
+
+
+def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The parameters of a call.
+
+    Raises:
+        UsageError: They make no sense.
+    """
+    text(name, "name")
+    check_mapping(arguments, "arguments")
+    params: dict[str, Any] = {"name": name}
+    if arguments is not None:
+        params["arguments"] = arguments
+    return params
+
+
+def meet(host: OperationHost, method: str = AUGMENTED) -> Steps[Agreed]:
+    """What was agreed with the server, which is connected to if need be; `method` needs it."""
+    connection = host._live()
+    if connection is not None:
+        return connection.agreed
+    agreed: Agreed = yield Meet(method)
+    return agreed
+
+
+def ask_for_task(host: OperationHost, name: str, params: dict[str, Any]) -> Steps[None]:
+    """Have a call become a task, where the tool can be called in no other way (2025-11-25)."""
+    tasks = (yield from meet(host)).tasks
+    if tasks is None or not tasks.asked_for:
+        return
+    if (yield from task_support(host, name)) == "required":
+        params["task"] = {}
+
+
+def task_support(host: OperationHost, name: str) -> Steps[str | None]:
+    """Whether a tool runs as a task, as the list says; `None` if it says nothing."""
+    known = host._schemas.find(name)
+    if known is None and not host._schemas.complete and (yield from _list(host)):
+        known = host._schemas.find(name)
+    return None if known is None else known.task_support
+
+
+def with_fresh_marks(call: Callable[[], Steps[R]], host: OperationHost) -> Steps[R]:
+    """Call a tool; if the headers did not repeat what they should, list the tools and try again.
+
+    A call with such headers was refused before it was read (spec: transports, "Client Behavior").
+    """
+    try:
+        return (yield from call())
+    except HeaderMismatch as mismatch:
+        try:
+            yield from all_pages("tools/list", types.ListToolsResult, "tools", host)
+        except (RequestCancelled, RequestTimeout):
+            raise  # nobody has waited long enough
+        except McpError as error:
+            raise mismatch from error
+    return (yield from call())
+
+
+def check_input(
+    host: OperationHost, name: str, arguments: Mapping[str, Any] | None, checks: Checks
+) -> Steps[None]:
+    """Check arguments before they are sent. What the server does not list, it may judge itself.
+
+    Raises:
+        InvalidArguments: The tool does not take them.
+        UnsupportedSchema: Nothing can be checked with the tool's input schema.
+    """
+    if not checks.input:
+        return
+    given: Mapping[str, Any] = arguments or {}
+    known = host._schemas.find(name)
+    error: McpError | None = None
+    if known is not None:
+        # Here and now, in the caller's own thread: nothing is under way yet.
+        error = known.input_error(given, host._label)
+        if error is None:
+            return
+    elif host._schemas.complete:
+        return
+    if (yield from _list(host)):
+        newer = host._schemas.find(name)
+        if newer is None:
+            return
+        if newer is not known:
+            error = yield Work(partial(newer.input_error, given, host._label))
+    if error is not None:
+        raise error
+
+
+def check_output(
+    host: OperationHost, name: str, result: CallToolResult, checks: Checks
+) -> Steps[None]:
+    """Check a result by its tool's output schema; an error of the tool's is none to check.
+
+    A result that does not fit may be newer than the schema, so the tools are listed again, once.
+    Where they cannot be listed, what is known counts: the tool has run, and nobody would thank us
+    for losing its result to a list.
+
+    Raises:
+        InvalidOutput: It does not fit; it is kept in the error.
+        UnsupportedSchema: Nothing can be checked with that schema; the result is kept, too.
+    """
+    if checks.output == "off" or result.is_error:
+        return
+    schemas = host._schemas
+    known = schemas.find(name)
+    error: McpError | None = None
+    if known is None:
+        if not result.has_data or schemas.complete:
+            return
+    else:
+        if known.output is None:
+            return
+        error = yield Work(partial(known.output_error, result, host._label))
+        if error is None:
+            return
+    if (yield from _list(host)):
+        newer = schemas.find(name)
+        if newer is not None and newer is not known:
+            error = yield Work(partial(newer.output_error, result, host._label))
+    if error is None:
+        return
+    if checks.output == "raise":
+        raise error
+    _log.warning("[%s] the result of the tool %r: %s", host._label, name, error.message)
+
+
+def _list(host: OperationHost) -> Steps[bool]:
+    """List the tools, which makes their schemas known; return whether that went well."""
+    try:
+        yield from all_pages("tools/list", types.ListToolsResult, "tools", host)
+    except McpError as error:
+        _log.debug("[%s] its tools cannot be listed: %s", host._label, error)
+        return False
+    return True

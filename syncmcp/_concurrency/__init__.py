@@ -1,0 +1,1 @@
+"""Deadlines and timers, thread pools, cancel tokens, futures, queues."""

@@ -1,0 +1,115 @@
+"""How much may happen in a stretch of time: calls and tokens, counted exactly."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from functools import partial
+from typing import Any
+
+from syncmcp._concurrency import timing
+from syncmcp.errors import UsageError
+
+
+class Budget:
+    """So many calls and tokens, and no more, in any stretch of `per` seconds. Thread-safe.
+
+    Args:
+        calls: The most calls; `None` for any number.
+        tokens: The most tokens; `None` for any number.
+        per: The length of the stretch, in seconds.
+
+    Raises:
+        UsageError: Neither `calls` nor `tokens` is given, or a number makes no sense.
+    """
+
+    def __init__(self, calls: int | None, tokens: int | None, per: float) -> None:
+        if calls is None and tokens is None:
+            raise UsageError("a budget needs calls, tokens or both")
+        for name, value in (("calls", calls), ("tokens", tokens)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is at least 1, not {value!r}")
+        if not (per > 0 and math.isfinite(per)):
+            raise UsageError(f"per is a positive number of seconds, not {per!r}")
+        self.calls = calls
+        self.tokens = tokens
+        self.per = per
+        # Guards everything below: to look whether there is room and to take it is one step.
+        self._lock = threading.Lock()
+        self._taken: deque[tuple[float, int, int]] = deque()
+        self._calls = 0
+        self._tokens = 0
+
+    def take(self, calls: int, tokens: int) -> bool:
+        """Take that much if it is there, else nothing; return whether it was."""
+        # What is not limited is not kept, so that there is never more to keep than was allowed.
+        calls = 0 if self.calls is None else calls
+        tokens = 0 if self.tokens is None else tokens
+        with self._lock:
+            now = timing.monotonic()
+            while self._taken and self._taken[0][0] <= now - self.per:
+                _, past_calls, past_tokens = self._taken.popleft()
+                self._calls -= past_calls
+                self._tokens -= past_tokens
+            if self.calls is not None and self._calls + calls > self.calls:
+                return False
+            if self.tokens is not None and self._tokens + tokens > self.tokens:
+                return False
+            if calls or tokens:
+                self._taken.append((now, calls, tokens))
+                self._calls += calls
+                self._tokens += tokens
+            return True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process counts for itself.
+        return Budget, (self.calls, self.tokens, self.per)
+
+    def __str__(self) -> str:
+        limits = [
+            f"{limit} {name}"
+            for limit, name in ((self.calls, "calls"), (self.tokens, "tokens"))
+            if limit is not None
+        ]
+        return f"{' and '.join(limits)} in {self.per:g} s"
+
+
+class RateLimit:
+    """The most that each server may ask for. Beyond it, everything is denied. Thread-safe.
+
+    A question that asks a model counts with its `max_tokens`; what the model then writes is not
+    counted. Each server, by the name the program gave it, has the whole limit to itself.
+
+    Args:
+        calls: The most questions of one server in `per` seconds; `None` for any number.
+        tokens: The most tokens of one server in `per` seconds; `None` for any number.
+        per: In seconds.
+
+    Raises:
+        UsageError: Neither `calls` nor `tokens` is given, or a number makes no sense.
+    """
+
+    def __init__(self, *, calls: int | None = None, tokens: int | None = None, per: float) -> None:
+        self._limit = Budget(calls, tokens, per)
+        # Guards the table; never held while a budget is asked.
+        self._lock = threading.Lock()
+        self._servers: dict[str, Budget] = {}
+
+    def take(self, server: str, *, calls: int = 1, tokens: int = 0) -> bool:
+        """Count a question of `server`, unless it is beyond the limit; return whether it is not."""
+        limit = self._limit
+        with self._lock:
+            budget = self._servers.get(server)
+            if budget is None:
+                budget = Budget(limit.calls, limit.tokens, limit.per)
+                self._servers[server] = budget
+        return budget.take(calls, tokens)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        limit = self._limit
+        again = partial(RateLimit, calls=limit.calls, tokens=limit.tokens, per=limit.per)
+        return again, ()
+
+    def __str__(self) -> str:
+        return str(self._limit)

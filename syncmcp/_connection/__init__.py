@@ -1,0 +1,1 @@
+"""One life of one transport: requests in both directions, notifications, interceptors."""

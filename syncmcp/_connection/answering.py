@@ -1,0 +1,354 @@
+"""Answers to what a server asks: one way for all questions, however they came.
+
+Until 2025-11-25 a question is a request of the server's; in 2026-07-28 it is part of a result. The
+handlers do not notice the difference. Everything here runs on a pool thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from syncmcp import types
+from syncmcp._concurrency.pool import lending
+from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.conversation import check_balance, single_block
+from syncmcp._protocol.offer import ELICITATION, ROOTS, SAMPLING, Offer
+from syncmcp.errors import Denied, InvalidQuestion, Refused, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import ValidationError
+
+    from syncmcp._protocol.revisions import Dialect
+    from syncmcp.approval import Approval, Kind, Question
+    from syncmcp.handlers import HandlerContext, Handlers
+    from syncmcp.handlers.forms import Form, InvalidAnswer
+    from syncmcp.types import (
+        CreateMessageRequestParams,
+        ElicitRequestFormParams,
+        ElicitRequestURLParams,
+        ListRootsRequestParams,
+    )
+    from syncmcp.types.base import WireModel
+
+    Request = (
+        CreateMessageRequestParams
+        | ElicitRequestFormParams
+        | ElicitRequestURLParams
+        | ListRootsRequestParams
+    )
+
+M = TypeVar("M", bound="WireModel")
+
+_log = logging.getLogger("syncmcp.handlers")
+
+# What the specification gives the refusal of a person.
+_REJECTED = -1
+
+
+def check_offered(method: str, offer: Offer, dialect: Dialect) -> None:
+    """Check that questions of this method were offered to be answered.
+
+    Raises:
+        InvalidQuestion: They were not.
+    """
+    offer = dialect.within(offer)
+    if not (
+        (method == SAMPLING and offer.sampling)
+        or (method == ELICITATION and (offer.form or offer.url))
+        or (method == ROOTS and offer.roots)
+    ):
+        raise InvalidQuestion(
+            f"this client does not handle {method}", method=method, code=jsonrpc.METHOD_NOT_FOUND
+        )
+
+
+def read_question(method: str, params: dict[str, Any], offer: Offer, dialect: Dialect) -> Request:
+    """Read a question whose method was offered to be answered; see `check_offered`.
+
+    Raises:
+        InvalidQuestion: It makes no sense, or wants more of the method than was offered.
+    """
+    offer = dialect.within(offer)
+    if method == SAMPLING:
+        return _read_sampling(params, offer)
+    if method == ELICITATION:
+        return _read_elicitation(params, offer)
+    return _read(types.ListRootsRequestParams, params)
+
+
+def answer(
+    request: Request, handlers: Handlers, dialect: Dialect, context: HandlerContext
+) -> dict[str, Any]:
+    """Have a question answered by its handler and return the result for the wire.
+
+    Raises:
+        InvalidQuestion: It is a form that cannot be shown.
+        Refused: The handler refuses.
+        Denied: A policy or a person does not allow it.
+        InvalidAnswer: It is a form, and the handler's answer does not fit it.
+        Exception: The handler fails, or gives an answer that cannot be sent.
+    """
+    if isinstance(request, types.CreateMessageRequestParams):
+        return _sample(request, handlers, dialect, context)
+    if isinstance(request, types.ListRootsRequestParams):
+        return _list_roots(request, handlers, context)
+    try:
+        if isinstance(request, types.ElicitRequestFormParams):
+            return _fill_in(request, handlers, context)
+        return _send_to(request, handlers, context)
+    except Denied as error:
+        # An elicitation has words of its own for it.
+        return {"action": "cancel" if error.by in _UNDECIDED else "decline"}
+
+
+_UNDECIDED = frozenset(("timeout", "withdrawn", "nobody", "error"))
+
+
+def refusal(method: str, error: BaseException) -> tuple[int, str, Any]:
+    """Code, message and data of the error that tells a server of `error`."""
+    if isinstance(error, Denied):
+        # The reason stays here: it may be meant for the person alone.
+        return _REJECTED, f"{_NAMES.get(method, 'the request')} was rejected", None
+    if isinstance(error, Refused):
+        return error.code, error.message, error.data
+    if isinstance(error, InvalidQuestion):
+        return error.code, error.message, None
+    # So does the text of an error: it may tell what is none of the server's business.
+    return jsonrpc.INTERNAL_ERROR, "the client failed to answer", None
+
+
+def unanswered(method: str, why: str = "nobody answered in time") -> dict[str, Any] | Refused:
+    """What a server is told when there will be no answer."""
+    if method == ELICITATION:
+        return {"action": "cancel"}
+    return Refused(_REJECTED if method == SAMPLING else jsonrpc.INTERNAL_ERROR, why)
+
+
+_NAMES = {SAMPLING: "the sampling request", ELICITATION: "the elicitation", ROOTS: "the roots"}
+
+
+# -- sampling --------------------------------------------------------------------------------
+
+
+def _read_sampling(params: dict[str, Any], offer: Offer) -> CreateMessageRequestParams:
+    if not offer.sampling_tools and not params.keys().isdisjoint(("tools", "toolChoice")):
+        raise InvalidQuestion("this client lets no model use tools", method=SAMPLING)
+    request = _read(types.CreateMessageRequestParams, params)
+    try:
+        check_balance(request.messages)
+    except ValueError as error:
+        raise InvalidQuestion(str(error), method=SAMPLING) from error
+    return request
+
+
+def _sample(
+    request: CreateMessageRequestParams,
+    handlers: Handlers,
+    dialect: Dialect,
+    context: HandlerContext,
+) -> dict[str, Any]:
+    assert handlers.sampling is not None
+    review = _Review.of("sampling", request, handlers, context)
+    going_on = request if review is None else review.request()
+    if isinstance(going_on, types.CreateMessageResult):
+        result = going_on
+    else:
+        if going_on.max_tokens > request.max_tokens:
+            # A reviewer may ask for less than the server, and not for more.
+            _log.warning(
+                "the review raised max_tokens to %d; the server asked for %d, and gets no more",
+                going_on.max_tokens,
+                request.max_tokens,
+            )
+            going_on = going_on.model_copy(update={"max_tokens": request.max_tokens})
+        result = handlers.sampling(going_on, context)
+        _expect(result, types.CreateMessageResult, "a sampling handler")
+        if not request.tools and any(block.type == "tool_use" for block in result.blocks):
+            raise UsageError("a sampling handler wants a tool, and the server gave none")
+        if review is not None:
+            result = review.answer(going_on, result)
+    if not dialect.content_lists:
+        result = single_block(result, dialect.single_blocks)
+    return _without_nulls(result.to_wire())
+
+
+# -- elicitation -----------------------------------------------------------------------------
+
+
+def _read_elicitation(
+    params: dict[str, Any], offer: Offer
+) -> ElicitRequestFormParams | ElicitRequestURLParams:
+    mode = params.get("mode", "form")
+    if mode == "form" and offer.form:
+        return _read(types.ElicitRequestFormParams, params)
+    if mode == "url" and offer.url:
+        from syncmcp.handlers.links import Link, UnsafeLink
+
+        url = _read(types.ElicitRequestURLParams, params)
+        try:
+            Link.read(url.url)
+        except UnsafeLink as error:
+            raise InvalidQuestion(error.message, method=ELICITATION) from error
+        return url
+    raise InvalidQuestion("this client does not offer this mode", method=ELICITATION)
+
+
+def _fill_in(
+    request: ElicitRequestFormParams, handlers: Handlers, context: HandlerContext
+) -> dict[str, Any]:
+    from pydantic import ValidationError
+
+    form = _read_form(request)
+    handler, asks_person = handlers.elicitation.form, "form" in handlers._personal
+    assert handler is not None
+    review = _Review.of("form", request, handlers, context)
+    going_on = request if review is None else review.request(asks_person=asks_person)
+    if isinstance(going_on, types.ElicitResult):
+        result = going_on
+    else:
+        try:
+            with lending() if asks_person else nullcontext():
+                result = handler(request, context)
+        except ValidationError as error:
+            if (problems := _mistyped(form, error)) is None:
+                raise
+            raise _unfit(problems) from None  # which has the values
+        _expect(result, types.ElicitResult, "a form handler")
+        if review is not None:
+            result = review.answer(request, result, asks_person=asks_person)
+    if result.action != "accept":
+        return {"action": result.action}
+    content = form.with_defaults(result.content or {})
+    problems = form.problems(content)
+    if problems:
+        raise _unfit(problems)
+    return result.model_copy(update={"content": content}).to_wire()
+
+
+def _unfit(problems: Mapping[str, str]) -> InvalidAnswer:
+    from syncmcp.handlers.forms import InvalidAnswer
+
+    # The names alone: the values are somebody's.
+    text = f"the answer does not fit the form: {', '.join(problems)}"
+    return InvalidAnswer(text, method=ELICITATION, problems=problems)
+
+
+def _mistyped(form: Form, error: ValidationError) -> dict[str, str] | None:
+    """What is wrong with an answer that could not even be made; `None` if it is something else."""
+    values: dict[str, Any] = {}
+    for each in error.errors(include_url=False, include_context=False):
+        place = each["loc"]
+        if error.title != types.ElicitResult.__name__ or place[0] != "content" or len(place) < 2:
+            return None
+        # The first word on a field is about all of its value, later ones are about parts.
+        values.setdefault(str(place[1]), each["input"])
+    found = form.problems(values)
+    return {name: found.get(name, "No form has such a value.") for name in values}
+
+
+def _read_form(request: ElicitRequestFormParams) -> Form:
+    from syncmcp.handlers.forms import Form, UnsupportedForm
+
+    try:
+        return Form.read(request.requested_schema)
+    except UnsupportedForm as error:
+        raise InvalidQuestion(error.message, method=ELICITATION) from error
+
+
+def _send_to(
+    request: ElicitRequestURLParams, handlers: Handlers, context: HandlerContext
+) -> dict[str, Any]:
+    handler, asks_person = handlers.elicitation.url, "url" in handlers._personal
+    assert handler is not None
+    review = _Review.of("url", request, handlers, context)
+    result = request if review is None else review.request(asks_person=asks_person)
+    if not isinstance(result, types.ElicitResult):
+        with lending() if asks_person else nullcontext():
+            result = handler(request, context)
+        _expect(result, types.ElicitResult, "a URL handler")
+        if review is not None and asks_person:
+            review.answer(request, result, asks_person=True)
+    return {"action": result.action}
+
+
+# -- roots -----------------------------------------------------------------------------------
+
+
+def _list_roots(
+    request: ListRootsRequestParams, handlers: Handlers, context: HandlerContext
+) -> dict[str, Any]:
+    from syncmcp.handlers.roots import to_root
+
+    assert handlers.roots is not None
+    review = _Review.of("roots", request, handlers, context)
+    if review is not None:
+        try:
+            review.request()
+        except Denied:
+            return {"roots": []}
+    roots = [to_root(each) for each in handlers.roots(context)]
+    return {"roots": [_without_nulls(root.to_wire()) for root in roots]}
+
+
+# -- all -------------------------------------------------------------------------------------
+
+
+class _Review:
+    """What a policy, or a person, has to say of one question."""
+
+    def __init__(self, approval: Approval, question: Question) -> None:
+        self._approval = approval
+        self._question = question
+
+    @classmethod
+    def of(
+        cls, kind: Kind, request: Request, handlers: Handlers, context: HandlerContext
+    ) -> _Review | None:
+        """The review of a question, where the program wants one."""
+        if handlers.approval is None:
+            return None
+        from syncmcp.approval import Question, as_approval
+
+        approval = as_approval(handlers.approval)
+        question = Question(kind, context.server, request, context)
+        context._show = partial(approval.update, question)
+        return cls(approval, question)
+
+    def request(self, *, asks_person: bool = False) -> Any:
+        """The request to go on with, or the answer if somebody gave it already."""
+        with lending():
+            return self._approval.review_request(self._question, asks_person=asks_person)
+
+    def answer(self, request: Any, answer: Any, *, asks_person: bool = False) -> Any:
+        """The answer to send; what a person entered is put on record, and not reviewed."""
+        question = replace(self._question, request=request, answer=answer)
+        if asks_person:
+            self._approval.record_answer(question)
+            return answer
+        with lending():
+            return self._approval.review_answer(question)
+
+
+def _read(model: type[M], params: dict[str, Any]) -> M:
+    try:
+        return model.from_wire(params)
+    except ValueError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]  # type: ignore[attr-defined]
+        where = ".".join(map(str, problem["loc"]))
+        raise InvalidQuestion(f"{where}: {problem['msg']}") from None
+
+
+def _without_nulls(wire: dict[str, Any]) -> dict[str, Any]:
+    """What a program set to `None` and the schema only knows as absent."""
+    return {key: value for key, value in wire.items() if value is not None}
+
+
+def _expect(result: object, model: type, who: str) -> None:
+    if not isinstance(result, model):
+        raise UsageError(f"{who} returns {model.__name__}, not {type(result).__name__}")

@@ -1,0 +1,210 @@
+"""One request of ours, and what it is told at its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from syncmcp._base.text import redact
+from syncmcp._concurrency.timing import Deadline, monotonic
+from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.capabilities import HARMLESS
+from syncmcp._protocol.tasks import RESULT
+from syncmcp.errors import (
+    ConnectionLost,
+    McpError,
+    OutcomeUnknown,
+    RequestCancelled,
+    RequestTimeout,
+    ServerError,
+    fresh,
+)
+
+if TYPE_CHECKING:
+    from syncmcp._concurrency.delivery import Delivery
+    from syncmcp._concurrency.pool import Workers
+    from syncmcp._connection.frame import Place
+    from syncmcp._connection.interception import Passage
+    from syncmcp._connection.options import Options
+    from syncmcp._connection.questions import Asked
+    from syncmcp._connection.server_requests import Owned
+    from syncmcp.errors import Delivery as HowFar
+    from syncmcp.transports.base import Outgoing
+
+
+class Call:
+    """One request of ours, from its registration to its end."""
+
+    __slots__ = (
+        "asked",
+        "carrier",
+        "deadline",
+        "delivery",
+        "done",
+        "id",
+        "idle",
+        "method",
+        "options",
+        "out",
+        "outcome",
+        "params",
+        "passage",
+        "place",
+        "pool",
+        "released",
+        "seen",
+        "slot",
+        "turn",
+        "unsubscribe",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        options: Options,
+        deadline: Deadline,
+        done: Callable[[Call], object] | None = None,
+    ) -> None:
+        self.id = -1
+        self.method = method
+        # The questions that it caused, where that is known; they end with it.
+        self.asked: dict[Asked, Owned] = {}
+        self.params: dict[str, Any] | None = None
+        # Its way through the interceptors, if there are any.
+        self.passage: Passage | None = None
+        # Where it stands in the frame that it left in, if it shared one.
+        self.place: Place | None = None
+        self.options = options
+        # Where a task's result is waited for, silence is what is to be expected.
+        self.idle = None if method == RESULT else options.idle_timeout
+        self.deadline = deadline
+        self.out: Outgoing | None = None
+        # Whether it may be sent; until then it stands in line.
+        self.turn = False
+        # Set, under the connection's lock, by whoever took the call.
+        self.outcome: Any = None
+        self.released = False
+        # When the server last gave a sign of life for this call.
+        self.seen: float | None = None
+        self.unsubscribe: Callable[[], None] | None = None
+        self.delivery: Delivery | None = None
+        self.done = done
+        # Where it is sent if sending blocks and no thread of its own waits for it.
+        self.pool: Workers | None = None
+        # Where it is sent if that may take longer than anybody waits for it.
+        self.carrier: Workers | None = None
+        self.slot: threading.Lock | None = None
+        if done is None:
+            # A lock that is released once is the cheapest thing a thread can wait for.
+            self.slot = threading.Lock()
+            self.slot.acquire()
+
+    def carry(self, send: Callable[[Outgoing], object]) -> None:
+        """Have it sent by this thread, or by one that need not stop when this one does."""
+        out = self.out
+        assert out is not None
+        if self.carrier is None:
+            send(out)
+        else:
+            context = self.options.context.copy()
+            self.carrier.run(lambda: context.run(send, out), at_once=True)
+
+    def hand_over(self, send: Callable[[Outgoing], object]) -> bool:
+        """Have it sent, which may block, by the thread that waits for it or by one of its pool.
+
+        Returns `False` if it has neither.
+        """
+        if self.slot is not None:
+            self.slot.release()
+        elif self.pool is not None and self.out is not None:
+            self.pool.run(partial(send, self.out))
+        else:
+            return False
+        return True
+
+    def next_look(self) -> float | None:
+        """When to look next whether the call has run out of time."""
+        when = self.deadline.at
+        idle = self.idle
+        if idle is not None and not self.deadline.held:
+            # Before the first sign of life there is nothing to be idle from: look again later.
+            silent = (self.seen if self.seen is not None else monotonic()) + idle
+            when = silent if when is None else min(when, silent)
+        return when
+
+    def overdue(self) -> RequestTimeout | None:
+        """The error of a call that has run out of time."""
+        if self.deadline.expired:
+            seconds = self.deadline.seconds or 0.0
+            return RequestTimeout(f"no answer within {seconds:g} s", seconds=seconds)
+        if self.deadline.held:  # somebody thinks: the server has reason to be silent
+            return None
+        idle = self.idle
+        if idle is not None and self.seen is not None and monotonic() >= self.seen + idle:
+            return RequestTimeout(f"nothing came for {idle:g} s", kind="idle", seconds=idle)
+        return None
+
+    def check_in_time(self, server: str) -> None:
+        """Check, before anything is sent, that somebody still waits for it.
+
+        Raises:
+            RequestCancelled: It was withdrawn.
+            RequestTimeout: Its deadline has passed.
+        """
+        cancel = self.options.cancel
+        if cancel is not None and cancel.cancelled:
+            raise RequestCancelled(
+                "cancelled",
+                reason=cancel.reason,
+                server=server,
+                method=self.method,
+                delivery="not_sent",
+            )
+        if self.deadline.expired:
+            raise RequestTimeout(
+                "no time is left to send it",
+                seconds=self.deadline.seconds,
+                server=server,
+                method=self.method,
+                delivery="not_sent",
+            )
+
+    def result(self) -> Any:
+        """The raw result, or the error raised; the call has ended."""
+        outcome = self.outcome
+        if self.out is not None:
+            self.options.identity = self.out.identity
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+def answer_in(message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None, server: str) -> Any:
+    """What an answer says, which came on the stream of `out` if there is one: result or error."""
+    if isinstance(message, jsonrpc.Result):
+        return message.result
+    error = ServerError.from_wire(
+        message.code, redact(message.message), message.data, server=server
+    )
+    if out is not None:
+        error.status = out.status
+    return error
+
+
+def told(error: McpError, method: str, delivery: HowFar) -> McpError:
+    """The connection's end as one call is told of it."""
+    if isinstance(error, ConnectionLost):
+        return lost(error, method, delivery)
+    return fresh(error, method=method, delivery=delivery)
+
+
+def lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost:
+    """A lost connection, or a lost session, as one call is told of it."""
+    error = fresh(error, method=method, delivery=delivery)
+    if delivery == "unknown" and method not in HARMLESS:
+        unknown = OutcomeUnknown(*error.args, **error.__dict__)
+        unknown.__cause__ = error.__cause__
+        return unknown
+    return error

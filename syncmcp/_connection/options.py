@@ -1,0 +1,295 @@
+"""The options that every call takes, declared once."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp._concurrency.cancel import CancelToken, as_token
+from syncmcp._concurrency.pool import in_handler
+from syncmcp._protocol.capabilities import Undeclared
+from syncmcp._protocol.meta import check_keys
+from syncmcp.errors import UsageError
+from syncmcp.handlers import Handlers, ProgressHandler
+from syncmcp.interceptors import within
+
+if TYPE_CHECKING:
+    from syncmcp._concurrency.futures import Progress
+    from syncmcp._connection.frame import Place
+    from syncmcp._http.identity import Identity
+    from syncmcp.types import LoggingLevel
+
+__all__ = ["CallOptions"]
+
+CacheUse = Literal["use", "refresh", "bypass"]
+"""What a kept result is worth to a call."""
+
+
+class CallOptions(TypedDict, total=False):
+    """What every operation takes besides its own arguments; all by keyword.
+
+    Where an option is left out, the client's own setting counts.
+
+    Attributes:
+        timeout: The longest the call may take in all, in seconds; `None` for no limit. What
+            handlers take to answer questions of the call does not count, up to the client's
+            `human_timeout` in all.
+        idle_timeout: The longest silence after the call's first sign of life, in seconds; `None`
+            for any.
+        cancel: A `CancelToken` or a plain `threading.Event`; cancelling or setting it withdraws
+            the call.
+        on_progress: Called as ``(progress, total, message)`` on a pool thread, in order, before
+            the call returns.
+        log_level: Ask the server to log at this level during the call (2026-07-28; before, the
+            server decides for the whole connection, and this is ignored).
+        meta: Goes into the request's `_meta`.
+        headers: HTTP headers for this call; ignored on other transports.
+        handlers: Who answers what the server asks because of this call; the client's own answer
+            the rest. Until 2025-11-25 a handshake says what can be asked at all: there it must be
+            something that the client has handlers for, and the server must ask in a way that
+            shows which call it belongs to.
+        idempotent: The request may be sent again though it may have been done; see `Retry`.
+        cache: What a kept result is worth: ``"use"`` takes it where it is still fresh;
+            ``"refresh"`` asks the server, and keeps what comes; ``"bypass"`` asks, and keeps
+            nothing. With `meta`, `headers`, `handlers` or `log_level` a call is always a
+            ``"bypass"``.
+        undeclared: What becomes of a request that needs a capability which the server does not
+            declare: ``"refuse"`` raises `NotSupported` and sends nothing; ``"try"`` sends it, for
+            some servers do more than they declare. One that does not answers with an error, mostly
+            `MethodNotFound`. What the revision lacks is refused in any case. Of `Client.request`
+            the default is ``"try"``; `None` for the client's own setting.
+    """
+
+    timeout: float | None
+    idle_timeout: float | None
+    cancel: CancelToken | threading.Event | None
+    on_progress: ProgressHandler | None
+    log_level: LoggingLevel | None
+    meta: Mapping[str, Any] | None
+    headers: Mapping[str, str] | None
+    handlers: Handlers | None
+    idempotent: bool
+    cache: CacheUse
+    undeclared: Undeclared | None
+
+
+OPTION_NAMES: frozenset[str] = frozenset(CallOptions.__annotations__)
+
+_CACHE_USES = ("use", "refresh", "bypass")
+
+_LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+
+class Options:
+    """The options of one call, with the client's settings filled in.
+
+    What a caller can give is never changed. `abandon`, `trace` and `watch` are the library's own.
+    """
+
+    __slots__ = (
+        "abandon",
+        "altered",
+        "cache",
+        "cancel",
+        "context",
+        "handlers",
+        "headers",
+        "idempotent",
+        "identity",
+        "idle_timeout",
+        "log_level",
+        "meta",
+        "nested",
+        "on_progress",
+        "place",
+        "timeout",
+        "trace",
+        "undeclared",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        timeout: float | None,
+        idle_timeout: float | None,
+        on_progress: ProgressHandler | None = None,
+        log_level: str | None = None,
+        cancel: CancelToken | None = None,
+        meta: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        handlers: Handlers | None = None,
+        idempotent: bool = False,
+        cache: CacheUse = "use",
+        undeclared: Undeclared = "refuse",
+    ) -> None:
+        self.timeout = timeout
+        self.idle_timeout = idle_timeout
+        self.on_progress = on_progress
+        self.log_level = log_level
+        self.cancel = cancel
+        self.meta = meta
+        self.headers = headers
+        self.handlers = handlers
+        self.idempotent = idempotent
+        self.cache: CacheUse = cache
+        self.undeclared: Undeclared = undeclared
+        # A handler's call does not stand in line, nor does an interceptor's: those in front may
+        # wait for the handler, or for the interceptor.
+        self.nested = in_handler() or bool(within.get())
+        # The trace context of the caller, once it was looked for; see `_trace_context`.
+        self.trace: Mapping[str, str] | None = None
+        # As whom its last request was sent, once that is known.
+        self.identity: Identity | None = None
+        # Whether interceptors changed that request, or its result.
+        self.altered = False
+        # Told how the call ended while its thread is in an interceptor, which may never return.
+        self.abandon: Callable[[BaseException], object] | None = None
+        # Told of progress, and of log messages by their parameters, by the thread that reads.
+        self.watch: Callable[[Progress | dict[str, Any]], object] | None = None
+        # Its place in the frame of a batch, until its first request is ready.
+        self.place: Place | None = None
+        # Callbacks of the call see the context variables of the caller.
+        self.context = contextvars.copy_context()
+
+    @classmethod
+    def checked(cls, given: CallOptions, defaults: Options) -> Options:
+        """What a caller gave, and `defaults` for what was left out.
+
+        Raises:
+            TypeError: There is no such option.
+            UsageError: An option makes no sense.
+        """
+        unknown = given.keys() - OPTION_NAMES
+        if unknown:
+            raise TypeError(f"there is no option {min(unknown)!r}; see CallOptions")
+        options = cls(defaults.timeout, defaults.idle_timeout, undeclared=defaults.undeclared)
+        if "timeout" in given:
+            options.timeout = seconds(given["timeout"], "timeout")
+        if "idle_timeout" in given:
+            options.idle_timeout = seconds(given["idle_timeout"], "idle_timeout")
+        cancel = given.get("cancel")
+        if cancel is not None:
+            _expect(cancel, (CancelToken, threading.Event), "cancel")
+            options.cancel = as_token(cancel)
+        options.on_progress = given.get("on_progress")
+        if options.on_progress is not None:
+            refuse_coroutines(options.on_progress, "on_progress")
+        options.meta = given.get("meta")
+        if options.meta is not None:
+            _expect(options.meta, (Mapping,), "meta")
+            check_keys(options.meta)
+        level = given.get("log_level")
+        options.log_level = None if level is None else check_log_level(level)
+        options.handlers = given.get("handlers")
+        if options.handlers is not None:
+            _expect(options.handlers, (Handlers,), "handlers")
+        options.headers = given.get("headers")
+        if options.headers is not None:
+            _expect(options.headers, (Mapping,), "headers")
+        options.idempotent = given.get("idempotent", False)
+        _expect(options.idempotent, (bool,), "idempotent")
+        options.cache = given.get("cache", "use")
+        if options.cache not in _CACHE_USES:
+            raise UsageError(f"cache is 'use', 'refresh' or 'bypass', not {options.cache!r}")
+        undeclared = given.get("undeclared")
+        if undeclared is not None:
+            options.undeclared = check_undeclared(undeclared)
+        return options
+
+    def watched_by(self, watch: Callable[[Progress | dict[str, Any]], object]) -> Options:
+        """The same options, for a call whose progress and log messages `watch` wants."""
+        other = copy.copy(self)
+        other.watch = watch
+        return other
+
+    @property
+    def plain(self) -> bool:
+        """Whether a request says no more than its parameters do, so that any like it will do."""
+        return not (self.meta or self.headers or self.handlers or self.log_level)
+
+    def with_cancel(self, token: CancelToken) -> Options:
+        """The same options, with another token."""
+        other = copy.copy(self)
+        other.cancel = token
+        return other
+
+
+def seconds(value: float | None, name: str) -> float | None:
+    """Check a length of time given by a caller.
+
+    Raises:
+        UsageError: It is negative, not a number, or not even a numeric type.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(f"{name} is a number of seconds or None, not {value!r}")
+    if value != value or value < 0:  # noqa: PLR0124 - NaN alone differs from itself
+        raise UsageError(f"{name} cannot be {value!r}")
+    # What the platform cannot wait for (about 292 years) is no limit.
+    return None if value >= threading.TIMEOUT_MAX else float(value)
+
+
+def some_seconds(value: float, name: str) -> float:
+    """Check a length of time that must be one.
+
+    Raises:
+        UsageError: It is zero, negative or endless, or no number at all.
+    """
+    checked = seconds(value, name)
+    if not checked:
+        raise UsageError(f"{name} is a number of seconds above 0, not {value!r}")
+    return checked
+
+
+def whole_number(value: Any, name: str) -> int:
+    """Check a bound given by a caller.
+
+    Raises:
+        UsageError: It is no whole number of at least 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name} is a whole number of at least 1, not {value!r}")
+    return int(value)
+
+
+def text(value: object, name: str) -> None:
+    """Check a name given by a caller.
+
+    Raises:
+        UsageError: It is no string, or an empty one.
+    """
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{name} is a string that is not empty, not {value!r}")
+
+
+def check_log_level(level: str) -> str:
+    """Check the name of a log level.
+
+    Raises:
+        UsageError: There is no such level.
+    """
+    if level not in _LOG_LEVELS:
+        raise UsageError(f"a log level is one of {', '.join(_LOG_LEVELS)}, not {level!r}")
+    return level
+
+
+def check_undeclared(value: Undeclared) -> Undeclared:
+    """Check what is to become of requests for what a server does not declare.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if value not in ("refuse", "try"):
+        raise UsageError(f"undeclared is 'refuse' or 'try', not {value!r}")
+    return value
+
+
+def _expect(value: object, types: tuple[type, ...], name: str) -> None:
+    if not isinstance(value, types):
+        wanted = " or ".join(kind.__name__ for kind in types)
+        raise UsageError(f"{name} is a {wanted}, not {value!r}")

@@ -1,0 +1,365 @@
+"""One question of a server, from its arrival to its end."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import math
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from syncmcp._concurrency.pool import Workers, seat_of_this_thread
+from syncmcp._concurrency.timing import Deadline, TimerEntry, timer
+from syncmcp._connection.answering import answer, read_question, unanswered
+from syncmcp._connection.trace_context import join
+from syncmcp._protocol.offer import ELICITATION
+from syncmcp.errors import Denied, InvalidQuestion, McpError, Refused
+from syncmcp.handlers import CausingCall, HandlerContext
+from syncmcp.handlers.visits import Visits
+
+if TYPE_CHECKING:
+    from syncmcp._client.client import Client
+    from syncmcp._concurrency.pool import Seat
+    from syncmcp._connection.handler_table import HandlerTable
+    from syncmcp._protocol.revisions import Dialect
+    from syncmcp.handlers import Handlers, ProgressHandler
+    from syncmcp.handlers.server import ConnectedServer
+    from syncmcp.handlers.visits import Visit
+
+_log = logging.getLogger("syncmcp.handlers")
+
+Outcome = dict[str, Any] | BaseException | None
+"""The result of a question, an error instead of one, or nothing: it was withdrawn."""
+
+
+# How long the request that needs a URL waits for the news that what it led to is done.
+COMPLETION_SECONDS = 60.0
+
+
+class Desk:
+    """Where the questions of one server are answered, and what every handler is told.
+
+    Args:
+        label: What logs call the server.
+        client: The client that is asked. Open clients that nobody holds must be found by the
+            collector: this is a weak reference.
+        table: Who answers.
+        workers: Where handlers run. A handler that waits for this library lends its thread's seat.
+        callbacks: Where the callbacks of tokens run.
+        human_timeout: How long, in seconds, a handler may take; `None` for any time.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        client: weakref.ref[Client],
+        table: HandlerTable,
+        workers: Workers,
+        callbacks: Workers,
+        human_timeout: float | None,
+    ) -> None:
+        self.label = label
+        self.client = client
+        self.table = table
+        self.workers = workers
+        self.callbacks = callbacks
+        self.human_timeout = human_timeout
+        self.visits = Visits(label, callbacks.run)
+        self.server: ConnectedServer | None = None
+        self.ended: McpError | None = None
+        self.context = contextvars.copy_context()
+        # Guards what follows; held for look-ups and changes only.
+        self._lock = threading.RLock()
+        self._open: set[Asked] = set()
+        # Of these, the ones that no handler has yet.
+        self._waiting: set[Asked] = set()
+        # The one appointment with the timer, and when it is.
+        self._appointment: TimerEntry | None = None
+        self._next_look = math.inf
+
+    @property
+    def waiting(self) -> int:
+        """How many questions wait for a handler to be free."""
+        return len(self._waiting)
+
+    def admit(self, asked: Asked) -> bool:
+        """Keep a question until it is settled; `False` once the connection has ended."""
+        with self._lock:
+            if self.ended is not None:
+                return False
+            self._open.add(asked)
+            self._waiting.add(asked)
+        self.visits.asked(*asked.elicitation_ids)
+        return True
+
+    def began(self, asked: Asked) -> None:
+        """A handler has a question now; its time is running."""
+        with self._lock:
+            self._waiting.discard(asked)
+            if asked in self._open:
+                self._watch(asked.deadline)
+
+    def dismiss(self, asked: Asked) -> None:
+        """Forget a question that is settled."""
+        with self._lock:
+            self._open.discard(asked)
+            self._waiting.discard(asked)
+
+    def close(self, error: McpError) -> None:
+        """The connection has ended like this: withdraw every question that is open."""
+        with self._lock:
+            self.ended = error
+            open_questions = list(self._open)
+            if self._appointment is not None:
+                self._appointment.cancel()
+        for asked in open_questions:
+            asked.withdraw("the connection ended")
+        self.visits.close("the connection ended")
+
+    def _watch(self, deadline: Deadline | None) -> None:
+        """Look when it has passed, or before; called with the lock held.
+
+        All handlers have the same time, so that a later one needs no appointment of its own.
+        """
+        when = None if deadline is None else deadline.at
+        if when is not None and when < self._next_look:
+            if self._appointment is not None:
+                self._appointment.cancel()
+            self._next_look = when
+            self._appointment = timer.at(when, self._look)
+
+    def _look(self) -> None:
+        """On the timer thread: end what has run out of time."""
+        late: list[Asked] = []
+        with self._lock:
+            self._next_look = math.inf
+            for asked in self._open:
+                deadline = asked.deadline
+                if deadline is not None and deadline.expired:
+                    late.append(asked)
+                else:
+                    self._watch(deadline)
+        for asked in late:
+            # What comes of it may write, and that is not for the timer's thread.
+            self.callbacks.run(asked._expire)
+
+
+class Asked:
+    """One question under way: answered, refused, given up or withdrawn; settled once.
+
+    Args:
+        desk: Where it is answered.
+        method: Its method.
+        answering: Runs the handler, on a pool thread.
+        done: Told of it and its outcome once, on whatever thread settles it; must not block.
+        cause: The request of ours behind it, if that is known.
+        params: Its parameters, which may hold a trace context.
+        context: The context variables that the handler sees.
+        progress: Where the handler's reports of progress go.
+        elicitation_ids: Of a URL, if the server may tell when it is done with; all that it has.
+        resumes_call: Whether `cause` is sent again when this is answered.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        method: str,
+        answering: Callable[[HandlerContext], dict[str, Any]],
+        done: Callable[[Asked, Outcome], object],
+        *,
+        params: Mapping[str, Any],
+        cause: CausingCall | None = None,
+        context: contextvars.Context | None = None,
+        progress: ProgressHandler | None = None,
+        elicitation_ids: tuple[str, ...] = (),
+        resumes_call: bool = False,
+    ) -> None:
+        self._desk = desk
+        self._method = method
+        self._answering = answering
+        self._done = done
+        self._cause = cause
+        # A copy: the callbacks of the call may be running in the original at this moment.
+        self._context = (desk.context if context is None else context).copy()
+        self._params = params
+        self._progress = progress
+        self.elicitation_ids = elicitation_ids
+        self._resumes_call = resumes_call
+        # To the URL that the question is about, once a handler has it.
+        self._visit: Visit | None = None
+        # Guards who settles it, and what is to be undone then.
+        self._lock = threading.RLock()
+        self._settled = False
+        self._seat: Seat | None = None
+        self._handed: HandlerContext | None = None
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """When its handler is out of time; `None` while it has none."""
+        return None if self._handed is None else self._handed._deadline
+
+    def start(self) -> None:
+        """Have it answered on a pool thread, as soon as there is one; it was admitted."""
+        if self._settled:  # before it was admitted: another question of its round had failed
+            self._desk.dismiss(self)
+            return
+        try:
+            self._desk.workers.submit(self._run)
+        except RuntimeError as error:  # no thread is to be had; the interpreter may be ending
+            _log.warning("[%s] nobody can answer %s: %s", self._desk.label, self._method, error)
+            self._settle(error)
+
+    def withdraw(self, reason: str | None) -> None:
+        """Nobody wants an answer any more; the handler's token says so. Never blocks."""
+        if self._settle(None):
+            self._stop(reason)
+
+    def give_up(self, reason: str) -> None:
+        """We do not want it answered any more: the server is refused. Never blocks."""
+        if self._settle(unanswered(self._method)):
+            self._stop(reason)
+
+    def _run(self) -> None:
+        desk = self._desk
+        client, server = desk.client(), desk.server
+        if client is None or server is None:
+            self._settle(None)
+            return
+        context = HandlerContext(
+            client,
+            server,
+            self._method,
+            call=self._cause,
+            timeout=desk.human_timeout,
+            progress=self._progress,
+            resumes_call=self._resumes_call,
+        )
+        context._stopped = self._stopped
+        with self._lock:
+            if self._settled:
+                return
+            self._handed = context
+            self._seat = seat_of_this_thread()
+        desk.began(self)
+        if _is_link(self._method, self._params):
+            self._visit = desk.visits.begin(*self.elicitation_ids)
+            context._follow(self._visit)
+        outcome: Outcome
+        try:
+            self._context.run(join, self._params)
+            outcome = self._context.run(self._answering, context)
+        except (Refused, Denied, InvalidQuestion) as error:
+            outcome = error
+        except BaseException as error:  # sys.exit() in a handler too: the server waits
+            outcome = error
+            if not context.cancel.cancelled:
+                _log.exception("[%s] the handler of %s failed", self._desk.label, self._method)
+                self.report(error)
+        self._settle(outcome)
+        context._end()
+
+    def report(self, error: BaseException) -> None:
+        """Tell the program what its handler did wrong. On the thread of the handler."""
+        tell, context = self._desk.table.on_handler_error, self._handed
+        if tell is None or context is None:
+            return
+        try:
+            self._context.run(tell, error, context)
+        except BaseException:  # sys.exit() too: the server waits
+            _log.exception("[%s] on_handler_error failed", self._desk.label)
+
+    def _stopped(self) -> None:
+        """The program, or a person, cancelled the token; the handler may take no notice."""
+        if self._settle(unanswered(self._method, "the answer was stopped")):
+            self._leave()
+
+    def _expire(self) -> None:
+        """On a pool thread: the handler took too long, and is left to itself."""
+        provisional = None if self._handed is None else self._handed._provisional
+        if provisional is not None:
+            self._settle(provisional)
+        elif self._settle(unanswered(self._method)):
+            _log.warning(
+                "[%s] nobody answered %s within %g s (option human_timeout)",
+                self._desk.label,
+                self._method,
+                self._desk.human_timeout,
+            )
+            self._stop("nobody answered in time (option human_timeout)")
+
+    def _leave(self) -> None:
+        """Whether the handler obeys its token or not, its place goes to another one."""
+        with self._lock:
+            seat = self._seat
+        if seat is not None:
+            seat.abandon()
+
+    def _stop(self, reason: str | None) -> None:
+        self._leave()
+        handed = self._handed
+        if handed is not None:
+            # What hangs on the token is user code: it must not run on the thread that reads.
+            self._desk.callbacks.run(lambda: handed.cancel.cancel(reason))
+
+    def _settle(self, outcome: Outcome) -> bool:
+        with self._lock:
+            if self._settled:
+                return False
+            self._settled = True
+        self._desk.dismiss(self)
+        if self._visit is not None and self._handed is not None and _agrees(outcome):
+            self._visit.agree(self._handed.cancel)
+        self._done(self, outcome)
+        return True
+
+
+def _agrees(outcome: Outcome) -> bool:
+    return isinstance(outcome, dict) and outcome.get("action") == "accept"
+
+
+def known_question(
+    method: str,
+    params: dict[str, Any],
+    handlers: Handlers,
+    dialect: Dialect,
+    *,
+    await_completion: bool = False,
+) -> Callable[[HandlerContext], dict[str, Any]]:
+    """What answers a question that the library knows.
+
+    Args:
+        method: The question's method.
+        params: Its parameters as they came; to read them may take a while.
+        handlers: Who answers.
+        dialect: What it was asked in.
+        await_completion: After consent to a URL, wait until what it led to is done.
+    """
+
+    def answering(context: HandlerContext) -> dict[str, Any]:
+        request = read_question(method, params, handlers._offer, dialect)
+        result = answer(request, handlers, dialect, context)
+        if await_completion and _agrees(result):
+            # It may never come; the request that needs it is repeated all the same. A server that
+            # names the same link again ends the call.
+            context._provisional = result
+            context.wait_completed(COMPLETION_SECONDS)
+        return result
+
+    return answering
+
+
+def elicitation_ids(method: str, *asked: Mapping[str, Any]) -> tuple[str, ...]:
+    """The ids by which a server may tell that what a URL led to is done (2025-11-25).
+
+    Args:
+        method: The method of the questions.
+        asked: The parameters of each question that asks for this visit.
+    """
+    stated = [params.get("elicitationId") for params in asked if _is_link(method, params)]
+    return tuple(each for each in stated if type(each) is str)
+
+
+def _is_link(method: str, params: Mapping[str, Any]) -> bool:
+    return method == ELICITATION and params.get("mode") == "url"

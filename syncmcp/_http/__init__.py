@@ -1,0 +1,1 @@
+"""One HTTP exchange that any thread may abort, and what it is made with."""

@@ -1,0 +1,399 @@
+"""Connections that tell the exchange on their thread which socket it uses.
+
+They also look up names and connect within the exchange's deadline: `getaddrinfo` knows none, and
+urllib3 gives each address of a host the whole timeout.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import ssl
+import threading
+from functools import cache, partial
+from http import HTTPStatus
+from http.client import HTTPResponse, RemoteDisconnected
+from typing import Any
+
+from requests.adapters import HTTPAdapter
+from requests.cookies import extract_cookies_to_jar
+from requests.models import PreparedRequest, Response
+from requests.structures import CaseInsensitiveDict
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+from urllib3.util import Retry, Timeout
+from urllib3.util.connection import allowed_gai_family
+from urllib3.util.wait import wait_for_write
+
+from syncmcp._http.exchange import Exchange, Resolve, current, shut_down
+
+__all__ = ["Adapter", "look_up", "resolve"]
+
+# Not every system wakes a thread that waits for a connection when the socket is shut down.
+_CONNECT_SLICE = 0.25
+
+_IN_PROGRESS = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK})  # the latter on Windows
+
+
+def look_up(host: str, port: int) -> list[Any]:
+    """Ask the system for the addresses of a host."""
+    return list(socket.getaddrinfo(host, port, allowed_gai_family(), socket.SOCK_STREAM))
+
+
+def resolve(host: str, port: int, exchange: Exchange, find: Resolve = look_up) -> list[Any]:
+    """Ask `find` for the addresses of a host, within the exchange's deadline.
+
+    Raises:
+        TimeoutError: The deadline passed.
+        Cut: The exchange was cut.
+        Exception: What `find` raises.
+    """
+    if _is_address(host):
+        return find(host, port)
+    # Nothing can interrupt getaddrinfo, so another thread is left behind in it.
+    found: list[Any] = []
+    done = threading.Event()
+
+    def run() -> None:
+        try:
+            found.append(find(host, port))
+        except Exception as error:  # raised again by the thread that waits
+            found.append(error)
+        done.set()
+
+    try:
+        threading.Thread(target=run, name=f"syncmcp-resolve[{host}]", daemon=True).start()
+    except RuntimeError:  # the interpreter is ending and starts no thread any more
+        run()
+    if not exchange.wait(done, exchange.deadline.remaining()):
+        raise TimeoutError(f"resolving the name {host} took too long")
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    addresses: list[Any] = found[0]
+    return addresses
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _connect(
+    addresses: list[Any],
+    host: str,
+    exchange: Exchange,
+    options: Any,
+    source: tuple[str, int] | None,
+) -> tuple[socket.socket, str]:
+    failure: OSError = OSError(f"no address was found for {host}")
+    for position, (family, kind, protocol, _, address) in enumerate(addresses):
+        left = exchange.deadline.remaining()
+        # One address that swallows packets must leave time for the others.
+        share = None if left is None else left / (len(addresses) - position)
+        sock = socket.socket(family, kind, protocol)
+        try:
+            for option in options or ():
+                sock.setsockopt(*option)
+            if source:
+                sock.bind(source)
+            _connect_one(sock, address, share, exchange)
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            sock.settimeout(exchange.deadline.remaining())
+            return sock, address[0]
+    raise failure
+
+
+def _connect_one(
+    sock: socket.socket, address: Any, seconds: float | None, exchange: Exchange
+) -> None:
+    limit = exchange.deadline.sooner(seconds)
+    sock.setblocking(False)
+    # First connect, then hold: shutting down a socket that does not connect yet has no effect.
+    code = sock.connect_ex(address)
+    exchange.hold(partial(shut_down, sock))
+    if code in _IN_PROGRESS:
+        while True:
+            left = limit.remaining()
+            if wait_for_write(sock, _CONNECT_SLICE if left is None else min(left, _CONNECT_SLICE)):
+                break
+            exchange.hold(partial(shut_down, sock))
+            if limit.expired:
+                raise TimeoutError("connecting took too long")
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+class _WholeLines:
+    """The beginning of a response, whose end is no end of its headers."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.close = stream.close
+
+    def readline(self, limit: int) -> bytes:
+        line: bytes = self._stream.readline(limit)
+        if not line:
+            raise RemoteDisconnected("it was closed before the end of the headers")
+        return line
+
+
+class _Response(HTTPResponse):
+    """Knows what is not the answer yet: interim responses, and headers that break off."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        # RFC 9110 15.2: any number may come. The base class skips those with status 100 alone, and
+        # would leave the answer to the next request on this connection.
+        version, status, reason = super()._read_status()  # type: ignore[misc]
+        if 100 < status < 200 and status != HTTPStatus.SWITCHING_PROTOCOLS:
+            status = HTTPStatus.CONTINUE
+        return version, status, reason
+
+    def begin(self) -> None:
+        stream: Any = self.fp
+        self.fp: Any = _WholeLines(stream)
+        try:
+            super().begin()
+        finally:
+            if self.fp is not None:
+                self.fp = stream
+
+
+class _Connection(HTTPConnection):
+    """Tells the exchange on its thread what to shut down, and sends head and body as one."""
+
+    response_class: Any = _Response
+
+    peer: str | None = None
+    """The address of the server; `None` for that of a proxy, and before it is known."""
+
+    _outbox: list[bytes] | None = None
+
+    def _new_conn(self) -> socket.socket:
+        exchange = current()
+        if exchange is None:
+            return super()._new_conn()
+        host, proxied = self._dns_host.strip("[]"), self.proxy is not None
+        find = (None if proxied else exchange.resolve) or look_up
+        try:
+            addresses = resolve(host, self.port, exchange, find)
+            sock, address = _connect(
+                addresses, host, exchange, self.socket_options, self.source_address
+            )
+        except socket.gaierror as error:
+            raise NameResolutionError(self.host, self, error) from error
+        except TimeoutError as error:
+            raise ConnectTimeoutError(self, f"connecting to {self.host} timed out") from error
+        except OSError as error:
+            raise NewConnectionError(self, str(error)) from error
+        self.peer = None if proxied else address
+        return sock
+
+    def request(self, method: str, url: str, *args: Any, **kwargs: Any) -> None:
+        if self.sock is None:
+            self.connect()
+        self._outbox = []
+        try:
+            super().request(method, url, *args, **kwargs)
+            message = b"".join(self._outbox)
+        finally:
+            self._outbox = None
+        exchange = current()
+        if exchange is not None:
+            exchange.hold(partial(shut_down, self.sock), sending=True)
+        self.send(message)
+
+    def send(self, data: Any) -> None:
+        if self._outbox is None:
+            super().send(data)
+        else:
+            # One segment and one system call instead of two of each.
+            self._outbox.append(data)
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    _handle: socket.socket | None = None
+
+    def _new_conn(self) -> socket.socket:
+        sock = super()._new_conn()
+        exchange = current()
+        if exchange is not None:
+            try:
+                # TLS takes the descriptor out of this socket object before it shakes hands.
+                self._handle = sock.dup()
+                exchange.hold(partial(shut_down, self._handle))
+            except BaseException:
+                sock.close()
+                raise
+        return sock
+
+    def connect(self) -> None:
+        try:
+            super().connect()
+            exchange = current()
+            if exchange is not None:
+                exchange.hold(partial(shut_down, self.sock))
+        except OSError as error:
+            _close_half_made(error)
+            raise
+        finally:
+            if self._handle is not None:
+                self._handle.close()
+                self._handle = None
+
+
+def _close_half_made(error: OSError) -> None:
+    """Close the TLS socket that Python 3.10 leaves open if its peer was gone before the handshake.
+
+    Nobody else has it: its making failed.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        made = trace.tb_frame.f_locals.get("self")
+        if isinstance(made, ssl.SSLSocket):
+            made.close()
+        trace = trace.tb_next
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls: Any = _Connection
+
+    def _put_conn(self, conn: Any) -> None:
+        exchange = current()
+        if exchange is not None:
+            exchange.let_go()
+        super()._put_conn(conn)
+
+
+class _SecurePool(HTTPSConnectionPool):
+    ConnectionCls: Any = _SecureConnection
+
+    def _put_conn(self, conn: Any) -> None:
+        exchange = current()
+        if exchange is not None:
+            exchange.let_go()
+        super()._put_conn(conn)
+
+
+_POOLS: dict[str, Any] = {"http": _Pool, "https": _SecurePool}
+
+
+@cache
+def _socks_pools() -> dict[str, Any]:
+    """Pools of connections through SOCKS. While one is made, only its deadline ends that.
+
+    They need PySocks, which whoever has come here has.
+    """
+    from urllib3.contrib.socks import SOCKSConnection
+
+    class Connection(SOCKSConnection, _Connection):
+        pass
+
+    class SecureConnection(SOCKSConnection, _SecureConnection):
+        pass
+
+    class Pool(_Pool):
+        ConnectionCls = Connection
+
+    class SecurePool(_SecurePool):
+        ConnectionCls = SecureConnection
+
+    return {"http": Pool, "https": SecurePool}
+
+
+_NO_RETRIES = Retry(0, read=False)
+
+# Distinct URLs whose pool is remembered; a server may redirect to as many as it likes.
+_KNOWN_URLS = 16
+
+
+class Adapter(HTTPAdapter):
+    """Makes connections that can be ended, directly and through proxies.
+
+    It is used with the same proxies and certificates for all its life, and therefore finds out
+    once for each URL what `HTTPAdapter` finds out for each request.
+    """
+
+    def __init__(self, connections: int) -> None:
+        """Keep up to `connections` idle connections."""
+        super().__init__(pool_connections=4, pool_maxsize=connections)
+        self._ways: dict[Any, tuple[HTTPConnectionPool, str]] = {}
+
+    def send(
+        self,
+        request: PreparedRequest,
+        stream: bool = True,
+        timeout: Any = None,
+        verify: Any = True,
+        cert: Any = None,
+        proxies: Any = None,
+    ) -> Response:
+        """Send the request; the response's body is always left to be read.
+
+        Raises:
+            Exception: Whatever requests, urllib3, ssl or socket raise.
+        """
+        way = self._ways.get(request.url)
+        if way is None:
+            pool: Any = self.get_connection_with_tls_context(request, verify, proxies, cert)
+            self.cert_verify(pool, request.url, verify, cert)  # type: ignore[no-untyped-call]
+            way = pool, self.request_url(request, proxies)
+            if len(self._ways) < _KNOWN_URLS:
+                self._ways[request.url] = way
+        pool, target = way
+        connect, read = timeout
+        raw: Any = pool.urlopen(
+            method=request.method,
+            url=target,
+            body=request.body,
+            headers=dict(request.headers.items()),
+            retries=_NO_RETRIES,
+            redirect=False,
+            assert_same_host=False,
+            timeout=Timeout(connect=connect, read=read),
+            preload_content=False,
+            decode_content=False,
+        )
+        response = Response()
+        response.status_code = raw.status
+        response.headers = CaseInsensitiveDict(raw.headers)
+        response.reason = raw.reason
+        response.raw = raw
+        response.url = str(request.url)
+        response.request = request
+        response.connection = self
+        if "Set-Cookie" in response.headers:
+            extract_cookies_to_jar(response.cookies, request, raw)  # type: ignore[no-untyped-call]
+        return response
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **kwargs)
+        socks = proxy.lower().startswith("socks")
+        manager.pool_classes_by_scheme = _socks_pools() if socks else _POOLS
+        return manager
+
+    def close(self) -> None:
+        # Else urllib3 closes the connections when it pleases the garbage collector.
+        for manager in (self.poolmanager, *self.proxy_manager.values()):
+            for key in manager.pools.keys():  # noqa: SIM118 - a copy; it is no dict
+                pool = manager.pools.get(key)
+                if pool is not None:
+                    pool.close()
+        self._ways.clear()
+        super().close()

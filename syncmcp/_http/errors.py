@@ -1,0 +1,123 @@
+"""Failures of requests, urllib3, ssl and socket in our own words."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import zlib
+from typing import TYPE_CHECKING
+
+import requests
+import urllib3.exceptions
+from urllib3.util.ssl_match_hostname import CertificateError
+
+from syncmcp._base.text import redact
+from syncmcp._http.exchange import Cut
+from syncmcp.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    McpError,
+    RequestTimeout,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from syncmcp._http.exchange import Exchange
+
+__all__ = ["WIRE_ERRORS", "explain"]
+
+WIRE_ERRORS = (
+    McpError,
+    Cut,
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    http.client.HTTPException,
+    OSError,  # among them those of socket and ssl
+    EOFError,
+    zlib.error,
+)
+"""What an exchange may raise when nothing is wrong with this library."""
+
+_URL_ERRORS = (
+    requests.exceptions.InvalidURL,
+    requests.exceptions.InvalidSchema,
+    requests.exceptions.MissingSchema,
+    requests.exceptions.InvalidHeader,
+    urllib3.exceptions.LocationValueError,
+)
+_TLS_ERRORS = (ssl.SSLError, CertificateError)
+# Not urllib3's TimeoutError: a refused connection is one, too, there.
+_TIMEOUTS = (TimeoutError, urllib3.exceptions.ReadTimeoutError, requests.Timeout)
+
+
+def explain(error: Exception, exchange: Exchange) -> McpError:
+    """Return the error of ours that tells what `error`, raised in `exchange`, means.
+
+    Its `__cause__` is the innermost exception: the wrappers of requests and urllib3 quote URLs
+    with their secrets.
+    """
+    chain = list(_chain(error))
+    for one in chain:
+        if isinstance(one, McpError):
+            return one
+    found = _classify(chain, exchange)
+    found.__cause__ = chain[-1]
+    return found
+
+
+def _classify(chain: list[BaseException], exchange: Exchange) -> McpError:
+    root = chain[-1]
+    if any(isinstance(one, _TIMEOUTS) for one in chain) and exchange.deadline.expired:
+        return RequestTimeout(
+            "no answer came in time",
+            seconds=exchange.deadline.seconds,
+            delivery="unknown" if exchange.sent else "not_sent",
+        )
+    text = redact(_words(root))
+    if exchange.sent:
+        if any(isinstance(one, _TLS_ERRORS) for one in chain):
+            return ConnectionLost(f"TLS failed in the middle of the exchange: {text}")
+        return ConnectionLost(f"the connection ended before the answer: {text}")
+    if any(isinstance(one, urllib3.exceptions.ProxyError) for one in chain):
+        return ConnectFailed(f"the proxy cannot be used: {text}")
+    if any(isinstance(one, _TLS_ERRORS) for one in chain):
+        if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER_FAILURE" in text:
+            return ConnectFailed(f"the server does not speak TLS here (http://?): {text}")
+        return ConnectFailed(f"TLS failed (see verify= and cert=): {text}")
+    if any(isinstance(one, socket.gaierror) for one in chain):
+        return ConnectFailed(f"the host name cannot be resolved (DNS): {text}")
+    if any(isinstance(one, _TIMEOUTS) for one in chain):
+        return ConnectFailed("the connection attempt timed out")
+    if any(isinstance(one, _URL_ERRORS) for one in chain) or isinstance(
+        root, (ValueError, TypeError)
+    ):
+        return UsageError(f"this cannot be sent over HTTP: {text}")
+    if isinstance(root, ConnectionRefusedError):
+        return ConnectFailed(f"the connection was refused: {text}")
+    return ConnectFailed(f"no connection came about: {text}")
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = _inner(current)
+
+
+def _inner(error: BaseException) -> BaseException | None:
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, BaseException):
+        return reason
+    for argument in reversed(error.args):
+        if isinstance(argument, BaseException):
+            return argument
+    return error.__cause__

@@ -1,0 +1,154 @@
+"""An HTTP exchange that another thread may end at once, in whatever phase it is.
+
+`requests` has no such thing. Its timeouts count for one socket operation each, closing a response
+that another thread reads deadlocks both, and until the headers have come there is no response. So
+whatever is about to wait tells the exchange that runs on its thread how to end the wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from syncmcp._concurrency.timing import Deadline
+
+__all__ = ["Cut", "Exchange", "Resolve", "current", "shut_down", "wait"]
+
+Resolve: TypeAlias = Callable[[str, int], "list[Any]"]
+"""Finds the addresses of a host and a port, as `socket.getaddrinfo` returns them."""
+
+
+class Cut(Exception):
+    """The exchange on this thread was ended by another one; nobody waits for its outcome."""
+
+
+class Exchange:
+    """One HTTP exchange (redirects and resumptions included), run by the thread that entered it.
+
+    Attributes:
+        deadline: What bounds every phase of it.
+        lingers: Whether it goes on though nobody waits for it any more.
+        sent: Whether a byte of the request may have left.
+        cut: Whether it was cut.
+        watched: Whether another thread will end it when its deadline has passed.
+        resolve: What finds the addresses it may connect to, except to a proxy; `None`: the system.
+    """
+
+    __slots__ = (
+        "_before", "_end", "_lock", "_waker", "cut", "deadline", "lingers", "resolve", "sent",
+        "watched",
+    )  # fmt: skip
+
+    def __init__(self, deadline: Deadline) -> None:
+        self.deadline = deadline
+        self.sent = False
+        self.cut = False
+        self.lingers = False
+        self.watched = False
+        self.resolve: Resolve | None = None
+        # Guards the flags and what there is to be ended, so that a cut never hits a connection
+        # that has gone back to the pool and carries somebody else's request.
+        self._lock = threading.RLock()
+        self._end: Callable[[], object] | None = None
+        self._waker: threading.Event | None = None
+        self._before: Exchange | None = None
+
+    def __enter__(self) -> Exchange:
+        self._before = getattr(_thread, "exchange", None)
+        _thread.exchange = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _thread.exchange = self._before
+
+    def hold(self, end: Callable[[], object], *, sending: bool = False) -> None:
+        """Note how to end what this thread is about to wait for.
+
+        Args:
+            end: Ends it; called by another thread, does not block.
+            sending: Whether bytes of the request leave from now on.
+
+        Raises:
+            Cut: Too late.
+        """
+        with self._lock:
+            if self.cut:
+                raise Cut
+            self._end = end
+            self.sent = self.sent or sending
+
+    def let_go(self) -> None:
+        """The connection is about to serve others."""
+        with self._lock:
+            self._end = None
+
+    def end(self) -> bool:
+        """Cut it, from any thread, at once. Returns whether a byte of the request may have left."""
+        with self._lock:
+            self.cut = True
+            if self._waker is not None:
+                self._waker.set()
+            if self._end is not None:
+                self._end()
+                self._end = None
+            return self.sent
+
+    def wait(self, event: threading.Event, seconds: float | None) -> bool:
+        """Wait until `event` is set, at most `seconds`. Returns whether it was.
+
+        Raises:
+            Cut: The exchange was cut.
+        """
+        with self._lock:
+            if self.cut:
+                raise Cut
+            self._waker = event
+        happened = event.wait(seconds)
+        with self._lock:
+            self._waker = None
+            if self.cut:
+                raise Cut
+        return happened
+
+    def sleep(self, seconds: float) -> None:
+        """Wait `seconds`.
+
+        Raises:
+            Cut: The exchange was cut.
+            TimeoutError: Its deadline comes earlier, and has come.
+        """
+        left = self.deadline.remaining()
+        if left is not None and left < seconds:
+            self.wait(threading.Event(), left)
+            raise TimeoutError("there was no time left")
+        self.wait(threading.Event(), seconds)
+
+
+_thread = threading.local()
+
+
+def current() -> Exchange | None:
+    exchange: Exchange | None = getattr(_thread, "exchange", None)
+    return exchange
+
+
+def wait(event: threading.Event, seconds: float | None) -> bool:
+    """Wait for `event`, at most `seconds`; return whether it was set.
+
+    Raises:
+        Cut: The exchange on this thread was cut.
+    """
+    exchange = current()
+    return event.wait(seconds) if exchange is None else exchange.wait(event, seconds)
+
+
+def shut_down(sock: Any) -> None:
+    """End whatever a thread does with `sock`; the thread still has to close it."""
+    # An SSLSocket's own shutdown() drops its TLS state under the thread that reads from it;
+    # urllib3's TLS-in-TLS wrapper has none. Not connected (any more): nothing to end.
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(getattr(sock, "socket", sock), socket.SHUT_RDWR)

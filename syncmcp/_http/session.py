@@ -1,0 +1,294 @@
+"""What one URL's HTTP exchanges share: connections, TLS, proxies, cookies; and reading bodies."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import zlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from requests.cookies import get_cookie_header
+from requests.hooks import dispatch_hook
+from requests.models import PreparedRequest
+from requests.structures import CaseInsensitiveDict
+from requests.utils import default_user_agent
+from urllib3.exceptions import HTTPError
+
+from syncmcp._http.connections import Adapter
+from syncmcp.errors import HttpError, LimitExceeded
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from syncmcp._http.exchange import Exchange
+    from syncmcp.config import Http
+
+__all__ = ["HttpSession", "body_of", "finish"]
+
+_log = logging.getLogger("syncmcp.http")
+
+_READ = 256 * 1024
+
+# A connection goes back to its pool only when the response was read to its end. Waiting for that
+# end is worth this many seconds and bytes; a new connection is cheaper than more of either.
+_DRAIN_SECONDS = 0.1
+_DRAIN_BYTES = 64 * 1024
+
+
+class HttpSession:
+    """What stays the same over the exchanges with one URL: connections, TLS, proxies, cookies.
+
+    Proxies and certificates are looked up in the environment once, here; `~/.netrc` never, because
+    it would replace an Authorization header.
+
+    Args:
+        config: The user's settings.
+        connections: How many connections are kept, at most.
+    """
+
+    def __init__(self, config: Http, connections: int) -> None:
+        theirs = config.session
+        self._adapter: Adapter | None = None
+        if theirs is not None and _has_its_own_way(theirs):
+            session = theirs
+        else:
+            session = _taken_over(theirs)
+            self._adapter = Adapter(connections)
+        self._session = session
+        verify = config.verify if config.verify is not True else session.verify
+        self._settings: dict[str, Any] = {
+            **session.merge_environment_settings(
+                config.url, {}, True, verify, config.cert or session.cert
+            )
+        }
+        if config.proxies is not None:
+            self._settings["proxies"] = dict(config.proxies)
+        template = PreparedRequest()
+        template.prepare(
+            method="POST", url=config.url, params=session.params, hooks=session.hooks, cookies={}
+        )
+        self.url: str = template.url or config.url
+        self.headers: CaseInsensitiveDict[Any] = CaseInsensitiveDict(session.headers)
+        if self.headers.get("User-Agent") == default_user_agent():
+            self.headers["User-Agent"] = f"syncmcp {default_user_agent()}"
+        if "Authorization" in template.headers:  # from user and password in the URL
+            self.headers["Authorization"] = template.headers["Authorization"]
+        self._auth = config.auth or session.auth
+        self._template = template
+
+    def send(
+        self,
+        exchange: Exchange,
+        method: str,
+        url: str,
+        headers: CaseInsensitiveDict[Any],
+        body: bytes | None = None,
+    ) -> requests.Response:
+        """Send one HTTP request on this thread, wait for the response's status and headers.
+
+        `exchange` must have been entered on this thread.
+
+        Raises:
+            Exception: Whatever requests, urllib3, ssl or socket raise.
+            Cut: The exchange was cut.
+        """
+        # Like PreparedRequest.copy(), which costs more: it copies the cookie jar.
+        request = PreparedRequest()
+        request.__dict__.update(self._template.__dict__)
+        request.method = method
+        request.url = url
+        request.headers = headers
+        request.body = body
+        if body is not None:
+            headers["Content-Length"] = str(len(body))
+        session = self._session
+        if session.cookies:
+            cookies = get_cookie_header(session.cookies, request)  # type: ignore[no-untyped-call]
+            if cookies is not None and "Cookie" not in headers:
+                headers["Cookie"] = cookies
+        if self._auth is not None:
+            request.hooks = {event: list(hooks) for event, hooks in request.hooks.items()}
+            request.prepare_auth(self._auth)
+        left = exchange.deadline.remaining()
+        if left is not None and left <= 0:
+            raise TimeoutError("there was no time left")
+        if self._adapter is None:
+            # Somebody else's connection cannot be ended while it is waited for.
+            exchange.hold(_nothing, sending=True)
+            response = session.send(
+                request, allow_redirects=False, timeout=(left, left), **self._settings
+            )
+            _let_go_in_time(exchange, response.raw)
+            try:
+                exchange.hold(partial(_shut_down_response, response.raw))
+            except BaseException:  # withdrawn before it came, and nobody else will ever have it
+                response.close()
+                raise
+        else:
+            patience = None if exchange.watched else left
+            options: dict[str, Any] = {**self._settings, "timeout": (left, patience)}
+            response = self._adapter.send(request, **options)
+            if request.hooks["response"]:
+                response = dispatch_hook(  # type: ignore[no-untyped-call]
+                    "response", request.hooks, response, **options
+                )
+            if response.cookies:
+                session.cookies.update(response.cookies)
+        return response
+
+    def close(self) -> None:
+        """Close all idle connections. A session used as it is stays its owner's."""
+        if self._adapter is not None:
+            self._adapter.close()
+
+
+def _nothing() -> None:
+    """There is no way to reach a connection of somebody else's adapter before it responds."""
+
+
+def _shut_down_response(raw: Any) -> None:
+    # ValueError: nothing there to shut down; RuntimeError: its connection is in use by others.
+    with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
+        raw.shutdown()
+
+
+def _let_go_in_time(exchange: Exchange, raw: Any) -> None:
+    """Have the exchange let go of a connection before a pool that is not ours gets it back."""
+
+    def release_conn() -> None:
+        del raw.release_conn  # that of its class comes to light, and no cycle is left behind
+        exchange.let_go()
+        raw.release_conn()
+
+    raw.release_conn = release_conn
+
+
+def _has_its_own_way(session: requests.Session) -> bool:
+    if type(session).send is not requests.Session.send:
+        return True
+    return set(session.adapters) != {"http://", "https://"} or any(
+        type(adapter) is not HTTPAdapter or adapter.max_retries.total
+        for adapter in session.adapters.values()
+    )
+
+
+def _taken_over(theirs: requests.Session | None) -> requests.Session:
+    ours = requests.Session()
+    if theirs is not None:
+        for name in (
+            "headers", "auth", "proxies", "hooks", "params", "verify", "cert", "cookies",
+            "trust_env",
+        ):  # fmt: skip
+            setattr(ours, name, getattr(theirs, name))
+    return ours
+
+
+def body_of(
+    exchange: Exchange, response: requests.Response, limit: int | None = None
+) -> Iterator[bytes]:
+    """Yield the decoded pieces of a response's body as they come.
+
+    Args:
+        exchange: The exchange that the response belongs to.
+        response: What `HttpSession.send` returned.
+        limit: The longest body accepted after decoding, in bytes; `None` leaves it to the caller.
+
+    Raises:
+        LimitExceeded: The body is longer than `limit`.
+        HttpError: The body is encoded in a way that we did not ask for.
+        TimeoutError: The exchange's deadline passed.
+        Exception: Whatever urllib3 and ssl raise.
+    """
+    raw: Any = response.raw
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding in ("", "identity"):
+        inflate = None
+    elif encoding in ("gzip", "x-gzip"):
+        inflate = _Gzip()
+    else:
+        raise HttpError(
+            f"the server used the Content-Encoding {encoding[:40]!r}, which nobody asked for",
+            status=response.status_code,
+            delivery="unknown",
+        )
+    length = raw.length_remaining if inflate is None else None
+    if limit is not None and length is not None and length > limit:
+        raise _too_long(limit)
+    size = 0
+    while True:
+        piece = raw.read1(_READ, decode_content=False)
+        if not piece:
+            if inflate is not None and not inflate.complete:
+                raise EOFError("the compressed body ended early")
+            return
+        if exchange.deadline.expired:
+            raise TimeoutError("the response took too long")
+        for part in (piece,) if inflate is None else inflate.feed(piece):
+            size += len(part)
+            if limit is not None and size > limit:
+                raise _too_long(limit)
+            yield part
+        if inflate is None and raw.length_remaining == 0:
+            return
+
+
+def _too_long(limit: int) -> LimitExceeded:
+    return LimitExceeded(f"a response of the server is longer than max_body={limit} bytes")
+
+
+class _Gzip:
+    """Decompresses piece by piece: a small body may hide gigabytes."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=31)
+
+    @property
+    def complete(self) -> bool:
+        return self._member.eof
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        while piece:
+            if self._member.eof:
+                self._member = zlib.decompressobj(wbits=31)
+            part = self._member.decompress(piece, _READ)
+            piece = self._member.unconsumed_tail or self._member.unused_data
+            if part:
+                yield part
+
+
+def finish(exchange: Exchange, response: requests.Response) -> None:
+    """Get rid of a response on the exchange's own thread, keeping its connection if that is cheap.
+
+    The rest of the body is read for a short time; what has not ended by then is cut off.
+    """
+    raw: Any = response.raw
+    try:
+        connection = raw.connection
+        sock = None if connection is None else connection.sock
+        if sock is not None:
+            _drain(exchange, raw, sock)
+    except (HTTPError, OSError) as error:
+        _log.debug("the rest of a response was dropped: %s", type(error).__name__)
+    finally:
+        if not raw.closed:
+            exchange.let_go()
+            response.close()
+
+
+def _drain(exchange: Exchange, raw: Any, sock: socket.socket) -> None:
+    limit = exchange.deadline.sooner(_DRAIN_SECONDS)
+    size = 0
+    # At its end a response gives its connection away, and the next thread may be using it already.
+    while raw.connection is not None and size <= _DRAIN_BYTES:
+        left = limit.remaining()
+        if not left:
+            return
+        sock.settimeout(left)
+        piece = raw.read1(_DRAIN_BYTES, decode_content=False)
+        if not piece:
+            return
+        size += len(piece)

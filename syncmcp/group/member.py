@@ -1,0 +1,245 @@
+"""One server of a group, from the moment it is named to its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from syncmcp._client.changes import DEBOUNCE
+from syncmcp._client.client import Client, Target
+from syncmcp._client.driver import open_link
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._protocol.subscription import Wanted
+from syncmcp.config import Http, Stdio
+from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported
+from syncmcp.group.catalog import Lists
+from syncmcp.servers_file.entry import ServerEntry
+
+if TYPE_CHECKING:
+    from syncmcp._client.subscriptions import Listener
+    from syncmcp.errors import SubscriptionLost
+    from syncmcp.handlers.server import ConnectedServer
+
+_log = logging.getLogger("syncmcp.group")
+
+# What a server gets to agree to tell of changes, in seconds.
+_LISTEN_SECONDS: Final = 5.0
+
+Source: TypeAlias = Target | Client
+"""What a group makes a server of: whatever a client takes as its target, or a client."""
+
+State = Literal["opening", "open", "lost", "failed", "disabled", "closed"]
+"""``"lost"``: the connection is gone; the next call to the server opens another one."""
+
+
+OVER: Final = frozenset({"failed", "disabled", "closed"})
+"""The states of a server that has nothing to be closed."""
+
+
+class ServerStatus(NamedTuple):
+    """How one server of a group stands.
+
+    Attributes:
+        state: See `State`.
+        error: Why it is not there, if it failed or was lost.
+        server: What it said of itself, while it is there.
+    """
+
+    state: State
+    error: McpError | None = None
+    server: ConnectedServer | None = None
+
+
+class Member:
+    """A server of a group. Its fields are changed under the group's lock.
+
+    Args:
+        name: What the group calls it.
+        source: What it is made of.
+        shared: The options of all clients.
+        own: Those of its own.
+    """
+
+    def __init__(
+        self, name: str, source: Source, shared: Mapping[str, Any], own: Mapping[str, Any]
+    ) -> None:
+        self.name = name
+        self.source = source
+        self._shared = shared
+        self.own = own
+        self.client: Client | None = None
+        # A client that the program had opened already is not ours to close.
+        self._ours = True
+        self.listener: Listener | None = None
+        self.lists: Lists | None = None
+        self.state: State = "opening"
+        self.error: McpError | None = None
+        self._ended = False
+
+    @property
+    def left(self) -> bool:
+        """Whether there is something to be closed: Ctrl-C may have been in the way before."""
+        return self.client is not None and not self._ended
+
+    def prepare(self) -> Client:
+        """Make its client. May ask a person, if a file in the working tree names the server.
+
+        Raises:
+            McpError: It cannot be made.
+        """
+        if isinstance(self.source, Client):
+            self._ours = self.source._connection is None
+            self.client = self.source
+        else:
+            stated = self.source.options if isinstance(self.source, ServerEntry) else {}
+            options: dict[str, Any] = {
+                **self._shared,
+                **stated,
+                **self.own,
+                "name": self.name,
+            }
+            self.client = Client(self.source, **options)
+        return self.client
+
+    def is_same_as(self, other: Member) -> bool:
+        """Whether both are one server."""
+        mine, theirs = self.client, other.client
+        if mine is None or theirs is None:
+            return False
+        return mine is theirs or _same(mine._target, theirs._target)
+
+    def fail(self, error: McpError) -> None:
+        """It is not there, and this is why."""
+        self.state, self.error = "failed", error
+
+    def begin(self) -> None:
+        """Say that it is to be opened: from now on `close` ends that."""
+        assert self.client is not None
+        with self.client._lock:
+            self.client._wanted = True
+
+    def open(self, changed: Callable[[Lists], object]) -> Lists:
+        """Connect, have changes told, and fetch what it offers. Blocks.
+
+        Args:
+            changed: Told what it offers, whenever that has changed, on a pool thread.
+
+        Raises:
+            McpError: One of it failed.
+        """
+        assert self.client is not None
+        client = self.client
+        deadline = Deadline(client._open_timeout)
+        open_link(client, deadline)
+        # First: what changes after this is told.
+        listener = self._listen(client, changed, deadline.sooner(_LISTEN_SECONDS))
+        self.listener = listener
+        return fetch(self.name, client, deadline)
+
+    def _listen(
+        self, client: Client, changed: Callable[[Lists], object], deadline: Deadline
+    ) -> Listener | None:
+        from syncmcp._client.subscriptions import refresh
+
+        capabilities = client.server.capabilities
+        asked = client._undeclared == "try"
+        tools, prompts, resources = (
+            asked or bool(declared is not None and declared.list_changed)
+            for declared in (capabilities.tools, capabilities.prompts, capabilities.resources)
+        )
+        wanted = Wanted(tools, prompts, resources)
+        if wanted == Wanted():
+            return None
+        anew, lost = partial(fetch, self.name), partial(_lost, self.name)
+        try:
+            return refresh(client, wanted, anew, changed, DEBOUNCE, lost, deadline)
+        except NotSupported:
+            return None
+        except ClosedError:
+            raise
+        except McpError as error:
+            _log.warning("[%s] will not tell what changes: %s", self.name, error)
+            return None
+
+    def fetch(self) -> Lists:
+        """All that it offers, now.
+
+        Raises:
+            McpError: A list could not be fetched.
+        """
+        assert self.client is not None
+        return fetch(self.name, self.client)
+
+    def close_by(self, deadline: Deadline) -> None:
+        """End what the group began, until `deadline`."""
+        self.close(deadline.remaining())
+
+    def close(self, timeout: float | None) -> None:
+        """End what the group began, within `timeout` seconds."""
+        client, listener = self.client, self.listener
+        if client is not None and self._ours:
+            client.close(timeout)
+        elif listener is not None:
+            listener.stop(0)
+        self._ended = True
+
+    def status(self) -> ServerStatus:
+        """How it stands at this moment."""
+        client = self.client
+        if self.state != "open" or client is None:
+            return ServerStatus(self.state, self.error)
+        connection, negotiated = client._connection, client._negotiated
+        if connection is None or negotiated is None:
+            return ServerStatus("closed" if not client._wanted else "lost")
+        server = client._connected(negotiated)._called(self.name)
+        dead = connection.dead
+        return ServerStatus("open" if dead is None else "lost", dead, server)
+
+
+def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
+    """All that a server offers, which the group knows by `name`.
+
+    Raises:
+        McpError: A list could not be fetched.
+    """
+
+    def all_of(listing: Callable[..., Any], items: str) -> tuple[Any, ...]:
+        options = {} if deadline is None else {"timeout": deadline.remaining()}
+        try:
+            return tuple(getattr(listing(**options), items))
+        except (NotSupported, MethodNotFound):
+            return ()
+
+    return Lists(
+        # A client that the program gave has a name of its own, which means nothing to the group.
+        client.server._called(name),
+        all_of(client.list_tools, "tools"),
+        all_of(client.list_resources, "resources"),
+        all_of(client.list_resource_templates, "resource_templates"),
+        all_of(client.list_prompts, "prompts"),
+    )
+
+
+def _lost(name: str, error: SubscriptionLost) -> None:
+    _log.warning("[%s] does not tell what changes any more: %s", name, error)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Http) and isinstance(other, Http):
+        # Who is somebody else there is another server.
+        return (one.url, one.headers, one.auth, one.session) == (
+            other.url,
+            other.headers,
+            other.auth,
+            other.session,
+        )
+    if isinstance(one, Stdio) and isinstance(other, Stdio):
+        return (one.command, one.args, one.env, one.cwd) == (
+            other.command,
+            other.args,
+            other.env,
+            other.cwd,
+        )
+    return one is other

@@ -1,0 +1,365 @@
+"""Who is in a group, from the opening of the first to the end of the last, and what they offer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from syncmcp._client.client import Client
+from syncmcp._concurrency import timing
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.errors import ClosedError, ForkedError, McpError, UsageError
+from syncmcp.group.catalog import Catalog, Lists, NameHook, Offered
+from syncmcp.group.member import OVER, Member, Source
+from syncmcp.group.parallel import together
+from syncmcp.group.requirement import check_required
+from syncmcp.servers_file.entry import NotApproved, ServerEntry
+from syncmcp.servers_file.review import ServersFileError
+
+if TYPE_CHECKING:
+    from syncmcp.group.group_options import GroupOptions
+
+T = TypeVar("T")
+
+_log = logging.getLogger("syncmcp.group")
+
+# What the ends of many servers may take beyond their limit, in seconds, until nobody waits.
+_SLACK: Final = 1.0
+
+# Who waits for another thread looks again after so many seconds: that may have been interrupted.
+_LOOK_AGAIN: Final = 0.2
+
+
+class Membership:
+    """The servers of a group. Used from any thread.
+
+    Args:
+        sources: What they are made of, by their names.
+        options: Of their clients.
+        require: Which of them must be there; see `checked_requirement`.
+        hook: Names what they offer.
+        limit: How long, in seconds, may be taken to close one that was not opened.
+
+    Attributes:
+        sources: As given; with those that joined, and without those that left.
+        state: Whether they are there.
+        catalog: What they offer together.
+    """
+
+    def __init__(
+        self,
+        sources: dict[str, Source],
+        options: GroupOptions,
+        require: str | tuple[str, ...],
+        hook: NameHook | None,
+        limit: float | None,
+    ) -> None:
+        self.sources = sources
+        self._options = options
+        self._require = require
+        self._hook = hook
+        self._limit = limit
+        # Guards everything below; never held while something opens, closes or asks.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self.state: Literal["closed", "opening", "open"] = "closed"
+        self._members: dict[str, Member] = {}
+        self.catalog = Catalog()
+        self._generation = timing.generation
+
+    # -- all of them -----------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """See `ClientGroup.open`."""
+        self._check_process()
+        mine: dict[str, Member] = {}
+        if self.state == "closed":
+            self.close(self._limit)  # what an interrupted one has left
+        try:
+            with self._lock:
+                while self.state == "opening":
+                    self._changed.wait(_LOOK_AGAIN)
+                if self.state == "open":
+                    return
+                mine = {
+                    name: self._options.member(name, source)
+                    for name, source in self.sources.items()
+                }
+                self._generation = timing.generation
+                self._members, self.state = mine, "opening"
+            members = list(mine.values())
+            self._prepare(members)
+            self._open_all(members)
+            check_required(self._require, members)
+            self._publish([one for one in members if one.lists is not None], opening=mine)
+        except BaseException:  # Ctrl-C, too
+            if self._members is mine:  # and not another opening's
+                self.close(self._limit)
+            raise
+
+    def close(self, limit: float | None) -> None:
+        """Close all, within `limit` seconds; see `ClientGroup.close`."""
+        if self._generation != timing.generation:
+            return  # everything belongs to the parent process, which goes on using it
+        with self._lock:
+            # First: then whoever is interrupted here, and closes or opens it again, ends the rest.
+            self.state = "closed"
+            self.catalog = Catalog()
+            for one in self._members.values():
+                if one.state not in OVER:
+                    one.state = "closed"
+            self._changed.notify_all()
+            left = [one for one in self._members.values() if one.left]
+        _close(left, limit)
+
+    def refresh(self) -> None:
+        """See `ClientGroup.refresh`."""
+        with self._lock:
+            self.check_open()
+            members = {n: one for n, one in self._members.items() if one.state == "open"}
+            before = {name: one.lists for name, one in members.items()}
+        outcomes = together({name: one.fetch for name, one in members.items()}, Deadline(None))
+        fetched: list[Member] = []
+        for name, outcome in outcomes.items():
+            if isinstance(outcome, Lists):
+                with self._lock:
+                    if members[name].lists is before[name]:  # and not one that came later
+                        members[name].lists = outcome
+                fetched.append(members[name])
+            else:
+                _log.warning("[%s] its lists were not fetched: %s", name, outcome)
+        self._publish(fetched)
+
+    # -- single ones -----------------------------------------------------------------------------
+
+    def add(self, name: str, source: Source, own: Mapping[str, Any]) -> Client:
+        """See `ClientGroup.add`."""
+        self._check_process()
+        member = self._options.member(name, source, own)
+        try:
+            with self._lock:
+                while self.state == "opening":
+                    self._changed.wait(_LOOK_AGAIN)
+                self.check_open()
+                if name in self._members:
+                    raise UsageError(f"the group has a server {name!r} already")
+                self._members[name] = member
+            client = member.prepare()
+            with self._lock:
+                self._check_single(member, self._members.values())
+            self._open_one(member)
+            self._publish([member])
+            if member.state != "open":
+                raise _not_open(name)
+        except BaseException:
+            self._end(member, self._limit)
+            raise
+        return client
+
+    def remove(self, name: str, limit: float | None) -> None:
+        """See `ClientGroup.remove`."""
+        self._check_process()
+        with self._lock:
+            if name not in self._members and name not in self.sources:
+                raise UsageError(f"the group has no server {name!r}")
+            self.sources.pop(name, None)
+            self._options.forget(name)
+            self.catalog = self.catalog.without(name)
+            member = self._members.get(name)
+        if member is not None:
+            self._end(member, limit)
+
+    def members(self) -> dict[str, Member]:
+        """All of them at this moment, whatever their state."""
+        with self._lock:
+            return dict(self._members)
+
+    def clients(self) -> dict[str, Client]:
+        """The clients of those that are there."""
+        with self._lock:
+            return {
+                name: one.client
+                for name, one in self._members.items()
+                if one.state == "open" and one.client is not None
+            }
+
+    def route(self, find: Callable[[Catalog], tuple[Offered, T]]) -> tuple[Client, str, T]:
+        """Whose something is.
+
+        Args:
+            find: Finds it in the catalog.
+
+        Returns:
+            The client, what the group calls its server, and what is to be asked for.
+
+        Raises:
+            ClosedError: The group is not open, or has just lost that server.
+            UsageError: There is no such thing.
+        """
+        catalog = self.catalog
+        with self._lock:
+            self.check_open()
+        found, asked_for = find(catalog)
+        with self._lock:
+            member = self._members.get(found.server)
+            if member is None or member.state != "open" or member.client is None:
+                raise _not_open(found.server)
+            return member.client, found.server, asked_for
+
+    def check_open(self) -> None:
+        """Make sure that the group is open.
+
+        Raises:
+            ClosedError: It is not.
+            ForkedError: It is, in the parent process.
+        """
+        self._check_process()
+        if self.state != "open":
+            raise _not_open()
+
+    # -- the steps -------------------------------------------------------------------------------
+
+    def _end(self, member: Member, limit: float | None) -> None:
+        """Close one server, and forget it when that is done."""
+        with self._lock:
+            member.state = "closed"
+        if member.left:
+            member.close(limit)
+        with self._lock:
+            if self._members.get(member.name) is member:
+                del self._members[member.name]
+
+    def _prepare(self, members: list[Member]) -> None:
+        """Make the clients, on this thread and one by one: a person may have to approve some."""
+        for position, member in enumerate(members):
+            source = member.source
+            if isinstance(source, ServerEntry) and source.disabled:
+                member.state = "disabled"
+                continue
+            try:
+                member.prepare()
+            except (ServersFileError, NotApproved) as error:
+                member.fail(error)
+            else:
+                self._check_single(member, members[:position])
+
+    def _check_single(self, member: Member, others: Iterable[Member]) -> None:
+        for other in others:
+            if other is not member and other.state not in OVER and member.is_same_as(other):
+                raise UsageError(
+                    f"{other.name!r} and {member.name!r} are the same server, {member.client!r}"
+                )
+
+    def _open_all(self, members: list[Member]) -> None:
+        jobs = {one.name: partial(self._open_one, one) for one in members if one.state == "opening"}
+        outcomes = together(jobs, Deadline(None))
+        for member in members:
+            outcome = outcomes.get(member.name)
+            if isinstance(outcome, McpError):
+                with self._lock:
+                    if member.state == "opening":
+                        member.fail(outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+
+    def _open_one(self, member: Member) -> None:
+        """Open one server, or leave nothing of it."""
+        try:
+            with self._lock:
+                if member.state != "opening":
+                    raise _not_open(member.name)
+                member.begin()
+            lists = member.open(partial(Membership._news, weakref.ref(self), weakref.ref(member)))
+            with self._lock:
+                if member.lists is None:  # or it has told of a change already
+                    member.lists = lists
+        except BaseException:
+            member.close(self._limit)
+            raise
+
+    def _publish(
+        self, members: list[Member], *, opening: Mapping[str, Member] | None = None
+    ) -> None:
+        """Offer what these servers have, all of it or nothing; without those that have gone.
+
+        Args:
+            members: The servers.
+            opening: All servers, if this opens the group.
+
+        Raises:
+            UsageError: Two things would have the same key.
+            ClosedError: The group was closed.
+        """
+        while True:
+            with self._lock:
+                there = self._still_there(members, opening)
+                before = self.catalog
+                news = {one.name: one.lists for one in there if one.lists is not None}
+            # Outside of the lock, for it calls the hook.
+            after = before.with_servers(news, self._hook)
+            with self._lock:
+                same = self._still_there(members, opening) == there and self.catalog is before
+                if not same or any(one.lists is not news.get(one.name) for one in there):
+                    continue
+                self.catalog = after
+                for one in there:
+                    one.state = "open"
+                    self.sources[one.name] = one.source
+                    self._options.keep(one)
+                self.state = "open"
+                self._changed.notify_all()
+                return
+
+    def _still_there(
+        self, members: list[Member], opening: Mapping[str, Member] | None
+    ) -> list[Member]:
+        if opening is None:
+            self.check_open()
+        elif self.state != "opening" or self._members is not opening:
+            raise _not_open()
+        return [
+            one for one in members if self._members.get(one.name) is one and one.state not in OVER
+        ]
+
+    @staticmethod
+    def _news(group: weakref.ref[Membership], one: weakref.ref[Member], lists: Lists) -> None:
+        """A server has changed what it offers; on a pool thread of its client."""
+        self, member = group(), one()
+        if self is None or member is None:
+            return
+        with self._lock:
+            member.lists = lists
+            if member.state != "open":
+                return  # whoever opens it will see
+        try:
+            self._publish([member])
+        except ClosedError:
+            return  # nobody asks for it any more
+        except UsageError as error:
+            _log.warning("[%s] what it has changed is not offered: %s", member.name, error)
+
+    def _check_process(self) -> None:
+        if self._generation != timing.generation and self.state != "closed":
+            raise ForkedError(
+                "this group belongs to the parent process; make a new one after a fork"
+            )
+
+
+def _not_open(server: str | None = None) -> ClosedError:
+    if server is None:
+        return ClosedError("the group is not open")
+    return ClosedError("the group has closed or removed this server", server=server)
+
+
+def _close(members: list[Member], limit: float | None) -> None:
+    """Close servers, at one time, within `limit` seconds."""
+    deadline = Deadline(limit)
+    if len(members) == 1:
+        members[0].close(limit)  # needs no thread
+        return
+    jobs = {one.name: partial(one.close_by, deadline) for one in members}
+    together(jobs, Deadline(None if limit is None else limit + _SLACK))

@@ -1,0 +1,370 @@
+"""Forms: what a server asks a person to fill in (client/elicitation#requested-schema).
+
+A form is a flat object schema of texts, numbers, yes-or-no questions and choices. `Form.read` takes
+all of that subset, in every shape the revisions have given it, and refuses the rest: a form that
+is shown by half would have people answer something else than what was asked.
+
+Everything a form says was written by a server. It is data to show, and nothing to rely on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
+
+from syncmcp.errors import UsageError
+from syncmcp.handlers.form_field import (
+    ABSENT,
+    Absent,
+    Bounds,
+    Field,
+    Kind,
+    Option,
+    Value,
+    compile_pattern,
+    is_number,
+    is_unicode,
+)
+from syncmcp.handlers.form_text import Format
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = [
+    "ABSENT",
+    "Absent",
+    "Bounds",
+    "Field",
+    "Form",
+    "Format",
+    "InvalidAnswer",
+    "Kind",
+    "Option",
+    "UnsupportedForm",
+    "Value",
+]
+
+MAX_FIELDS: Final = 200
+MAX_OPTIONS: Final = 1_000
+MAX_TEXT: Final = 10_000
+"""The longest name, title, description or option, in characters."""
+MAX_PATTERNS: Final = 20
+MAX_PATTERN: Final = 500
+"""The longest pattern, in characters."""
+_FORMATS: Final = frozenset(get_args(Format))
+
+# The words of JSON Schema that restrict a value. Other words (`examples`, `$comment`, `x-...`) say
+# nothing that an answer could break, and are ignored.
+# fmt: off
+_RESTRICTIONS: Final = frozenset({
+    "$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "additionalProperties",
+    "allOf", "anyOf", "const", "contains", "contentEncoding", "contentMediaType",
+    "contentSchema", "dependencies", "dependentRequired", "dependentSchemas", "else", "enum",
+    "exclusiveMaximum", "exclusiveMinimum", "format", "if", "items", "maxContains",
+    "maxItems", "maxLength", "maxProperties", "maximum", "minContains", "minItems",
+    "minLength", "minProperties", "minimum", "multipleOf", "not", "oneOf", "pattern",
+    "patternProperties", "prefixItems", "properties", "propertyNames", "required", "then",
+    "type", "unevaluatedItems", "unevaluatedProperties", "uniqueItems",
+})
+# fmt: on
+_TAKEN: Final[Mapping[str, frozenset[str]]] = {
+    # Answers to anything but the fields are problems, so whatever restricts them is fulfilled.
+    "form": frozenset(
+        {"type", "properties", "required", "additionalProperties", "unevaluatedProperties"}
+    ),
+    "string": frozenset({"type", "minLength", "maxLength", "pattern", "format"}),
+    "number": frozenset({"type", "minimum", "maximum"}),
+    "integer": frozenset({"type", "minimum", "maximum"}),
+    "boolean": frozenset({"type"}),
+    "choice": frozenset({"type", "enum", "oneOf"}),
+    # The same option twice is a problem, so `uniqueItems` is fulfilled.
+    "choices": frozenset({"type", "items", "minItems", "maxItems", "uniqueItems"}),
+    "items": frozenset({"type", "enum", "anyOf"}),
+    "option": frozenset({"type", "const"}),
+}
+
+
+class UnsupportedForm(UsageError):
+    """A schema that is no form, or has something in it that no form has.
+
+    Attributes:
+        field: The name of the field concerned; `None` if it is the form as a whole.
+        reason: What is outside the subset.
+    """
+
+    field: str | None = None
+    reason: str = ""
+
+
+class InvalidAnswer(UsageError):
+    """An answer to a form does not fit it, and was not sent.
+
+    `on_handler_error` is told of it where a handler gave it; in 2026-07-28 the call that was asked
+    raises it, too. Where a program answers by hand, `Client.resume` raises it.
+
+    Attributes:
+        problems: What is wrong, by the names of the fields, in sentences for a person.
+    """
+
+    problems: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is to be filled in.
+
+    Attributes:
+        fields: In the order to show them.
+    """
+
+    fields: tuple[Field, ...]
+
+    @classmethod
+    def read(cls, requested_schema: Mapping[str, Any]) -> Self:
+        """Read the schema of a form.
+
+        Raises:
+            UnsupportedForm: It has something in it that no form has, or too much of anything.
+        """
+        schema = _object(requested_schema, None, "the form")
+        _check_keywords(schema, "form", None)
+        if schema.get("type") != "object":
+            raise _unsupported(None, "its type is not 'object'")
+        properties = _object(schema.get("properties"), None, "'properties'")
+        if len(properties) > MAX_FIELDS:
+            raise _unsupported(None, f"it has more than {MAX_FIELDS} fields")
+        required = _texts(schema.get("required", []), None, "'required'", MAX_FIELDS)
+        for name in required:
+            if name not in properties:
+                raise _unsupported(name, "it is required but not there")
+        if sum("pattern" in part for part in properties.values() if isinstance(part, Mapping)) > (
+            MAX_PATTERNS
+        ):
+            raise _unsupported(None, f"it has more than {MAX_PATTERNS} patterns")
+        return cls(tuple(_field(name, properties[name], name in required) for name in properties))
+
+    def defaults(self) -> dict[str, Value]:
+        """The defaults of the fields that have one."""
+        return {
+            field.name: list(field.default) if isinstance(field.default, list) else field.default
+            for field in self.fields
+            if field.default is not ABSENT
+        }
+
+    def with_defaults(self, content: Mapping[str, Value]) -> dict[str, Value]:
+        """Return `content` with defaults for the fields that it leaves out."""
+        return {**self.defaults(), **content}
+
+    def problems(self, content: Mapping[str, object]) -> dict[str, str]:
+        """Say what is wrong with answers, by field, in sentences for a person; empty: nothing."""
+        found: dict[str, str] = {}
+        for field in self.fields:
+            if field.name in content:
+                problem = field.problem(content[field.name])
+                if problem is not None:
+                    found[field.name] = problem
+            elif field.required:
+                found[field.name] = "This needs an answer."
+        known = {field.name for field in self.fields}
+        return found | {
+            name: "The form has no such field." for name in content if name not in known
+        }
+
+
+def _field(name: str, value: object, required: bool) -> Field:
+    if not name:
+        raise _unsupported(name, "it has no name")
+    _text(name, name, "its name")
+    schema = _object(value, name, "it")
+    kind = _kind(schema, name)
+    _check_keywords(schema, kind, name)
+    bare = Field(
+        name=name,
+        label=_optional_text(schema, "title", name) or name,
+        kind=kind,
+        description=_optional_text(schema, "description", name),
+        required=required,
+        format=_format(schema, name) if kind == "string" else None,
+        pattern=_pattern(schema, name) if kind == "string" else None,
+        options=_options(schema, kind, name),
+        bounds=_bounds(schema, kind, name),
+    )
+    least = bare.bounds.minimum
+    if kind == "choices" and least is not None and least > len(bare.options):
+        raise _unsupported(name, f"it wants {least} of {len(bare.options)} options")
+    default = schema.get("default")
+    if default is None or bare.problem(default) is not None:
+        return bare
+    return replace(bare, default=default)
+
+
+def _kind(schema: Mapping[str, Any], name: str) -> Kind:
+    match schema.get("type"):
+        case "string" if "enum" in schema or "oneOf" in schema:
+            return "choice"
+        case "array":
+            return "choices"
+        case "string" | "number" | "integer" | "boolean" as kind:
+            return cast("Kind", kind)
+        case "object":
+            raise _unsupported(name, "it is an object, and forms are flat")
+        case None:
+            words = sorted(_RESTRICTIONS & schema.keys())
+            instead = f" but {', '.join(map(repr, words))}" if words else ""
+            raise _unsupported(name, f"it has no type{instead}")
+        case other:
+            raise _unsupported(name, f"its type is {_quoted(other)}")
+
+
+def _check_keywords(schema: Mapping[str, Any], part: str, name: str | None) -> None:
+    foreign = sorted((_RESTRICTIONS & schema.keys()) - _TAKEN[part])
+    if foreign:
+        what = {"form": "a form", "items": "'items'", "option": "an option"}.get(
+            part, f"a field of type {part!r}"
+        )
+        raise _unsupported(name, f"{what} cannot have {', '.join(map(repr, foreign))}")
+
+
+def _options(schema: Mapping[str, Any], kind: Kind, name: str) -> tuple[Option, ...]:
+    """Read the options, in all shapes of SEP-1330 and in the older one."""
+    if kind == "choice":
+        source, titled = schema, "oneOf"
+    elif kind == "choices":
+        source, titled = _object(schema.get("items"), name, "'items'"), "anyOf"
+        _check_keywords(source, "items", name)
+        if source.get("type", "string" if titled in source else None) != "string":
+            raise _unsupported(name, "its items are not of type 'string'")
+    else:
+        return ()
+    if ("enum" in source) == (titled in source):
+        raise _unsupported(name, f"it must have its options in either 'enum' or {titled!r}")
+    if titled in source:
+        options = [
+            _titled_option(option, name)
+            for option in _list(source[titled], name, f"{titled!r}", MAX_OPTIONS)
+        ]
+    else:
+        values = _texts(source["enum"], name, "'enum'", MAX_OPTIONS)
+        titles = values
+        if kind == "choice" and source.get("enumNames") is not None:
+            titles = _texts(source["enumNames"], name, "'enumNames'", MAX_OPTIONS)
+        if len(titles) != len(values):
+            raise _unsupported(name, f"it has {len(titles)} names for {len(values)} options")
+        options = [Option(*pair) for pair in zip(values, titles, strict=True)]
+    if not options:
+        raise _unsupported(name, "it has no options")
+    if len({option.value for option in options}) < len(options):
+        raise _unsupported(name, "it has the same option more than once")
+    return tuple(options)
+
+
+def _titled_option(value: object, name: str) -> Option:
+    option = _object(value, name, "an option")
+    _check_keywords(option, "option", name)
+    return Option(
+        _text(option.get("const"), name, "the 'const' of an option"),
+        _text(option.get("title"), name, "the 'title' of an option"),
+    )
+
+
+def _bounds(schema: Mapping[str, Any], kind: Kind, name: str) -> Bounds:
+    least: int | float | None
+    most: int | float | None
+    match kind:
+        case "string":
+            least, most = _size(schema, "minLength", name), _size(schema, "maxLength", name)
+        case "choices":
+            least, most = _size(schema, "minItems", name), _size(schema, "maxItems", name)
+        case "number" | "integer":
+            least, most = _limit(schema, "minimum", name), _limit(schema, "maximum", name)
+        case _:
+            return Bounds()
+    if least is not None and most is not None and least > most:
+        raise _unsupported(name, f"its least, {least}, is above its most, {most}")
+    return Bounds(least, most)
+
+
+def _size(schema: Mapping[str, Any], keyword: str, name: str) -> int | None:
+    value = schema.get(keyword)
+    if value is None:
+        return None
+    if not is_number(value) or value < 0 or value != value // 1:
+        raise _unsupported(name, f"{keyword!r} is not a count")
+    return int(value)
+
+
+def _limit(schema: Mapping[str, Any], keyword: str, name: str) -> int | float | None:
+    value = schema.get(keyword)
+    if value is None or is_number(value):
+        return value
+    raise _unsupported(name, f"{keyword!r} is not a number")
+
+
+def _format(schema: Mapping[str, Any], name: str) -> Format | None:
+    value = schema.get("format")
+    if value is None or (isinstance(value, str) and value in _FORMATS):
+        return cast("Format | None", value)
+    raise _unsupported(name, f"its format is {_quoted(value)}")
+
+
+def _pattern(schema: Mapping[str, Any], name: str) -> str | None:
+    from pydantic_core import SchemaError
+
+    pattern = _optional_text(schema, "pattern", name)
+    if pattern is None:
+        return None
+    if len(pattern) > MAX_PATTERN:
+        raise _unsupported(name, f"'pattern' has more than {MAX_PATTERN} characters")
+    try:
+        compile_pattern(pattern)
+    except SchemaError as error:
+        raise _unsupported(name, "'pattern' is none that can be matched safely") from error
+    return pattern
+
+
+def _object(value: object, name: str | None, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _unsupported(name, f"{what} is not an object")
+    return cast("Mapping[str, Any]", value)
+
+
+def _list(value: object, name: str | None, what: str, most: int) -> list[Any]:
+    if not isinstance(value, list):
+        raise _unsupported(name, f"{what} is not a list")
+    items: list[Any] = value
+    if len(items) > most:
+        raise _unsupported(name, f"{what} has more than {most} entries")
+    return items
+
+
+def _texts(value: object, name: str | None, what: str, most: int) -> list[str]:
+    return [_text(item, name, f"an entry of {what}") for item in _list(value, name, what, most)]
+
+
+def _optional_text(schema: Mapping[str, Any], keyword: str, name: str) -> str | None:
+    value = schema.get(keyword)
+    return None if value is None else _text(value, name, repr(keyword))
+
+
+def _text(value: object, name: str | None, what: str) -> str:
+    if not isinstance(value, str):
+        raise _unsupported(name, f"{what} is not a text")
+    if len(value) > MAX_TEXT:
+        raise _unsupported(name, f"{what} has more than {MAX_TEXT} characters")
+    if not is_unicode(value):
+        raise _unsupported(name, f"{what} has half a character in it")
+    return value
+
+
+def _unsupported(name: str | None, reason: str) -> UnsupportedForm:
+    where = "the form cannot be shown" if name is None else f"field {_quoted(name)}"
+    return UnsupportedForm(f"{where}: {reason}", field=name, reason=reason)
+
+
+def _quoted(value: object) -> str:
+    """Show a server's value in a message: on one line, and cut; of nested ones only the type."""
+    if not isinstance(value, str):
+        return f"a value of type {type(value).__name__!r}"
+    return repr(value if len(value) <= 60 else f"{value[:57]}...")

@@ -1,0 +1,377 @@
+"""Roots: the directories and files that a client shows to servers (client/roots).
+
+Roots tell a server where it is meant to work. They do not confine it: a server that ignores them
+can still reach whatever its process can. A host that runs tools itself can hold paths against
+them with `contains`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path, PurePath, PureWindowsPath
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from urllib.parse import quote, unquote_to_bytes
+
+from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp.errors import UsageError
+
+if TYPE_CHECKING:
+    from syncmcp.handlers import HandlerContext
+    from syncmcp.types import Root
+
+__all__ = [
+    "RootLike",
+    "RootSource",
+    "RootStatus",
+    "Roots",
+    "contains",
+    "path_of",
+    "to_root",
+    "uri_of",
+]
+
+RootLike: TypeAlias = "Root | str | os.PathLike[str]"
+"""A root, or the path or ``file:`` URI of one."""
+
+RootSource: TypeAlias = "Callable[[HandlerContext], Iterable[RootLike]]"
+"""Is asked for roots each time a server is to see them, on the thread that answers the server."""
+
+Status = Literal["ok", "missing", "unreadable"]
+
+_log = logging.getLogger("syncmcp.handlers.roots")
+
+# Two letters at least: `C:` is a drive.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_AUTHORITY = re.compile(r"//([^/]*)")
+_DRIVE = re.compile(r"/([A-Za-z]:)(?=/|$)")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_HIDDEN_SEPARATOR = re.compile(r"%2f", re.IGNORECASE)
+
+
+class RootStatus(NamedTuple):
+    """One root of a list, and how it stands at this moment."""
+
+    root: Root
+    path: Path
+    status: Status
+
+
+class Roots:
+    """The roots of a client. They may be changed and read at any time, from any thread.
+
+    Args:
+        items: Roots, paths or ``file:`` URIs; all must exist and be readable.
+        source: A function that is asked for more of them each time a server is to see the roots.
+
+    Raises:
+        UsageError: An item is no root (see `to_root`).
+    """
+
+    def __init__(self, items: Iterable[RootLike] = (), *, source: RootSource | None = None) -> None:
+        if source is not None and not callable(source):
+            raise UsageError("the source of roots is not callable")
+        call = getattr(source, "__call__", None)  # noqa: B004 - the method itself is looked at
+        if inspect.iscoroutinefunction(source) or inspect.iscoroutinefunction(call):
+            raise UsageError("the source of roots is a coroutine function; a plain one is needed")
+        self._source = source
+        # Guards the two tables; never held while a callback, the source or a disk is waited for.
+        self._lock = threading.RLock()
+        self._roots = _by_uri(items)
+        self._callbacks: dict[object, Callable[[], object]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy has the same roots, and nobody who is told of its changes.
+        return _copy, ([status.root for status in self.list()], self._source)
+
+    def add(self, item: RootLike, name: str | None = None) -> Root:
+        """Add a root; it replaces one of the same path.
+
+        Args:
+            item: A root, a path or a ``file:`` URI.
+            name: What to call it before people.
+
+        Raises:
+            UsageError: It is no root (see `to_root`).
+        """
+        root = to_root(item, name)
+        with self._lock:
+            changed = self._roots.get(root.uri) != root
+            self._roots[root.uri] = root
+        if changed:
+            self._tell()
+        return root
+
+    def remove(self, item: RootLike) -> Root:
+        """Remove a root, which need not exist on the disk any more, and return it.
+
+        Raises:
+            UsageError: There is no such root.
+        """
+        uri = _canonical(item)
+        with self._lock:
+            root = self._roots.pop(uri, None)
+        if root is None:
+            raise UsageError(f"there is no root {uri}")
+        self._tell()
+        return root
+
+    def replace(self, items: Iterable[RootLike]) -> None:
+        """Put a new list in the place of all roots that were added; the source stays.
+
+        Whoever reads the roots meanwhile sees the old list or the new one. Servers are told once,
+        and not at all if both lists are equal, their order and names included.
+
+        Args:
+            items: Roots, paths or ``file:`` URIs; all must exist and be readable.
+
+        Raises:
+            UsageError: An item is no root (see `to_root`); nothing has changed then.
+        """
+        roots = _by_uri(items)  # outside of the lock, for it looks at the disk
+        with self._lock:
+            changed = [*self._roots.values()] != [*roots.values()]
+            self._roots = roots
+        if changed:
+            self._tell()
+
+    def current(self, context: HandlerContext) -> list[Root]:
+        """The roots that a server is to see now, those of the source included.
+
+        A root that was added and cannot be reached at the moment is left out, and logged. What
+        the source returns counts as added this moment. Runs the source on the calling thread.
+
+        Raises:
+            UsageError: Something from the source is no root (see `to_root`).
+        """
+        roots: dict[str, Root] = {}
+        for root, path, status in self.list():
+            if status == "ok":
+                roots[root.uri] = root
+            else:
+                _log.warning("a root is not shown to the server, as it is %s: %s", status, path)
+        if self._source is not None:
+            for item in _each(self._source(context)):
+                root = to_root(item)
+                roots[root.uri] = root
+        return [*roots.values()]
+
+    def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Have `callback` called after each change, on the thread that made it.
+
+        An error of the callback is logged.
+
+        Returns:
+            A function that ends this; it may be called more than once.
+
+        Raises:
+            UsageError: It is a coroutine function, or not callable.
+        """
+        refuse_coroutines(callback, "the callback of on_change")
+        key = object()
+        with self._lock:
+            self._callbacks[key] = callback
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._callbacks.pop(key, None)
+
+        return unsubscribe
+
+    def _tell(self) -> None:
+        with self._lock:
+            callbacks = [*self._callbacks.values()]
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                _log.exception("a callback for changed roots failed")
+
+    def list(self) -> list[RootStatus]:
+        """The roots that were added, in that order, and how they stand; without the source's."""
+        with self._lock:
+            roots = [*self._roots.values()]
+        found = ((root, Path(path_of(root.uri))) for root in roots)
+        return [RootStatus(root, path, _status(path)) for root, path in found]
+
+
+def _by_uri(items: Iterable[RootLike]) -> dict[str, Root]:
+    """The roots of a list; of two with one path the later, in the place of the earlier."""
+    return {root.uri: root for root in map(to_root, _each(items))}
+
+
+def _copy(items: list[Root], source: RootSource | None) -> Roots:
+    roots = Roots(source=source)
+    # As they are: what a list of roots says must not depend on the disk of this moment.
+    roots._roots.update((root.uri, root) for root in items)
+    return roots
+
+
+def to_root(value: RootLike, name: str | None = None) -> Root:
+    """Check a root and bring its URI into its one canonical form.
+
+    A path may be relative and begin with ``~``. A URI must be an absolute ``file:`` URI of this
+    computer, without ``.`` and ``..`` segments, encoded separators, query and fragment.
+
+    Args:
+        value: A root, a path or a URI.
+        name: What to call it before people; otherwise a `Root` keeps its own.
+
+    Raises:
+        UsageError: It is none of these, is not there, or cannot be read.
+    """
+    from syncmcp.types import Root
+
+    uri = _canonical(value)
+    path = Path(path_of(uri))
+    status = _status(path)
+    if status != "ok":
+        raise UsageError(f"the root {str(path)!r} is {status}")
+    root = value.model_copy(update={"uri": uri}) if isinstance(value, Root) else Root(uri=uri)
+    return root if name is None else root.model_copy(update={"name": name})
+
+
+def path_of(uri: str, flavour: type[PurePath] = PurePath) -> PurePath:
+    """The path that a ``file:`` URI stands for; the disk is not looked at.
+
+    Args:
+        uri: The URI of a root.
+        flavour: `PurePosixPath` or `PureWindowsPath`; the one of this computer by default.
+
+    Raises:
+        UsageError: It is not what the URI of a root may be (see `to_root`).
+    """
+    scheme, colon, rest = uri.partition(":")
+    if not colon or scheme.lower() != "file":
+        raise UsageError(f"a root must be a file: URI, not {uri!r}")
+    authority = _AUTHORITY.match(rest)
+    if authority is not None:
+        if authority[1].lower() not in ("", "localhost"):
+            raise UsageError(f"a root must be on this computer, not on {authority[1]!r}: {uri!r}")
+        rest = rest[authority.end() :]
+    if not rest.startswith("/") or rest.startswith("//"):
+        raise UsageError(f"a root must have an absolute path of this computer: {uri!r}")
+    if "?" in rest or "#" in rest:
+        raise UsageError(f"a root has no query or fragment; write %3F for ? and %23 for #: {uri!r}")
+    if _BAD_ESCAPE.search(rest):
+        raise UsageError(f"a % must be followed by two hexadecimal digits: {uri!r}")
+    path = flavour()
+    windows = isinstance(path, PureWindowsPath)
+    raw = unquote_to_bytes(rest)
+    if _HIDDEN_SEPARATOR.search(rest) or (windows and b"\\" in raw) or b"\0" in raw:
+        raise UsageError(f"a root cannot have separators or NUL hidden in its path: {uri!r}")
+    if not {b".", b".."}.isdisjoint(raw.split(b"/")):
+        raise UsageError(f"a root cannot have '.' or '..' in its path: {uri!r}")
+    text = raw.decode("utf-8", "surrogateescape")
+    if windows:
+        drive = _DRIVE.match(text)
+        if drive is None:
+            raise UsageError(f"a root must name its drive: {uri!r}")
+        text = f"{drive[1]}/{text[drive.end() :].lstrip('/')}"
+    return flavour(text)
+
+
+def uri_of(path: PurePath) -> str:
+    r"""The one canonical ``file:`` URI of an absolute path; the disk is not looked at.
+
+    Raises:
+        UsageError: It is relative, or a path of another computer (``\\host\share``).
+    """
+    drive, rest = "", path.as_posix()
+    if isinstance(path, PureWindowsPath):
+        found = _DRIVE.match(f"/{rest}")
+        if found is None:
+            raise UsageError(f"a root must name a drive of this computer: {str(path)!r}")
+        drive, rest = f"/{found[1].upper()}", rest[len(found[1]) :]
+    if not rest.startswith("/") or rest.startswith("//"):
+        raise UsageError(f"a root must have an absolute path of this computer: {str(path)!r}")
+    return f"file://{drive}{quote(rest.encode('utf-8', 'surrogateescape'))}"
+
+
+def contains(roots: Iterable[RootLike] | Roots, path: str | os.PathLike[str]) -> bool:
+    """Whether a path lies inside the roots once all symbolic links are followed.
+
+    For hosts that confine what they do on a server's behalf. It looks at the disk as it is now:
+    who can change links in between can still get away, so open what was checked without delay.
+
+    Args:
+        roots: Roots, paths or URIs, or a whole `Roots` (without what its source would add).
+        path: A path, which need not exist, or a ``file:`` URI; ``~`` in it is a plain character.
+
+    Raises:
+        UsageError: One of the roots is not what a root may be.
+    """
+    given = [status.root for status in roots.list()] if isinstance(roots, Roots) else roots
+    inside = [_real(path_of(_canonical(root))) for root in _each(given)]
+    try:
+        text = os.fspath(path)
+        real = _real(path_of(text) if _scheme(text) == "file" else text)
+    except (UsageError, ValueError):  # no path of this computer, or one with NUL in it
+        return False
+    return any(real.is_relative_to(root) for root in inside)
+
+
+def _real(path: str | os.PathLike[str]) -> PurePath:
+    return PurePath(os.path.normcase(os.path.realpath(path)))
+
+
+def _canonical(value: object) -> str:
+    """The one URI of a root, given in any way."""
+    from syncmcp.types import Root
+
+    if isinstance(value, Root):
+        path = path_of(value.uri)
+    else:
+        text = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if not isinstance(text, str):
+            raise UsageError(f"a root must be a path, a file: URI or a Root, not {_kind(text)}")
+        path = _absolute(text) if _scheme(text) is None else path_of(text)
+    return uri_of(path)
+
+
+def _absolute(text: str) -> PurePath:
+    if not text or "\0" in text:
+        raise UsageError(f"{text!r} is not the path of a root")
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:  # no such user
+        raise UsageError(f"the home directory in {text!r} cannot be told") from error
+    # Behind a symbolic link `..` means another directory than it seems.
+    return Path(os.path.realpath(path)) if ".." in path.parts else path.absolute()
+
+
+def _scheme(text: str) -> str | None:
+    """The scheme if it is a URI rather than a path: `file:...` or anything with `://`."""
+    found = _SCHEME.match(text)
+    if found is None:
+        return None
+    scheme = found[1].lower()
+    return scheme if scheme == "file" or text.startswith("//", found.end()) else None
+
+
+def _status(path: Path) -> Status:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    except OSError:
+        return "unreadable"
+    needed = os.R_OK | os.X_OK if path.is_dir() else os.R_OK
+    return "ok" if os.access(path, needed) else "unreadable"
+
+
+def _each(items: object) -> Iterator[RootLike]:
+    """Go through roots; a single one is not a list of them, though it may be iterable."""
+    from syncmcp.types import Root
+
+    if isinstance(items, (str, bytes, os.PathLike, Root)) or not isinstance(items, Iterable):
+        raise UsageError(f"roots are given as a list of them, not as {_kind(items)}")
+    return iter(cast("Iterable[RootLike]", items))
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"

@@ -1,0 +1,230 @@
+"""Files in which editors keep their servers: `mcpServers` (Claude Desktop, Cursor), `servers`.
+
+::
+
+    servers = servers_file.read("claude_desktop_config.json")
+    with syncmcp.connect(servers["weather"]) as client:
+        ...
+
+A file inside the working tree comes with the project, and may be anybody's. What it names is
+neither started nor contacted, and no variable is expanded for it, before a person approved it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp._base.json_file import read_object
+from syncmcp.errors import UsageError
+from syncmcp.servers_file import jsonc
+from syncmcp.servers_file.approved import ApprovedServers, default_path
+from syncmcp.servers_file.entry import Approve, NotApproved, Rules, ServerEntry
+from syncmcp.servers_file.placeholders import Values
+from syncmcp.servers_file.review import ServerReview, ServersFileError
+
+__all__ = [
+    "MAX_BYTES",
+    "Approve",
+    "EditorFile",
+    "NotApproved",
+    "ServerEntry",
+    "ServerReview",
+    "ServersFile",
+    "ServersFileError",
+    "known_files",
+    "read",
+]
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""The longest file that is read, in bytes."""
+
+_PROJECT_FOLDERS: Final = (".vscode", ".cursor")
+
+
+class ServersFile(Mapping[str, ServerEntry]):
+    """The servers that a file names, by their names, in its order; made by `read`.
+
+    Attributes:
+        path: The file.
+        guarded: Its servers need approval: it is inside the working tree, and not trusted.
+        inputs: What the file wants to be asked (VS Code): descriptions by the ids that
+            ``${input:...}`` uses.
+    """
+
+    def __init__(self, stated: Mapping[str, Any], inputs: Mapping[str, str], rules: Rules) -> None:
+        self.path = rules.file
+        self.guarded = rules.guarded
+        self.inputs = inputs
+        self._entries = {name: ServerEntry(name, said, rules) for name, said in stated.items()}
+
+    def __getitem__(self, name: str) -> ServerEntry:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"<ServersFile {str(self.path)!r}: {', '.join(self._entries) or 'no servers'}>"
+
+
+class EditorFile(NamedTuple):
+    """A place where an editor keeps its servers."""
+
+    editor: Literal["Claude Desktop", "VS Code", "Cursor"]
+    scope: Literal["user", "project"]
+    path: Path
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    approve: Approve | None = None,
+    trust: bool = False,
+    variables: Mapping[str, str] | None = None,
+    inputs: Mapping[str, str] | None = None,
+    confine: Sequence[str] = (),
+    approvals: str | os.PathLike[str] | None = None,
+) -> ServersFile:
+    """Read which servers a file names. Nothing is started, contacted or expanded.
+
+    A server that makes no sense is an entry like the others: it fails when it is used, and has a
+    `ServerEntry.problem` before.
+
+    Args:
+        path: The file; ``~`` stands for the home directory. JSON, with comments if it has any.
+        approve: Asks a person about a server that needs approval. Called when the server is first
+            used, on that thread. What it approves is remembered by its content.
+        trust: Believe the file: nobody is asked. For scripts; nothing is remembered.
+        variables: What ``${VAR}`` and ``${env:VAR}`` stand for; by default the environment.
+        inputs: Values for ``${input:...}`` by their ids (VS Code).
+        confine: What every command of the file is started through: a program that shuts it off
+            from the rest of the computer, and its arguments, such as
+            ``("bwrap", "--ro-bind", "/", "/", "--unshare-net")``.
+        approvals: Where approvals are remembered; by default a file in the user's state folder.
+
+    Raises:
+        ServersFileError: The file cannot be read, or names no servers.
+        UsageError: An argument makes no sense.
+    """
+    file = Path(os.path.abspath(Path(path).expanduser()))
+    if not isinstance(trust, bool):
+        raise UsageError(f"trust is True or False, not {trust!r}")
+    if isinstance(confine, str) or not all(isinstance(word, str) for word in confine):
+        raise UsageError(f"confine is a list of strings, not {confine!r}")
+    if approve is not None:
+        refuse_coroutines(approve, "approve")
+    content = _content(file)
+    rules = Rules(
+        file,
+        guarded=not trust and _in_working_tree(file),
+        values=Values(_folder_of(file), variables, dict(inputs or {})),
+        approved=ApprovedServers(default_path() if approvals is None else Path(approvals)),
+        approve=approve,
+        confine=tuple(confine),
+    )
+    return ServersFile(_servers(content, file), _inputs(content, file), rules)
+
+
+def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFile]:
+    """The files of Claude Desktop, VS Code and Cursor that are there. None of them is read.
+
+    Args:
+        project: The folder of a project; by default the current one.
+    """
+    home = Path.home()
+    if sys.platform == "win32":
+        settings = Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
+    elif sys.platform == "darwin":
+        settings = home / "Library" / "Application Support"
+    else:
+        stated = os.environ.get("XDG_CONFIG_HOME", "")
+        settings = Path(stated) if os.path.isabs(stated) else home / ".config"
+    folder = Path.cwd() if project is None else Path(os.path.abspath(project))
+    places = (
+        EditorFile("Claude Desktop", "user", settings / "Claude" / "claude_desktop_config.json"),
+        EditorFile("VS Code", "user", settings / "Code" / "User" / "mcp.json"),
+        EditorFile("VS Code", "project", folder / ".vscode" / "mcp.json"),
+        EditorFile("Cursor", "user", home / ".cursor" / "mcp.json"),
+        EditorFile("Cursor", "project", folder / ".cursor" / "mcp.json"),
+    )
+    found: dict[Path, EditorFile] = {}
+    for place in places:  # in the home directory, a project's file is the user's
+        if place.path.is_file():
+            found.setdefault(place.path, place)
+    return list(found.values())
+
+
+def _content(file: Path) -> dict[str, Any]:
+    try:
+        with open(file, "rb") as opened:
+            return read_object(opened, MAX_BYTES, jsonc.parse)
+    except OSError as error:
+        raise _error(file, f"cannot be read: {error.strerror or type(error).__name__}") from error
+    except ValueError as error:
+        raise _error(file, str(error)) from error
+
+
+def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The servers, under whichever of the keys that editors use there is."""
+    settings = content.get("mcp")  # the settings of VS Code as a whole
+    if isinstance(settings, dict) and "servers" in settings:
+        content = settings
+    keys = [key for key in ("mcpServers", "servers") if key in content]
+    if len(keys) != 1:
+        problem = "both mcpServers and servers" if keys else "neither mcpServers nor servers"
+        raise _error(file, f"has {problem}")
+    servers = content[keys[0]]
+    if not isinstance(servers, dict):
+        raise _error(file, "is an object of servers by their names", keys[0])
+    if "" in servers:
+        raise _error(file, "a server has no name", keys[0])
+    return servers
+
+
+def _inputs(content: dict[str, Any], file: Path) -> dict[str, str]:
+    stated = content.get("inputs", [])
+    if not isinstance(stated, list):
+        raise _error(file, "is a list", "inputs")
+    found: dict[str, str] = {}
+    for position, item in enumerate(stated):
+        if not isinstance(item, dict) or not isinstance(item.get("id"), str):
+            raise _error(file, "has no id", f"inputs[{position}]")
+        found[item["id"]] = str(item.get("description", ""))
+    return found
+
+
+def _error(file: Path, message: str, key: str | None = None) -> ServersFileError:
+    return ServersFileError(message, file=str(file), key=key)
+
+
+def _folder_of(file: Path) -> Path:
+    folder = file.parent
+    return folder.parent if folder.name in _PROJECT_FOLDERS else folder
+
+
+def _in_working_tree(file: Path) -> bool:
+    """Whether it comes with what the program works on, by its name or by where that leads."""
+    real = Path(os.path.realpath(file))
+    try:
+        tree = _working_tree()
+        # By identity: a file system may know a folder under several names.
+        return any(os.path.samefile(folder, tree) for folder in (*file.parents, *real.parents))
+    except OSError:  # nobody can tell
+        return True
+
+
+def _working_tree() -> Path:
+    """The current directory, or the repository that it is in."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / ".git").exists():
+            return folder
+    return here

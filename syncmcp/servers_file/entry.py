@@ -1,0 +1,319 @@
+"""One server of a file: what the file says of it, who approved it, and the target that it makes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from syncmcp.config import Http, Stdio
+from syncmcp.errors import Denied, UsageError
+from syncmcp.servers_file.approved import ApprovedServers
+from syncmcp.servers_file.placeholders import NotFilled, Values
+from syncmcp.servers_file.review import ServerReview, ServersFileError
+
+Approve = Callable[[ServerReview], bool]
+"""Asks a person whether a server may be used; runs on the thread that wants to use it."""
+
+_STDIO: Final = ("stdio",)
+_HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
+    "http": "auto",  # the editors fall back, too
+    "streamable-http": "streamable",
+    "streamable_http": "streamable",
+    "streamablehttp": "streamable",
+    "sse": "sse",
+}
+
+
+class NotApproved(Denied):
+    """A server that a file in the working tree names was approved by nobody; it was not touched.
+
+    Attributes:
+        review: What there is to approve.
+    """
+
+    review: ServerReview
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for all servers of a file.
+
+    Attributes:
+        file: The file.
+        guarded: Its servers need approval.
+        values: What placeholders stand for.
+        approved: Where approvals are remembered.
+        approve: Asks a person.
+        confine: What every command is started through.
+    """
+
+    file: Path
+    guarded: bool
+    values: Values
+    approved: ApprovedServers
+    approve: Approve | None
+    confine: tuple[str, ...]
+
+
+class _Stated(NamedTuple):
+    """What the file says of a server, checked, with its placeholders as they are."""
+
+    command: str | None
+    args: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str | None
+    url: str
+    transport: Literal["auto", "streamable", "sse"]
+    headers: dict[str, str]
+    timeout: float | None
+
+
+class ServerEntry:
+    """One server of a file; a target for `syncmcp.connect`.
+
+    Nothing of it is expanded, started or contacted before `target` is called, which a `Client`
+    does when it is made.
+
+    Attributes:
+        name: What the file calls it.
+        file: The file.
+        stated: What the file says of it, unexpanded, keys of other programs included.
+    """
+
+    def __init__(self, name: str, stated: Any, rules: Rules) -> None:
+        self.name = name
+        self.file = rules.file
+        self.stated = stated
+        self._rules = rules
+
+    @property
+    def disabled(self) -> bool:
+        """Whether the file says not to use it."""
+        return isinstance(self.stated, dict) and self.stated.get("disabled") is True
+
+    @property
+    def problem(self) -> ServersFileError | None:
+        """Why it can never be a target, as far as the file alone tells."""
+        try:
+            self._read()
+        except ServersFileError as error:
+            return error
+        return None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the file says besides the target, as options of `Client`: `name`, `timeout`.
+
+        Raises:
+            ServersFileError: The file says something that makes no sense.
+        """
+        timeout = self._read().timeout
+        return {"name": self.name, **({} if timeout is None else {"timeout": timeout})}
+
+    @property
+    def approved(self) -> bool:
+        """Whether nobody has to be asked any more.
+
+        Raises:
+            ServersFileError: The file says something that makes no sense, or what is remembered
+                cannot be read.
+        """
+        return not self._rules.guarded or self.review().digest in self._rules.approved
+
+    def approve(self) -> None:
+        """Remember that a person, who has seen `review`, approved exactly this.
+
+        Raises:
+            ServersFileError: The file says something that makes no sense, or it cannot be
+                remembered.
+        """
+        self._rules.approved.add(self.review())
+
+    def forget(self) -> None:
+        """Take `approve` back.
+
+        Raises:
+            ServersFileError: The file says something that makes no sense, or what is remembered
+                cannot be changed.
+        """
+        self._rules.approved.remove(self.review().digest)
+
+    def review(self) -> ServerReview:
+        """What there is to approve.
+
+        Raises:
+            ServersFileError: The file says something that makes no sense.
+        """
+        stated = self._read()
+        command = () if stated.command is None else (stated.command, *stated.args)
+        return ServerReview(
+            self.name,
+            self.file,
+            "http" if stated.command is None else "stdio",
+            (*self._rules.confine, *command) if command else (),
+            stated.url or None,
+            stated.env,
+            stated.headers,
+            stated.cwd,
+            self._digest(),
+        )
+
+    def target(self) -> Stdio | Http:
+        """What to connect to, with every placeholder filled in.
+
+        Raises:
+            NotApproved: Nobody approved it, or the one who was asked did not.
+            ServersFileError: The file says something that makes no sense, says not to use it, or
+                names a variable that is not set; or what is remembered cannot be used.
+        """
+        stated = self._read()
+        if self.disabled:
+            raise self._error("the file says not to use this server", "disabled")
+        self._check_approved()
+        if stated.command is None:
+            return self._http(stated)
+        return self._stdio(stated, stated.command)
+
+    def _settle(self, name: str | None) -> tuple[Stdio | Http, str, float | None]:
+        """For `Client`: the target, its name, and the time limit that the file states."""
+        target = self.target()
+        return target, self.name if name is None else name, self._read().timeout
+
+    def _check_approved(self) -> None:
+        if self.approved:
+            return
+        review, ask = self.review(), self._rules.approve
+        if ask is None:
+            raise self._not_approved(
+                review,
+                "nobody approved this server, which is named by a file in the working tree: give"
+                " approve=, or trust=True to believe the file",
+                "nobody",
+            )
+        if ask(review) is not True:
+            raise self._not_approved(review, "this server was not approved", "person")
+        self.approve()
+
+    def _not_approved(self, review: ServerReview, message: str, by: str) -> NotApproved:
+        return NotApproved(message, server=self.name, kind="server", by=by, review=review)
+
+    def _digest(self) -> str:
+        # Of everything that the file says, where it says it: the same words in another folder
+        # may start another program.
+        content = [str(self.file), self._rules.confine, self.stated]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    # -- what the file says ----------------------------------------------------------------------
+
+    def _read(self) -> _Stated:
+        stated = self.stated
+        if not isinstance(stated, dict):
+            raise self._error("a server is described by an object")
+        if not isinstance(stated.get("disabled", False), bool):
+            raise self._error("is true or false", "disabled")
+        if stated.get("envFile") is not None:
+            raise self._error("files of variables are not read; name them in env", "envFile")
+        command, url = self._text("command"), self._text("url")
+        if (command is None) == (url is None):
+            both = "both a command and a url" if command else "neither a command nor a url"
+            raise self._error(f"it has {both}")
+        kind = self._text("type") or self._text("transport")
+        kinds = _STDIO if command is not None else tuple(_HTTP)
+        if kind is not None and kind.lower() not in kinds:
+            what = "command" if command is not None else "url"
+            raise self._error(f"cannot be {kind!r} for a server with a {what}", "type")
+        return _Stated(
+            command,
+            self._list("args"),
+            self._mapping("env"),
+            self._text("cwd"),
+            url or "",
+            "auto" if kind is None or command else _HTTP[kind.lower()],
+            self._mapping("headers"),
+            self._timeout(),
+        )
+
+    def _text(self, key: str) -> str | None:
+        value = self.stated.get(key)
+        if value is not None and (not isinstance(value, str) or not value):
+            raise self._error("is a string that is not empty", key)
+        return value
+
+    def _list(self, key: str) -> tuple[str, ...]:
+        value = self.stated.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self._error("is a list of strings", key)
+        return tuple(value)
+
+    def _mapping(self, key: str) -> dict[str, str]:
+        value = self.stated.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self._error("is an object", key)
+        found: dict[str, str] = {}
+        for name, content in value.items():
+            if isinstance(content, (int, float)) and not isinstance(content, bool):
+                found[name] = str(content)
+            elif isinstance(content, str):
+                found[name] = content
+            elif content is not None:  # null: as if it were not there
+                raise self._error("is a string or a number", f"{key}.{name}")
+        return found
+
+    def _timeout(self) -> float | None:
+        value = self.stated.get("timeout")
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+            raise self._error("is a number of milliseconds above 0", "timeout")
+        return float(value) / 1000
+
+    # -- what becomes of it ----------------------------------------------------------------------
+
+    def _stdio(self, stated: _Stated, command: str) -> Stdio:
+        words = [self._fill(command, "command")]
+        words += [self._fill(word, f"args[{i}]") for i, word in enumerate(stated.args)]
+        env = {name: self._fill(value, f"env.{name}") for name, value in stated.env.items()}
+        cwd = None if stated.cwd is None else os.path.expanduser(self._fill(stated.cwd, "cwd"))
+        if not words[0]:
+            raise self._error("is empty once its placeholders are filled in", "command")
+        words[0] = os.path.expanduser(words[0])
+        line = [*self._rules.confine, *words]
+        try:
+            return Stdio(line[0], *line[1:], env=env, cwd=cwd)
+        except ValueError as error:
+            raise self._error(_message(error)) from error
+
+    def _http(self, stated: _Stated) -> Http:
+        url = self._fill(stated.url, "url")
+        headers = {
+            name: self._fill(value, f"headers.{name}") for name, value in stated.headers.items()
+        }
+        try:
+            return Http(url, transport=stated.transport, headers=headers or None)
+        except ValueError as error:
+            raise self._error(_message(error)) from error
+
+    def _fill(self, text: str, key: str) -> str:
+        try:
+            return self._rules.values.fill(text)
+        except NotFilled as error:
+            raise self._error(str(error), key) from error
+
+    def _error(self, message: str, key: str | None = None) -> ServersFileError:
+        return ServersFileError(message, file=str(self.file), server=self.name, key=key)
+
+    def __repr__(self) -> str:
+        return f"<ServerEntry {self.name!r} of {str(self.file)!r}>"
+
+
+def _message(error: ValueError) -> str:
+    return error.message if isinstance(error, UsageError) else str(error)

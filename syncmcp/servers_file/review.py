@@ -1,0 +1,170 @@
+"""What a file says of a server, for the person who is to approve it; and what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from syncmcp._base.text import redact
+from syncmcp.errors import UsageError
+from syncmcp.servers_file.placeholders import variables_in
+
+_SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "cmd", "powershell", "pwsh"}
+_LINE = re.compile(r"-\w*c|/[ck]|-(?:e|ec|enc|command|encodedcommand)", re.IGNORECASE)
+_INLINE = {"-c", "-e", "--eval", "-p", "--print", "-r"}
+_INTERPRETERS = re.compile(r"(?:python|pypy|node|deno|bun|perl|ruby|php)[\d.]*")
+_INSTALLERS = {"npx", "bunx", "pnpx", "uvx", "pipx", "docker", "podman", "dnx"}
+_DECIDING = re.compile(
+    r"PATH|LD_\w+|DYLD_\w+|PYTHON(?:PATH|HOME|STARTUP)|NODE_(?:OPTIONS|PATH)|PERL5(?:LIB|OPT)"
+    r"|RUBY(?:LIB|OPT)|BASH_ENV|ENV|SHELL|COMSPEC",
+    re.IGNORECASE,
+)
+_CREDENTIALS = (
+    r"(?:^|[\s/\\~])\.(?:ssh|aws|gnupg|kube|docker|netrc|npmrc|pypirc|git-credentials)\b"
+    r"|/etc/(?:passwd|shadow|sudoers)"
+)
+_DELETING = r"\brm\s+(?:-\S+\s+)*-\w*[rf]|\b(?:mkfs|shred|rmdir)\b|\bdel\s+/|\bdd\s.*\bof="
+_SENDING = r"\b(?:curl|wget|nc|ncat|scp|ssh|telnet|Invoke-WebRequest|iwr)\b"
+_OPEN_CONTAINER = r"--privileged\b|(?:-v|--volume)[\s=]+/:|--(?:net|network|pid)=host"
+_DANGEROUS = (
+    (r"\b(?:sudo|doas|pkexec|runas)\b", "It asks for the rights of an administrator."),
+    (_DELETING, "It deletes or overwrites files."),
+    (_SENDING, "It transfers data over the network."),
+    (_CREDENTIALS, "It names files in which credentials are kept."),
+    (_OPEN_CONTAINER, "Its container is not shut off from this computer."),
+)
+# Nobody reads a longer command, in characters; the patterns would take long, too.
+_READABLE = 4_000
+
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
+
+
+class ServersFileError(UsageError):
+    """A file of servers, what it says of one server, or a file of approvals cannot be used.
+
+    Attributes:
+        file: The file.
+        server: The name of the server concerned, or `None`.
+        key: The key concerned, as ``env.TOKEN`` or ``args[0]``, or `None`.
+    """
+
+    file: str = ""
+    key: str | None = None
+
+    def _subject(self) -> str:
+        return self.file if self.key is None else f"{self.file}: {self.key}"
+
+
+@dataclass(frozen=True)
+class ServerReview:
+    """A server that a file names, exactly as it stands there: no placeholder is filled in.
+
+    `str()` is a text for a person: who names it, the whole command or URL, what speaks against it.
+
+    Attributes:
+        server: Its name in the file.
+        file: The file.
+        kind: ``"stdio"``: a program would be started; ``"http"``: a URL would be contacted.
+        command: The program and its arguments; what it would be confined by comes first.
+        url: The URL.
+        env: The variables that the program would get, beside the usual ones.
+        headers: What would be sent along with each request.
+        cwd: Where the program would be started, if the file says so.
+        digest: What the approval would be kept under.
+    """
+
+    server: str
+    file: Path
+    kind: Literal["stdio", "http"]
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    digest: str = ""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables and inputs whose values it would get."""
+        texts = (*self.command, self.url or "", self.cwd or "")
+        texts += (*self.env.values(), *self.headers.values())
+        found = (name for text in texts for name in variables_in(text))
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What looks dangerous, a sentence each. None is no proof of anything."""
+        return tuple(self._of_command() if self.kind == "stdio" else self._of_url())
+
+    def _of_command(self) -> list[str]:
+        words = [_program(word) for word in self.command]
+        line = " ".join(self.command)
+        found = ["It is too long to be read."] if len(line) > _READABLE else []
+        line = line[:_READABLE]
+        found += [text for pattern, text in _DANGEROUS if re.search(pattern, line, re.IGNORECASE)]
+        for word, following in zip(words, (*self.command[1:], ""), strict=False):
+            if word in _SHELLS and _LINE.fullmatch(following):
+                found.append("A shell interprets it: it may do more than start a server.")
+            elif _INTERPRETERS.fullmatch(word) and following in _INLINE:
+                found.append("The code to be run is in the command itself.")
+        if words and words[0] in _INSTALLERS:
+            found.append("It fetches a program from the internet and runs that.")
+        found += [
+            f"{shown(name)} decides which code is run."
+            for name in self.env
+            if _DECIDING.fullmatch(name)
+        ]
+        return list(dict.fromkeys(found))
+
+    def _of_url(self) -> list[str]:
+        found = []
+        try:
+            parts = urlsplit(self.url or "")
+            host = parts.hostname
+        except ValueError:
+            return ["The URL cannot be read."]
+        if variables_in(self.url or ""):
+            found.append("Where it leads is decided by the environment.")
+        elif parts.scheme == "http" and host not in _LOOPBACK:
+            found.append("What is sent there can be read and changed on its way.")
+        if parts.username is not None or parts.password is not None:
+            found.append("The URL has a user name or password in it.")
+        return found
+
+    def __str__(self) -> str:
+        lines = [f"{shown(str(self.file))} names a server, {shown(self.server)}."]
+        if self.kind == "stdio":
+            lines.append("To use it, this program would be started, with all of your rights:")
+            lines.append(f"  {shown(shlex.join(self.command))}")
+        else:
+            lines.append("To use it, this address would be contacted:")
+            lines.append(f"  {shown(self.url or '')}")
+        if self.cwd is not None:
+            lines.append(f"in {shown(self.cwd)}")
+        for title, values in (("with", self.env), ("sending", self.headers)):
+            # What is called a secret is none of a screen's business.
+            lines += [f"{title} {shown(redact(f'{n}={value}'))}" for n, value in values.items()]
+        if self.variables:
+            lines.append(f"It would get the values of: {shown(', '.join(self.variables))}.")
+        lines += [f"Warning: {warning}" for warning in self.warnings]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:  # the rest may hold secrets
+        return f"ServerReview({self.server!r}, {str(self.file)!r})"
+
+
+def _program(word: str) -> str:
+    name = re.split(r"[/\\]", word)[-1].lower()
+    return name.removesuffix(".exe").removesuffix(".cmd").removesuffix(".bat")
+
+
+def shown(text: str) -> str:
+    """`text` as it is, but for characters that a screen would hide or obey."""
+    return "".join(
+        character if character.isprintable() else f"<U+{ord(character):04X}>" for character in text
+    )

@@ -1,0 +1,1 @@
+"""A proxy that cuts, delays and spoils what passes through it."""

@@ -1,0 +1,416 @@
+"""One connection through a `FaultProxy`: exchange after exchange, each with its fault."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from syncmcp.testing.faults.exchanges import Ending, Exchange, Record
+from syncmcp.testing.faults.faults import Cut, Drip, Hold, Place, Planned
+from syncmcp.testing.faults.framing import (
+    Framing,
+    Head,
+    Source,
+    events,
+    in_frame,
+    pieces,
+    request_framing,
+)
+
+__all__ = ["Relay"]
+
+# So much of a long request is read before its method is looked for.
+_ENOUGH = 4096
+_RECEIVE = 65536
+
+Address = tuple[str, int]
+
+
+class _Over(Exception):
+    """The connection is over, and this is how its exchange ended."""
+
+    def __init__(self, how: Ending) -> None:
+        super().__init__(how)
+        self.how: Ending = how
+
+
+class Relay:
+    """Passes exchanges on between a client and a server, on a thread of its own.
+
+    Attributes:
+        idle: Whether the connection is between two exchanges. Guarded by `Record.changed`.
+    """
+
+    def __init__(
+        self,
+        accepted: socket.socket,
+        number: int,
+        target: Callable[[], Address],
+        tls: ssl.SSLContext | None,
+        record: Record,
+        on_end: Callable[[Relay], None],
+    ) -> None:
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.idle = False
+        self._number = number
+        self._target = target
+        self._tls = tls
+        self._record = record
+        self._on_end = on_end
+        self._client = accepted
+        self._server: socket.socket | None = None
+        self._address: Address | None = None  # of the server
+        self._from_client = Source(self._receive_from_client)
+        self._from_server = Source(self._receive_from_server)
+        self._exchange: Exchange | None = None
+        self._planned: Planned | None = None
+        self._drip: Drip | None = None
+        # Whatever another thread wants of this one, it says so and sends a byte.
+        self._doorbell, self._bell = socket.socketpair()
+        self._closing = False
+        self._dropping = False
+        self.thread = threading.Thread(
+            target=self._run, name="syncmcp-testing-connection", daemon=True
+        )
+
+    def drop(self) -> None:
+        """End it in order as soon as it is idle; called from any thread."""
+        self._dropping = True
+        self._ring()
+
+    def end(self) -> None:
+        """End it at once; called from any thread."""
+        self._closing = True
+        for sock in (self._client, self._server):
+            if sock is not None:
+                _shut(sock, socket.SHUT_RDWR)
+        self._ring()
+
+    def _ring(self) -> None:
+        with suppress(OSError):  # it has ended, or has not yet heard the bell so often
+            self._bell.send(b"!")
+
+    # The thread
+
+    def _run(self) -> None:
+        self._doorbell.setblocking(False)
+        self._bell.setblocking(False)
+        how: Ending = "client left"
+        try:
+            self._open()
+            while self._pass_exchange():
+                continue
+            how = "complete"
+        except _Over as over:
+            how = over.how
+        except OSError:
+            how = "client left"
+        finally:
+            self._finish("closed" if self._closing and how != "reset" else how)
+
+    def _finish(self, how: Ending) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._exchange is not None:
+            # Before the client can know it: what it does next may be to look here.
+            self._record.note(self._exchange, ended=how)
+        if how == "reset":
+            linger = struct.pack("ii", 1, 0)
+            with suppress(OSError):
+                self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self._client.close()
+        else:
+            _shut(self._client, socket.SHUT_WR)
+        with self._record.changed:
+            self.idle = False
+            self._record.changed.notify_all()
+        if self._planned is not None and isinstance(self._planned.fault, Cut):
+            self._planned._begin(self._ring)
+        if how in ("cut", "server left", "complete"):
+            # Closed with bytes unread, the socket would send a reset after all.
+            with suppress(OSError):
+                while self._client.recv(_RECEIVE):
+                    continue
+        self._client.close()
+        self._doorbell.close()
+        self._bell.close()
+        self._on_end(self)
+
+    def _open(self) -> None:
+        self._planned = self._record.connected()
+        if self._planned is not None:
+            self._strike(self._planned)
+        self._planned = None
+        if self._tls is not None:
+            raw = self._client
+            self._client = self._tls.wrap_socket(
+                raw, server_side=True, do_handshake_on_connect=False
+            )
+            if self._closing:  # `end` may have had the socket that is none any more
+                raise _Over("closed")
+            assert isinstance(self._client, ssl.SSLSocket)
+            self._client.do_handshake()
+
+    def _pass_exchange(self) -> bool:
+        """Pass one request and its answer; return whether the connection goes on."""
+        self._wait_for_request()
+        try:
+            head = self._from_client.head()
+            if head is None:
+                raise _Over("client left")
+            request = self._read_request(head)
+        except EOFError:
+            raise _Over("client left") from None
+        exchange = self._exchange
+        assert exchange is not None
+        try:
+            self._connect().sendall(request)
+            self._record.note(exchange, sent=True)
+            self._reach("sent")
+            goes_on = self._pass_answer(exchange)
+        except (EOFError, OSError):
+            raise _Over("server left") from None
+        goes_on = goes_on and not head.closes
+        with self._record.changed:
+            self._record.note(exchange, ended="complete")
+            self.idle = goes_on
+        self._exchange = self._planned = self._drip = None
+        return goes_on
+
+    def _wait_for_request(self) -> None:
+        with self._record.changed:
+            self.idle = True
+            self._record.changed.notify_all()
+        while not self._from_client.ahead:
+            if self._dropping:
+                raise _Over("cut")
+            if self._look(server=True):
+                self._lose_server()
+        with self._record.changed:
+            self.idle = self._dropping = False
+
+    def _lose_server(self) -> None:
+        """An idle connection goes with its server, unless there is another target now."""
+        assert self._server is not None
+        if self._target() == self._address:
+            raise _Over("server left")
+        self._server.close()
+        self._server = None
+
+    def _read_request(self, head: Head) -> bytes:
+        framing = request_framing(head)
+        incoming = pieces(self._from_client, head, framing)
+        body = _gather(incoming, b"", _ENOUGH)
+        verb, path, _ = head.words
+        self._exchange, self._planned = self._record.begin(
+            self._number, verb, path, head.headers, body
+        )
+        after = self._after("request")
+        if after is not None:
+            body = _gather(incoming, body, after)
+            if len(body) >= after:
+                self._reach("request")
+        body += b"".join(incoming)
+        self._record.note(self._exchange, body=body)
+        if framing == "none":
+            return head.raw
+        end = in_frame(b"", framing)[0] if body else b""
+        return head.raw + in_frame(body, framing)[0] + end
+
+    def _connect(self) -> socket.socket:
+        address = self._target()
+        if self._server is not None and (address != self._address or self._look(0, server=True)):
+            self._server.close()
+            self._server = None
+        if self._server is None:
+            try:
+                self._server = socket.create_connection(address)
+            except OSError:
+                raise _Over("server left") from None
+            self._server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._address = address
+            if self._closing:
+                raise _Over("closed")
+        return self._server
+
+    def _pass_answer(self, exchange: Exchange) -> bool:
+        while True:
+            head = self._from_server.head()
+            if head is None:
+                raise EOFError
+            if head.status >= 200:
+                break
+            self._write(head.raw)
+        self._record.note(exchange, status=head.status)
+        self._write_around(head.raw, self._after("head"))
+        framing = head.answer_framing(exchange.verb)
+        if self._after("body") == 0:
+            self._reach("body")
+        body = pieces(self._from_server, head, framing)
+        if self._after("event") is None:
+            self._pass_body(exchange, body, framing)
+        else:
+            self._pass_events(exchange, body, framing)
+        self._write(in_frame(b"", framing)[0])
+        return framing != "end" and not head.closes
+
+    def _pass_body(self, exchange: Exchange, body: Iterator[bytes], framing: Framing) -> None:
+        for piece in body:
+            left = self._after("body", exchange.passed)
+            raw, begin = in_frame(piece, framing)
+            if left is not None and 0 < left <= len(piece):
+                self._record.note(exchange, passed=exchange.passed + left)
+                self._write_around(raw, begin + left)
+                self._record.note(exchange, passed=exchange.passed + len(piece) - left)
+            else:
+                self._write(raw)
+                self._record.note(exchange, passed=exchange.passed + len(piece))
+
+    def _pass_events(self, exchange: Exchange, body: Iterator[bytes], framing: Framing) -> None:
+        count = 0
+        for part, is_event in events(body):
+            raw, begin = in_frame(part, framing)
+            middle = len(part) // 2
+            if is_event and self._after("event", count) == 0:
+                self._record.note(exchange, passed=exchange.passed + middle)
+                self._write_around(raw, begin + middle)
+                self._record.note(exchange, passed=exchange.passed + len(part) - middle)
+            else:
+                self._write(raw)
+                self._record.note(exchange, passed=exchange.passed + len(part))
+            count += is_event
+
+    # Faults
+
+    def _after(self, place: Place, already: int = 0) -> int | None:
+        """What still has to come before the fault, if it is one of this place."""
+        planned = self._planned
+        if planned is None or planned.fault.at != place:
+            return None
+        return planned.fault.after - already
+
+    def _reach(self, place: Place) -> None:
+        planned = self._planned
+        if planned is not None and planned.fault.at == place:
+            self._strike(planned)
+
+    def _strike(self, planned: Planned) -> None:
+        fault = planned.fault
+        if isinstance(fault, Cut):
+            raise _Over("reset" if fault.reset else "cut")
+        planned._begin(self._ring)
+        if isinstance(fault, Drip):
+            self._drip = fault
+        elif isinstance(fault, Hold):
+            self._rest(planned, fault.seconds)
+
+    def _rest(self, planned: Planned, seconds: float | None) -> None:
+        """Wait for a release, or so many seconds."""
+        until = None if seconds is None else time.monotonic() + seconds
+        reads = planned.fault.at not in ("connect", "request")
+        while not planned._take_release():
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            self._look(left, client=reads)
+
+    def _write(self, data: bytes) -> None:
+        drip = self._drip
+        if drip is None:
+            self._send(data)
+            return
+        assert self._planned is not None
+        for start in range(0, len(data), drip.size):
+            self._rest(self._planned, drip.every)
+            self._send(data[start : start + drip.size])
+
+    def _write_around(self, data: bytes, place: int | None) -> None:
+        """Write `data` with the fault in it, if it has a place there."""
+        if place is None or place > len(data):
+            self._write(data)
+            return
+        self._write(data[:place])
+        assert self._planned is not None
+        self._strike(self._planned)
+        self._write(data[place:])
+
+    # Bytes
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._client.sendall(data)
+        except OSError:
+            raise _Over("client left") from None
+
+    def _receive_from_client(self) -> bytes:
+        return self._client.recv(_RECEIVE)
+
+    def _receive_from_server(self) -> bytes:
+        while not self._look(server=True):
+            continue
+        assert self._server is not None
+        try:
+            return self._server.recv(_RECEIVE)
+        except OSError:
+            raise _Over("server left") from None
+
+    def _look(
+        self, seconds: float | None = None, *, client: bool = True, server: bool = False
+    ) -> bool:
+        """Wait until something happens; return whether the server can be read.
+
+        Raises:
+            _Over: The client has gone, or the proxy is closing.
+        """
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._doorbell, selectors.EVENT_READ)
+            if client:
+                selector.register(self._client, selectors.EVENT_READ)
+            if server and self._server is not None:
+                selector.register(self._server, selectors.EVENT_READ)
+            ready: set[Any] = {key.fileobj for key, _ in selector.select(seconds)}
+        if self._doorbell in ready:
+            with suppress(OSError):
+                self._doorbell.recv(_RECEIVE)
+        if self._closing:
+            raise _Over("closed")
+        if self._client in ready:
+            self._hear_client()
+        return self._server in ready
+
+    def _hear_client(self) -> None:
+        """Take what the client says without being asked, most of all that it goes."""
+        self._client.setblocking(False)
+        try:
+            data = self._client.recv(_RECEIVE)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return
+        except OSError:
+            raise _Over("client left") from None
+        finally:
+            self._client.setblocking(True)
+        if not data:
+            raise _Over("client left")
+        self._from_client.put(data)
+
+
+def _gather(incoming: Iterator[bytes], body: bytes, enough: int) -> bytes:
+    while len(body) < enough:
+        piece = next(incoming, b"")
+        if not piece:
+            break
+        body += piece
+    return body
+
+
+def _shut(sock: socket.socket, how: int) -> None:
+    # An SSLSocket's own shutdown() drops its TLS state under the thread that uses it.
+    with suppress(OSError):
+        socket.socket.shutdown(sock, how)

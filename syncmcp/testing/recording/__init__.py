@@ -1,0 +1,1 @@
+"""Sessions with real servers, recorded once and played back."""

@@ -1,0 +1,177 @@
+"""`python -m syncmcp.testing.scripted.stdio SCRIPT.json`: a scripted peer as a process.
+
+The script is a JSON array of steps. `tcp:PORT:WHOSE` in its place is how `ScriptedPeer.command`
+hands it over: the script comes over a loopback connection, and what the process sees goes back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from syncmcp.testing.script import Step
+from syncmcp.testing.scripted.player import Ended, Inbox, Player, ScriptError, encode, read_frame
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+
+
+def main(source: str) -> int:
+    """Play the script from `source` and return the exit code."""
+    inbox = Inbox()
+    line = _Line(int(source.split(":")[1])) if source.startswith("tcp:") else None
+    script = json.loads(Path(source).read_text("utf-8")) if line is None else line.open(inbox)
+    process = _Process(inbox, line)
+    process.report({"event": f"started: {os.getpid()}"})
+    if not script or script[0]["do"] != "stop_reading":
+        process.start_reading()
+    try:
+        Player(script, inbox, process).play()
+        process.report({"event": "finished"})
+        process.wait(None)
+    except Ended:
+        pass  # stdin has ended: so does a good server.
+    except ScriptError as error:
+        process.report({"event": f"failed: {error}"})
+        return 70
+    process.outlive_eof()
+    return 0
+
+
+class _Process:
+    """This process as the channel of a script."""
+
+    def __init__(self, inbox: Inbox, line: _Line | None) -> None:
+        self._inbox = inbox
+        self._line = line
+        self._ignores_eof = False
+        self._wake_reader, self._wake = os.pipe()
+        self._reader: threading.Thread | None = None
+
+    def report(self, value: Any) -> None:
+        if self._line is not None:
+            self._line.send(value)
+
+    def frame(self, value: Any, final: bool) -> bytes:
+        return encode(value) + b"\n"
+
+    def write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(_STDOUT, view) :]
+
+    def wait(self, seconds: float | None) -> None:
+        self._inbox.wait(seconds)
+
+    def cut(self, step: Step) -> None:
+        code: int = step["code"]
+        if code < 0:
+            if code == -signal.SIGTERM:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+            time.sleep(60)  # Until the signal arrives.
+        os._exit(code)
+
+    def play(self, step: Step) -> bytes:
+        kind = step["do"]
+        if kind == "stderr":
+            os.write(_STDERR, step["data"].encode("latin-1"))
+        elif kind == "ignore_eof":
+            self._ignores_eof = True
+        elif kind == "ignore_sigterm":
+            self._ignore_sigterm()
+        elif kind == "stop_reading":
+            os.write(self._wake, b"x")
+            if self._reader is not None:
+                self._reader.join()
+        elif kind == "spawn_grandchild":
+            command = [sys.executable, "-c", f"import time; time.sleep({step['seconds']})"]
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+            self.report({"event": f"grandchild: {child.pid}"})
+        elif kind != "accept":
+            raise ScriptError(f"{kind} has no meaning over stdio")
+        return b""
+
+    def start_reading(self) -> None:
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def outlive_eof(self) -> None:
+        """Stay until a signal comes, if the script said so."""
+        while self._ignores_eof:
+            time.sleep(60)
+
+    def _ignore_sigterm(self) -> None:
+        # Reported from a thread: a handler runs only when the main thread comes to it, and a
+        # signal that arrives while one runs may wait until the next.
+        heard, told = socket.socketpair()
+        told.setblocking(False)
+        signal.set_wakeup_fd(told.detach())
+        signal.signal(signal.SIGTERM, lambda *_: None)
+
+        def listen() -> None:
+            while heard.recv(1):
+                self.report({"event": "sigterm"})
+
+        threading.Thread(target=listen, daemon=True).start()
+
+    def _read(self) -> None:
+        pending = b""
+        while True:
+            ready, _, _ = select.select([_STDIN, self._wake_reader], [], [])
+            if self._wake_reader in ready:
+                return
+            data = os.read(_STDIN, 65536)
+            if not data:
+                self.report({"event": "disconnected"})
+                if not self._ignores_eof:
+                    self._inbox.end()
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                incoming = read_frame(line, self)
+                self.report({"received": incoming.message, "method": incoming.method})
+                self._inbox.put(incoming)
+
+
+class _Line:
+    """The connection to the test that wrote the script."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._lock = threading.Lock()  # Keeps reports whole.
+
+    def open(self, inbox: Inbox) -> list[Step]:
+        """Return the script, and let gates reach `inbox` from now on."""
+        orders = self._socket.makefile("rb")
+        first = json.loads(orders.readline())
+        for gate in first["gates"]:
+            inbox.open_gate(gate)
+
+        def listen() -> None:
+            # The test may go before this process does; its gates are closed then.
+            with suppress(OSError):
+                for order in orders:
+                    inbox.open_gate(json.loads(order)["gate"])
+
+        threading.Thread(target=listen, daemon=True).start()
+        script: list[Step] = first["script"]
+        return script
+
+    def send(self, value: Any) -> None:
+        # Nobody is left to be told once the test has gone.
+        with suppress(OSError), self._lock:
+            self._socket.sendall(encode(value) + b"\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1]))

@@ -1,0 +1,271 @@
+"""An authorization server for tests and demos: whoever is sent there agrees at once."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from syncmcp.testing.server.http import HttpReply
+
+_METADATA = "/.well-known/oauth-authorization-server"
+_RESOURCES = "/resources/"
+_JSON = {"content-type": "application/json", "cache-control": "no-store"}
+
+
+@dataclass(frozen=True)
+class _Grant:
+    """What somebody agreed to."""
+
+    client: str
+    resource: str
+    scope: str
+    redirect_uri: str = ""
+    challenge: str = ""
+    expires: float = 0.0
+
+
+class _Refused(Exception):
+    """An OAuth error (RFC 6749 §5.2); the text is its code."""
+
+
+class AuthorizationServer:
+    """An OAuth 2.1 authorization server on loopback, for `serve_http(authorization_server=...)`.
+
+    It registers every client, asks nobody for a password, and checks what OAuth wants checked: PKCE
+    with S256, the redirect address, the resource; codes and refresh tokens are good once. Nothing
+    in it is safe enough for anything but tests.
+
+    ::
+
+        with AuthorizationServer() as issuer:
+            with serve_http(server, authorization_server=issuer) as http:
+                syncmcp.connect(syncmcp.Http(http.url, auth=OAuth()))
+
+    Args:
+        port: The port; 0 picks a free one.
+        lifetime: How long an access token is good, in seconds.
+        scopes: What it says that it knows.
+
+    Attributes:
+        issuer: Its URL.
+        lifetime: As given.
+        agrees: Whether whoever is sent to it agrees.
+        granted: The kind of each grant so far, such as ``"authorization_code"``.
+    """
+
+    def __init__(
+        self, port: int = 0, *, lifetime: float = 3600.0, scopes: Iterable[str] = ()
+    ) -> None:
+        self.lifetime = lifetime
+        self.agrees = True
+        self.granted: list[str] = []
+        self._scopes = list(scopes)
+        self._lock = threading.Lock()  # Guards what follows.
+        self._numbers = itertools.count(1)
+        self._clients: dict[str, list[str]] = {}
+        self._resources: dict[str, str] = {}  # where what is known of each is published
+        self._codes: dict[str, _Grant] = {}
+        self._access: dict[str, _Grant] = {}
+        self._refresh: dict[str, _Grant] = {}
+        self._listener = _Listener(self, port)
+        self.issuer = f"http://127.0.0.1:{self._listener.server_address[1]}"
+        self._thread = threading.Thread(
+            target=self._listener.serve_forever,
+            kwargs={"poll_interval": 0.02},
+            name="syncmcp-testing-authorization",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def expire(self) -> None:
+        """Let no access token be good any more, as after `lifetime` seconds."""
+        with self._lock:
+            self._access.clear()
+
+    def forget(self) -> None:
+        """Let nothing be good any more that was granted so far."""
+        with self._lock:
+            for kept in (self._codes, self._access, self._refresh):
+                kept.clear()
+
+    def close(self) -> None:
+        """Stop listening, and wait for what is being answered."""
+        self._listener.shutdown()
+        self._listener.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> AuthorizationServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def refusal(self, headers: Mapping[str, str], resource: str) -> HttpReply | None:
+        """What `resource` answers to a request with these headers; `None`: it is let through.
+
+        Args:
+            headers: The headers; names in lower case.
+            resource: The URL of the MCP server.
+        """
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        with self._lock:
+            path = f"{_RESOURCES}{len(self._resources)}"
+            path = self._resources.setdefault(resource, path)
+            grant = self._access.get(token) if scheme.lower() == "bearer" else None
+        if grant is not None and grant.resource == resource and time.monotonic() < grant.expires:
+            return None
+        challenge = f'Bearer resource_metadata="{self.issuer}{path}"'
+        if token:
+            challenge += ', error="invalid_token"'
+        return HttpReply(401, {"www-authenticate": challenge})
+
+    # What it answers
+
+    def _get(self, path: str, query: Mapping[str, str]) -> HttpReply:
+        if path == _METADATA:
+            return _reply(200, self._metadata())
+        if path == "/authorize":
+            return self._authorize(query)
+        with self._lock:
+            found = [resource for resource, place in self._resources.items() if place == path]
+        if not found:
+            return HttpReply(404)
+        return _reply(200, {"resource": found[0], "authorization_servers": [self.issuer]})
+
+    def _post(self, path: str, body: bytes) -> HttpReply:
+        answers: dict[str, Callable[[bytes], HttpReply]] = {
+            "/register": self._register,
+            "/token": self._token,
+            "/revoke": self._revoke,
+        }
+        try:
+            return answers[path](body) if path in answers else HttpReply(404)
+        except _Refused as refused:
+            return _reply(400, {"error": str(refused)})
+        except (KeyError, ValueError):
+            return _reply(400, {"error": "invalid_request"})
+
+    def _metadata(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "issuer": self.issuer,
+            "authorization_endpoint": f"{self.issuer}/authorize",
+            "token_endpoint": f"{self.issuer}/token",
+            "registration_endpoint": f"{self.issuer}/register",
+            "revocation_endpoint": f"{self.issuer}/revoke",
+            "response_types_supported": ["code"],
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": ["none"],
+            "authorization_response_iss_parameter_supported": True,
+        }
+        return {**facts, "scopes_supported": self._scopes} if self._scopes else facts
+
+    def _register(self, body: bytes) -> HttpReply:
+        metadata = json.loads(body)
+        with self._lock:
+            client = f"client-{next(self._numbers)}"
+            self._clients[client] = list(metadata["redirect_uris"])
+        return _reply(201, {**metadata, "client_id": client, "token_endpoint_auth_method": "none"})
+
+    def _authorize(self, query: Mapping[str, str]) -> HttpReply:
+        client, back = query.get("client_id", ""), query.get("redirect_uri", "")
+        with self._lock:
+            known = back in self._clients.get(client, [])
+        if not known:  # whoever asks must not be helped to send people anywhere
+            return _reply(400, {"error": "unknown client or redirect address"})
+        answer = {"state": query.get("state", ""), "iss": self.issuer}
+        challenge, resource = query.get("code_challenge"), query.get("resource")
+        if query.get("code_challenge_method") != "S256" or not challenge or not resource:
+            answer["error"] = "invalid_request"
+        elif not self.agrees:
+            answer["error"] = "access_denied"
+        else:
+            scope = query.get("scope", " ".join(self._scopes))
+            answer["code"] = secrets.token_urlsafe()
+            with self._lock:
+                self._codes[answer["code"]] = _Grant(client, resource, scope, back, challenge)
+        return HttpReply(302, {"location": f"{back}?{urlencode(answer)}"})
+
+    def _token(self, body: bytes) -> HttpReply:
+        form = dict(parse_qsl(body.decode()))
+        kind = form["grant_type"]
+        with self._lock:
+            if kind == "authorization_code":
+                grant = self._codes.pop(form["code"], None)
+                digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+                proof = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+                if grant and (grant.challenge, grant.redirect_uri) != (proof, form["redirect_uri"]):
+                    raise _Refused("invalid_grant")
+            elif kind == "refresh_token":
+                grant = self._refresh.pop(form["refresh_token"], None)
+            else:
+                raise _Refused("unsupported_grant_type")
+            asked = (form["client_id"], form["resource"])
+            if grant is None or asked != (grant.client, grant.resource):
+                raise _Refused("invalid_grant")
+            access, refresh = secrets.token_urlsafe(), secrets.token_urlsafe()
+            self._access[access] = replace(grant, expires=time.monotonic() + self.lifetime)
+            self._refresh[refresh] = grant
+            self.granted.append(kind)
+        answer = {
+            "access_token": access,
+            "token_type": "Bearer",
+            "expires_in": self.lifetime,
+            "refresh_token": refresh,
+        }
+        return _reply(200, {**answer, "scope": grant.scope} if grant.scope else answer)
+
+    def _revoke(self, body: bytes) -> HttpReply:
+        token = dict(parse_qsl(body.decode()))["token"]
+        with self._lock:
+            self._access.pop(token, None)
+            self._refresh.pop(token, None)
+        return HttpReply(200)
+
+
+def _reply(status: int, value: object) -> HttpReply:
+    return HttpReply(status, _JSON, json.dumps(value).encode())
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = False
+
+    def __init__(self, server: AuthorizationServer, port: int) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                self._write(server._get(parts.path, dict(parse_qsl(parts.query))))
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length") or 0))
+                self._write(server._post(urlsplit(self.path).path, body))
+
+            def _write(self, reply: HttpReply) -> None:
+                assert isinstance(reply.body, bytes)
+                self.send_response(reply.status)
+                for name, value in reply.headers.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(reply.body)))
+                self.end_headers()
+                self.wfile.write(reply.body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing: it is seen through what it has granted."""
+
+        super().__init__(("127.0.0.1", port), Handler)

@@ -1,0 +1,435 @@
+"""The HTTP half as a plain object: any HTTP server can call it.
+
+An HTTP server hands over headers and body and gets an `HttpReply` to write. Nothing here knows
+sockets, frameworks or an event loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from syncmcp.testing.server import batch, methods, wire
+from syncmcp.testing.server import headers as mirrored
+from syncmcp.testing.server.events import Event, EventBody, EventStore, EventStream
+from syncmcp.testing.server.revisions import STATELESS, since
+from syncmcp.testing.server.server import Server
+from syncmcp.testing.server.session import Session
+from syncmcp.testing.server.wire import INVALID_REQUEST, METHOD_NOT_FOUND, Message, RpcError
+
+SESSION = "mcp-session-id"
+JSON = "application/json"
+EVENTS = "text/event-stream"
+
+Gone = Callable[[], bool]
+
+# Statuses of JSON-RPC errors in 2026-07-28; before that such an answer was a 200.
+_STATUSES = {
+    METHOD_NOT_FOUND: 404,
+    wire.HEADER_MISMATCH: 400,
+    wire.MISSING_CAPABILITY: 400,
+    wire.UNSUPPORTED_VERSION: 400,
+}
+
+
+@dataclass(frozen=True)
+class HttpReply:
+    """What to write back.
+
+    Attributes:
+        status: The status code.
+        headers: The headers; there is no `Content-Length` among them.
+        body: The whole body, or an iterator of its chunks. Whoever writes chunks must call
+            `close()` when the client has gone or writing has ended, whatever happened.
+    """
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | EventBody = b""
+
+
+class HttpEndpoint:
+    """A server's MCP endpoint, to be called by any HTTP server, from any thread.
+
+    Args:
+        server: The server.
+        response: How requests are answered: "json" (what comes before the answer is lost),
+            "sse", or "auto" (an event stream if something precedes the answer).
+        retry_ms: The reconnection time announced at the start of event streams.
+        keep_alive: Seconds of silence after which a comment is sent on event streams.
+        event_limit: Messages kept for replay per session.
+        allowed_hosts: Host names accepted in `Host` and `Origin`; `None` accepts all.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        response: Literal["auto", "json", "sse"] = "auto",
+        retry_ms: int | None = None,
+        keep_alive: float | None = 15.0,
+        event_limit: int = 1000,
+        allowed_hosts: Iterable[str] | None = None,
+    ) -> None:
+        self.server = server
+        self._response = response
+        self._retry_ms = retry_ms
+        self._keep_alive = keep_alive
+        self._event_limit = event_limit
+        self._allowed_hosts = None if allowed_hosts is None else frozenset(allowed_hosts)
+        self._lock = threading.Lock()  # Guards `_sessions`.
+        self._sessions: dict[str, _HttpSession] = {}
+        self._streams = itertools.count(1)
+
+    def handle_post(
+        self, headers: Mapping[str, str], body: bytes, *, gone: Gone | None = None
+    ) -> HttpReply:
+        """Answer a POST. Waits for the tool unless the answer is an event stream.
+
+        Args:
+            headers: The request's headers.
+            body: Its body.
+            gone: Asked now and then, while waiting, whether the client has hung up. Without
+                it that shows only when writing fails.
+        """
+        headers = lower(headers)
+        refused = foreign(headers, self._allowed_hosts) or _check_post(headers)
+        if refused is not None:
+            return refused
+        try:
+            message = wire.decode(body)
+        except RpcError as error:
+            return _error(400, None, error)
+        if (
+            not isinstance(message, list)
+            and batch.is_answered(message)
+            and not _is_request(message)
+        ):
+            return _json(400, batch.refusal(message, "Not a JSON-RPC 2.0 message"))
+        if self._is_stateless(headers, message):
+            return self._post_stateless(headers, message, gone)
+        return self._post_stateful(headers, message, gone)
+
+    def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
+        """Answer a GET: the session's own stream, or with `Last-Event-ID` a broken one."""
+        headers = lower(headers)
+        refused = foreign(headers, self._allowed_hosts) or self._refuse_stateless(headers)
+        if refused is not None:
+            return refused
+        if not _accepts(headers, EVENTS):
+            return _error(406, None, RpcError(INVALID_REQUEST, f"Accept must list {EVENTS}"))
+        found = self._find(headers, None)
+        if isinstance(found, HttpReply):
+            return found
+        stream, after = found.standalone, None
+        last = headers.get("last-event-id")
+        if last is not None:
+            place = found.store.find(last)
+            if place is None:
+                return _error(400, None, RpcError(INVALID_REQUEST, "Unknown Last-Event-ID"))
+            stream, after = place
+        return self._resumable(found, self._body(stream, after, gone))
+
+    def handle_delete(self, headers: Mapping[str, str]) -> HttpReply:
+        """Answer a DELETE: the session ends, and with it all that belongs to it."""
+        headers = lower(headers)
+        refused = foreign(headers, self._allowed_hosts) or self._refuse_stateless(headers)
+        if refused is not None:
+            return refused
+        found = self._find(headers, None)
+        if isinstance(found, HttpReply):
+            return found
+        self._end(found)
+        return HttpReply(204)
+
+    def close(self) -> None:
+        """End every session opened here."""
+        self.forget_sessions()
+        self.server.listeners.end()
+        self.server.rounds.end()
+        self.server.workers.release()
+
+    def forget_sessions(self) -> None:
+        """End every session as a restart would: their ids are unknown from now on."""
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            self._end(session)
+
+    # 2026-07-28
+
+    def _is_stateless(self, headers: Mapping[str, str], message: Any) -> bool:
+        if not self.server.stateless:
+            return False
+        if not self.server.stateful or headers.get(mirrored.VERSION) in STATELESS:
+            return True
+        if not isinstance(message, dict):
+            return False
+        params = message.get("params")
+        if wire.PROTOCOL_VERSION in wire.meta_of(params if isinstance(params, dict) else {}):
+            return True
+        return SESSION not in headers and message.get("method") in (
+            "server/discover",
+            methods.LISTEN,
+        )
+
+    def _post_stateless(
+        self, headers: Mapping[str, str], message: Any, gone: Gone | None
+    ) -> HttpReply:
+        server = self.server
+        if not isinstance(message, dict) or "method" not in message:
+            return _json(400, batch.refusal(message, "Send one request or notification"))
+        identifier = message.get("id")
+        if identifier is None:
+            with server.stats as stats:
+                stats.notifications[str(message["method"])] += 1
+            return HttpReply(202)
+        with server.stats as stats:
+            stats.requests[message["method"]] += 1
+        stream = self._new_stream()
+        outlet = _PostOutlet(stream, _STATUSES)
+        try:
+            if message["method"] == "initialize":
+                raise methods.unsupported(server, message.get("params", {}).get("protocolVersion"))
+            mirrored.check(headers, message, server.features.tools)
+            call = methods.admit_stateless(server, message, outlet)
+            if not methods.knows(server, call):
+                raise RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}")
+        except RpcError as error:
+            with server.stats as stats:
+                stats.replies += 1
+                stats.errors += 1
+            return _error(_STATUSES.get(error.code, 400), identifier, error)
+
+        def closed(whole: bool) -> None:
+            # Here the end of the stream is the cancellation.
+            if not whole and call.cancel("the client closed the stream"):
+                with server.stats as stats:
+                    stats.disconnects += 1
+
+        body = self._body(stream, None, gone)
+        body.at_close(closed)
+        methods.start(server, call)
+        if call.method == methods.LISTEN:
+            return self._events(body)
+        return self._reply(body, outlet, self._events)
+
+    # The stateful revisions
+
+    def _post_stateful(
+        self, headers: Mapping[str, str], message: Any, gone: Gone | None
+    ) -> HttpReply:
+        starts = isinstance(message, dict) and message.get("method") == "initialize"
+        if starts and SESSION not in headers:
+            return self._initialize(message, gone)
+        found = self._find(headers, message)
+        if isinstance(found, HttpReply):
+            return found
+        if isinstance(message, list):
+            try:
+                batch.check(message, found.session.revision, self.server.batches)
+            except RpcError as error:
+                return _error(400, None, error)
+        members = message if isinstance(message, list) else [message]
+        stream = self._new_stream()
+        body = self._body(stream, None, gone)
+        outlet = _PostOutlet(stream, {}, pausable=found.polls and self._response != "json")
+        found.session.take(message, outlet, together=self._response == "json")
+        if not any(batch.is_answered(member) for member in members):
+            return HttpReply(202)
+        return self._reply(body, outlet, lambda body: self._resumable(found, body))
+
+    def _initialize(self, message: Message, gone: Gone | None) -> HttpReply:
+        found = _HttpSession(self.server, self._new_stream(), EventStore(self._event_limit))
+        stream = self._new_stream()
+        outlet = _PostOutlet(stream, {})
+        body = self._body(stream, None, gone)
+        found.session.take(message, outlet)
+        if found.session.revision is None:
+            found.session.close()
+            outlet.status = 400
+            return self._json_reply(body, outlet)
+        with self._lock:
+            self._sessions[found.id] = found
+        reply = self._reply(body, outlet, lambda body: self._resumable(found, body))
+        reply.headers["mcp-session-id"] = found.id
+        return reply
+
+    def _find(self, headers: Mapping[str, str], message: Any) -> _HttpSession | HttpReply:
+        """Return the session the headers name, or the refusal."""
+        identifier = message.get("id") if isinstance(message, dict) else None
+        session_id = headers.get(SESSION)
+        if session_id is None:
+            error = RpcError(INVALID_REQUEST, "Mcp-Session-Id is missing; initialize first")
+            return _error(400, identifier, error)
+        with self._lock:
+            found = self._sessions.get(session_id)
+        if found is None:
+            return _error(404, identifier, RpcError(INVALID_REQUEST, "Session not found"))
+        version = headers.get(mirrored.VERSION)
+        if version is not None and version not in self.server.stateful:
+            error = RpcError(INVALID_REQUEST, f"Unsupported MCP-Protocol-Version: {version}")
+            return _error(400, identifier, error)
+        return found
+
+    def _end(self, session: _HttpSession) -> None:
+        with self._lock:
+            self._sessions.pop(session.id, None)
+        session.session.close()
+        session.store.close()
+
+    # Answers
+
+    def _new_stream(self) -> EventStream:
+        return EventStream(f"{next(self._streams)}")
+
+    def _body(self, stream: EventStream, after: int | None, gone: Gone | None) -> EventBody:
+        return EventBody(stream, after=after, gone=gone, keep_alive=self._keep_alive)
+
+    def _reply(
+        self, body: EventBody, outlet: _PostOutlet, as_events: Callable[[EventBody], HttpReply]
+    ) -> HttpReply:
+        """Answer as this endpoint does: as JSON if it may and nothing precedes the answer."""
+        if self._response == "sse":
+            return as_events(body)
+        if self._response == "auto":
+            first = body.wait_first()
+            if first is not None and not (isinstance(first, Event) and first.final):
+                return as_events(body)
+        return self._json_reply(body, outlet)
+
+    def _json_reply(self, body: EventBody, outlet: _PostOutlet) -> HttpReply:
+        answer = body.wait_final()
+        body.mark_read()
+        if answer is None:
+            # Cancelled: a stream that ends without an answer, as it would have been.
+            return HttpReply(200, {"content-type": EVENTS})
+        return HttpReply(outlet.status, {"content-type": JSON}, answer.data)
+
+    def _resumable(self, found: _HttpSession, body: EventBody) -> HttpReply:
+        """Answer with an event stream that can be taken up again."""
+        found.store.add(body.stream)
+        body.write_ids(priming=found.polls, retry_ms=self._retry_ms)
+        return self._events(body)
+
+    def _events(self, body: EventBody) -> HttpReply:
+        stats = self.server.stats
+        with stats:
+            stats.streams += 1
+
+        def done(whole: bool) -> None:
+            with stats:
+                stats.streams -= 1
+
+        body.at_close(done)
+        return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
+
+    # Refusals
+
+    def _refuse_stateless(self, headers: Mapping[str, str]) -> HttpReply | None:
+        """2026-07-28 knows POST only."""
+        if self.server.stateful and headers.get(mirrored.VERSION) not in STATELESS:
+            return None
+        return HttpReply(405, {"allow": "POST"})
+
+
+class _HttpSession:
+    """A stateful session with what belongs to it: its own stream and what may be replayed."""
+
+    def __init__(self, server: Server, standalone: EventStream, store: EventStore) -> None:
+        self.id = secrets.token_urlsafe(32)
+        self.standalone = standalone
+        self.store = store
+        store.add(standalone)
+        self.session: Session = server.open_session(
+            lambda message: standalone.append(wire.encode(message)), self.id
+        )
+
+    @property
+    def polls(self) -> bool:
+        """Whether streams start with a priming event and may be closed early (2025-11-25)."""
+        revision = self.session.revision
+        return revision is not None and since(revision, "2025-11-25")
+
+
+class _PostOutlet:
+    """What belongs to one POST goes to its stream."""
+
+    def __init__(
+        self, stream: EventStream, statuses: Mapping[int, int], *, pausable: bool = False
+    ) -> None:
+        self.status = 200
+        self._stream = stream
+        self._statuses = statuses
+        self._pausable = pausable
+
+    def send(self, message: Message) -> None:
+        self._stream.append(wire.encode(message))
+
+    def finish(self, message: Message | list[Message] | None) -> None:
+        if message is None:
+            self._stream.finish()
+            return
+        if isinstance(message, dict) and "error" in message:
+            self.status = self._statuses.get(message["error"]["code"], 200)
+        self._stream.append(wire.encode(message), final=True)
+
+    def interrupt(self, retry_ms: int | None) -> None:
+        if self._pausable:
+            self._stream.pause(retry_ms)
+
+
+def foreign(headers: Mapping[str, str], allowed: Container[object] | None) -> HttpReply | None:
+    """Refuse foreign hosts and origins: a web page must not reach a server on loopback."""
+    if allowed is None:
+        return None
+    host = urlsplit(f"//{headers.get('host', '')}").hostname
+    origin = headers.get("origin")
+    if host not in allowed:
+        return _error(403, None, RpcError(INVALID_REQUEST, f"Host not allowed: {host}"))
+    if origin is not None and urlsplit(origin).hostname not in allowed:
+        return _error(403, None, RpcError(INVALID_REQUEST, f"Origin not allowed: {origin}"))
+    return None
+
+
+def lower(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers by their names in lower case."""
+    return {name.lower(): value.strip(" \t") for name, value in headers.items()}
+
+
+def _check_post(headers: Mapping[str, str]) -> HttpReply | None:
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        return _error(415, None, RpcError(INVALID_REQUEST, f"Content-Type must be {JSON}"))
+    if not (_accepts(headers, JSON) and _accepts(headers, EVENTS)):
+        text = f"Accept must list {JSON} and {EVENTS}"
+        return _error(406, None, RpcError(INVALID_REQUEST, text))
+    return None
+
+
+def _accepts(headers: Mapping[str, str], kind: str) -> bool:
+    accepted = headers.get("accept", "").lower().split(",")
+    kinds = {entry.partition(";")[0].strip() for entry in accepted}
+    return not kinds.isdisjoint({kind, "*/*", kind.partition("/")[0] + "/*"})
+
+
+def _is_request(message: Any) -> bool:
+    return (
+        isinstance(message, dict)
+        and message.get("jsonrpc") == "2.0"
+        and isinstance(message.get("method"), str)
+        and wire.is_identifier(message.get("id"))
+    )
+
+
+def _error(status: int, identifier: Any, error: RpcError) -> HttpReply:
+    return _json(status, wire.failure(identifier, error))
+
+
+def _json(status: int, message: Message) -> HttpReply:
+    return HttpReply(status, {"content-type": JSON}, wire.encode(message))

@@ -1,0 +1,399 @@
+"""The server: what it offers, who is connected, what it tells them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+from syncmcp.testing.server import wire
+from syncmcp.testing.server.asking import Rounds
+from syncmcp.testing.server.batch import TOGETHER, Batches
+from syncmcp.testing.server.call import Call
+from syncmcp.testing.server.context import ToolContext
+from syncmcp.testing.server.features import Completer, Features, Prompt, Resource
+from syncmcp.testing.server.listening import Listeners
+from syncmcp.testing.server.revisions import REVISIONS, STATELESS, select
+from syncmcp.testing.server.session import Session
+from syncmcp.testing.server.skills import Shelf
+from syncmcp.testing.server.stats import Stats
+from syncmcp.testing.server.tasks import Tasks
+from syncmcp.testing.server.tool import TaskSupport, Tool
+from syncmcp.testing.server.wire import Message
+from syncmcp.testing.server.workers import Workers
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=Completer)
+
+
+class Server:
+    """A small MCP server for tests and demos: threaded, both eras, any transport.
+
+    Functions registered with it run on daemon threads, one per call, so one that blocks stops
+    nobody. Everything may be registered and removed while clients are connected; they are
+    told so (`notifications/.../list_changed`).
+
+    Args:
+        name: The server's name.
+        version: Its version.
+        title: Its name for people.
+        instructions: What it tells clients about itself.
+        revisions: The protocol revisions it speaks.
+        page_size: Entries in one page of a list; `None` sends all at once.
+        capabilities: Capability objects to add to the derived ones, or to put in their place.
+        ttl_ms: Milliseconds a client may keep a cacheable result (2026-07-28); `None` to say
+            nothing about that. It may be set to another value at any time, and a handler of
+            `on_request` may put its own `ttlMs` and `cacheScope` into its result.
+        cache_scope: Who may share it (2026-07-28); likewise.
+        batches: How it takes batches (2025-03-26).
+
+    Attributes:
+        stats: What the server has seen; `stats.wait_for(...)` waits without sleeping.
+        tasks: The tools that run as tasks.
+    """
+
+    def __init__(
+        self,
+        name: str = "test server",
+        *,
+        version: str = "1.0",
+        title: str | None = None,
+        instructions: str | None = None,
+        revisions: Iterable[str] = REVISIONS,
+        page_size: int | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+        ttl_ms: int | None = 0,
+        cache_scope: Literal["private", "public"] | None = "private",
+        batches: Batches = TOGETHER,
+    ) -> None:
+        self.info: Message = {"name": name, "version": version}
+        if title is not None:
+            self.info["title"] = title
+        self.instructions = instructions
+        self.revisions = select(revisions)
+        self.stateful = tuple(r for r in self.revisions if r not in STATELESS)
+        self.stateless = tuple(r for r in self.revisions if r in STATELESS)
+        self.ttl_ms = ttl_ms
+        self.cache_scope = cache_scope
+        self.batches = batches
+        self.stats = Stats()
+        self.features: Features = Features(page_size)
+        self.listeners = Listeners(self)
+        self.rounds = Rounds(self.stats)
+        self.tasks: Tasks = Tasks(self)
+        self.workers = Workers("syncmcp-testing-tool")
+        self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {}
+        self.notification_handlers: dict[str, Callable[[Message], None]] = {}
+        self._capabilities = dict(capabilities or {})
+        self._shelf: Shelf | None = None
+        self._lock = threading.Lock()  # Guards `_sessions`.
+        self._sessions: set[Session] = set()
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        name: str = self.info["name"]
+        return name
+
+    # What it offers
+
+    def tool(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        task_support: TaskSupport | None = None,
+    ) -> Callable[[F], F]:
+        """Offer the decorated function as a tool.
+
+        The input schema comes from the signature, the description from the docstring, the
+        output schema from a structured return annotation (a pydantic model, a dataclass, a
+        `TypedDict`, `dict[...]`), each unless given. A parameter annotated `ToolContext`
+        receives the call's context.
+
+        The function returns text, any JSON value, a model, content blocks, or a whole result
+        (a dict with a `content` list). What it raises becomes a result with `isError`; an
+        `RpcError` becomes that JSON-RPC error.
+
+        With `task_support` "optional" or "required" it runs as a task where the client wants that
+        (2025-11-25), or declares the extension for it (2026-07-28); see `tasks`.
+        """
+
+        def register(function: F) -> F:
+            self.add_tool(
+                function,
+                name=name,
+                title=title,
+                description=description,
+                annotations=annotations,
+                input_schema=input_schema,
+                output_schema=output_schema,
+                meta=meta,
+                task_support=task_support,
+            )
+            return function
+
+        return register
+
+    def add_tool(self, function: Callable[..., Any], **options: Any) -> None:
+        """Offer `function` as a tool; `options` are those of `tool`. Replaces one of its name."""
+        tool = Tool(function, **options)
+        self.features.put(self.features.tools, tool.name, tool)
+        self.list_changed("tools")
+
+    def remove_tool(self, name: str) -> None:
+        """Withdraw a tool; `KeyError` if there is none of that name."""
+        self.features.take(self.features.tools, name)
+        self.list_changed("tools")
+
+    def resource(
+        self,
+        uri: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+    ) -> Callable[[F], F]:
+        """Offer what the decorated function returns as the resource `uri`.
+
+        The function takes nothing (or a `ToolContext`) and returns text, bytes, a JSON value,
+        or the list of `contents` itself.
+        """
+        return self._resource(
+            uri, False, name=name, title=title, description=description, mime_type=mime_type
+        )
+
+    def resource_template(
+        self,
+        template: str,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+    ) -> Callable[[F], F]:
+        """Offer the URIs of a template (RFC 6570) whose URIs tell their values.
+
+        The variables are the function's arguments: strings, lists for `{name*}`; one that may be
+        missing needs a default. What it returns is as for `resource`.
+
+        Raises:
+            ValueError: It is no template, or a URI of it does not tell its values.
+        """
+        return self._resource(
+            template, True, name=name, title=title, description=description, mime_type=mime_type
+        )
+
+    def remove_resource(self, uri: str) -> None:
+        """Withdraw a resource; `KeyError` if there is none."""
+        self.features.take(self.features.resources, uri)
+        self.list_changed("resources")
+
+    def prompt(
+        self,
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+    ) -> Callable[[F], F]:
+        """Offer the decorated function as a prompt; its parameters are the arguments.
+
+        It returns text (one message of the user), a list of texts and messages, or a whole
+        result (a dict with `messages`).
+        """
+
+        def register(function: F) -> F:
+            prompt = Prompt(function, name=name, title=title, description=description)
+            self.features.put(self.features.prompts, prompt.name, prompt)
+            self.list_changed("prompts")
+            return function
+
+        return register
+
+    def remove_prompt(self, name: str) -> None:
+        """Withdraw a prompt; `KeyError` if there is none."""
+        self.features.take(self.features.prompts, name)
+        self.list_changed("prompts")
+
+    def completion(
+        self, *, argument: str, prompt: str | None = None, template: str | None = None
+    ) -> Callable[[C], C]:
+        """Complete one argument of a prompt or one variable of a resource template.
+
+        The decorated function takes the text typed so far and the arguments chosen before,
+        and returns all values; at most 100 are sent.
+
+        Raises:
+            ValueError: Not exactly one of `prompt` and `template` was given.
+        """
+        if (prompt is None) == (template is None):
+            raise ValueError("give exactly one of prompt and template")
+        kind, target = ("ref/prompt", prompt) if prompt is not None else ("ref/resource", template)
+
+        def register(function: C) -> C:
+            self.features.put(self.features.completers, (kind, target, argument), function)
+            return function
+
+        return register
+
+    def skill(
+        self,
+        root: str,
+        frontmatter: Mapping[str, Any],
+        body: str = "",
+        files: Mapping[str, str | bytes] | None = None,
+        *,
+        dynamic: bool = False,
+        listed: bool = True,
+    ) -> None:
+        """Offer a skill (2026-07-28): the extension ``io.modelcontextprotocol/skills``.
+
+        Args:
+            root: The URI of its directory, which has the skill's name: ``skill://refunds``.
+            frontmatter: The head of its ``SKILL.md``, with `name` and `description`.
+            body: The rest of that file.
+            files: Its other files, by their paths below the root.
+            dynamic: Tell no digests of them.
+            listed: Put it into the list; it can be asked for by its URI in any case.
+        """
+        if self._shelf is None:
+            self._shelf = Shelf(self)
+        self._shelf.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
+
+    def on_request(self, method: str, function: Callable[[Message, ToolContext], Message]) -> None:
+        """Answer any method with `function(params, context)`, before the built-in ones.
+
+        It runs on a worker thread; it returns the result object or raises `RpcError`.
+        """
+        self.handlers[method] = function
+
+    def on_notification(self, method: str, function: Callable[[Message], None]) -> None:
+        """Call `function(params)` for each such notification, in the order received.
+
+        It runs on the thread that receives, and must not block or raise.
+        """
+        self.notification_handlers[method] = function
+
+    def capabilities(self, revision: str) -> Message:
+        """Return the capabilities declared under `revision`."""
+        skills = {} if self._shelf is None else self._shelf.capabilities(revision)
+        tasks = self.tasks.capabilities(revision)
+        return {**self.features.capabilities(revision), **skills, **tasks, **self._capabilities}
+
+    # Who is connected
+
+    def connect(
+        self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
+    ) -> Session:
+        """Open a connection in memory.
+
+        Args:
+            deliver: Called with each frame the server sends (JSON, no newline), on the thread
+                that sends it: the caller of `receive`, or the thread of a tool.
+            on_close: Called once when the session ends, whoever ended it.
+
+        Returns:
+            The session: give it frames with `receive`, end it with `close`.
+        """
+        session = self.open_session(lambda message: deliver(wire.encode(message)))
+        if on_close is not None:
+            session.at_close(on_close)
+        return session
+
+    def open_session(self, push: Callable[[Any], None], session_id: str | None = None) -> Session:
+        """Open a session whose unprompted messages go to `push`; for transports."""
+        session = Session(self, push, session_id)
+        with self._lock:
+            self._sessions.add(session)
+        with self.stats as stats:
+            stats.sessions += 1
+            stats.opened += 1
+        return session
+
+    def session_closed(self, session: Session) -> None:
+        """Forget a session that has ended; called by the session."""
+        self.rounds.end(session)
+        with self._lock:
+            self._sessions.discard(session)
+            last = not self._sessions
+        if last:
+            self.workers.release()
+        with self.stats as stats:
+            stats.sessions -= 1
+
+    def answer(self, call: Call, message: Message) -> bool:
+        """Answer a call and count it; return whether it still waited for an answer."""
+        # Counted first: who has the answer in hand must find it counted.
+        with self.stats as stats:
+            stats.replies += 1
+            stats.errors += "error" in message
+        if call.answer(message):
+            return True
+        with self.stats as stats:
+            stats.replies -= 1
+            stats.errors -= "error" in message
+        return False
+
+    def call_ended(self, call: Call) -> None:
+        """Count a call that was answered or cancelled; called by the call."""
+        with self.stats as stats:
+            stats.running -= 1
+            stats.cancelled += call.cancelled.is_set()
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The open sessions."""
+        with self._lock:
+            return list(self._sessions)
+
+    def run_stdio(self) -> None:
+        """Serve this process's stdin and stdout until stdin ends."""
+        from syncmcp.testing.server.stdio import run
+
+        run(self)
+
+    def close(self) -> None:
+        """End every subscription and session; running calls are cancelled."""
+        self.listeners.end()
+        self.rounds.end()
+        self.tasks.close()
+        for session in self.sessions:
+            session.close()
+        self.workers.release()
+
+    # What it tells them
+
+    def list_changed(self, kind: Literal["tools", "resources", "prompts"]) -> None:
+        """Tell clients that a list has changed: initialized sessions and listeners."""
+        method = f"notifications/{kind}/list_changed"
+        self.broadcast(method)
+        self.listeners.changed(f"{kind}ListChanged", method)
+
+    def resource_updated(self, uri: str) -> None:
+        """Tell the clients that subscribed to `uri` that the resource has changed."""
+        for session in self.sessions:
+            if session.subscribed(uri):
+                session.notify("notifications/resources/updated", {"uri": uri})
+        self.listeners.updated(uri)
+
+    def broadcast(self, method: str, params: Message | None = None) -> None:
+        """Send a notification to every initialized session (stateful revisions)."""
+        for session in self.sessions:
+            if session.initialized:
+                session.notify(method, params)
+
+    def _resource(self, uri: str, template: bool, **options: Any) -> Callable[[F], F]:
+        registry = self.features.templates if template else self.features.resources
+
+        def register(function: F) -> F:
+            self.features.put(registry, uri, Resource(uri, function, template=template, **options))
+            self.list_changed("resources")
+            return function
+
+        return register

@@ -1,0 +1,344 @@
+"""The endpoint behind `http.server`: HTTP/1.1, kept connections, chunked event streams."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from syncmcp.testing.server.authorization import AuthorizationServer
+from syncmcp.testing.server.events import EventBody
+from syncmcp.testing.server.http import HttpEndpoint, HttpReply
+from syncmcp.testing.server.server import Server
+from syncmcp.testing.server.sse import SseEndpoint
+
+PATH = "/mcp"
+SSE_PATH = "/sse"
+MESSAGES_PATH = "/messages"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+_LARGEST_BODY = 64 * 1024 * 1024
+_LONGEST_LINE = 65536
+_MOST_HEADERS = 100
+
+
+def serve_http(
+    server: Server,
+    port: int = 0,
+    *,
+    response: Literal["auto", "json", "sse"] = "auto",
+    retry_ms: int | None = None,
+    keep_alive: float | None = 15.0,
+    event_limit: int = 1000,
+    allowed_hosts: Iterable[str] | None = LOOPBACK,
+    authorization_server: AuthorizationServer | None = None,
+) -> HttpServer:
+    """Serve `server` at `http://127.0.0.1:<port>/mcp` until the context ends.
+
+    Where it speaks a stateful revision it is served over HTTP+SSE, too: see `HttpServer.sse_url`.
+
+    Args:
+        server: The server.
+        port: The port; 0 picks a free one (see `HttpServer.url`).
+        response: See `HttpEndpoint`, as for all that follow.
+        retry_ms: Milliseconds.
+        keep_alive: Seconds.
+        event_limit: A number of messages.
+        allowed_hosts: The names of loopback unless given.
+        authorization_server: Who issues the token that each request then needs.
+
+    Returns:
+        A running server to use in a `with` statement, or to `close()`.
+    """
+    endpoint = HttpEndpoint(
+        server,
+        response=response,
+        retry_ms=retry_ms,
+        keep_alive=keep_alive,
+        event_limit=event_limit,
+        allowed_hosts=allowed_hosts,
+    )
+    legacy = SseEndpoint(
+        server, messages=MESSAGES_PATH, keep_alive=keep_alive, allowed_hosts=allowed_hosts
+    )
+    return HttpServer(endpoint, legacy, port, authorization_server)
+
+
+class HttpServer:
+    """An endpoint being served on loopback, one thread per connection.
+
+    Attributes:
+        endpoint: The endpoint.
+        sse_endpoint: Its counterpart for HTTP+SSE (2024-11-05).
+        url: The endpoint's URL.
+        sse_url: The URL of the stream of HTTP+SSE, which answers a POST as such servers do.
+    """
+
+    def __init__(
+        self,
+        endpoint: HttpEndpoint,
+        sse_endpoint: SseEndpoint,
+        port: int = 0,
+        authorization_server: AuthorizationServer | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.sse_endpoint = sse_endpoint
+        self._listener = _Listener(endpoint, sse_endpoint, port, authorization_server)
+        root = f"http://127.0.0.1:{self._listener.server_address[1]}"
+        self.url = root + PATH
+        self.sse_url = root + SSE_PATH
+        self._thread = threading.Thread(
+            target=self._listener.serve_forever,
+            kwargs={"poll_interval": 0.02},
+            name="syncmcp-testing-http",
+            daemon=True,
+        )
+        self._thread.start()
+
+    @property
+    def connections(self) -> int:
+        """How many TCP connections were accepted so far."""
+        return self._listener.accepted
+
+    @property
+    def open_connections(self) -> int:
+        """How many TCP connections are open now."""
+        return len(self._listener.snapshot())
+
+    def drop_connections(self) -> None:
+        """Cut every open TCP connection, as a server that goes down does."""
+        for connection, _ in self._listener.snapshot():
+            # One that ended by itself meanwhile needs no cutting.
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Stop listening, end all sessions and connections, wait for their threads."""
+        self._listener.shutdown()
+        self._listener.server_close()
+        self._thread.join()
+        self.endpoint.close()
+        self.sse_endpoint.close()
+        self.drop_connections()
+        for _, thread in self._listener.snapshot():
+            thread.join(5)
+        self.endpoint.server.workers.release()
+
+    def __enter__(self) -> HttpServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Listener(ThreadingHTTPServer):
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        endpoint: HttpEndpoint,
+        sse_endpoint: SseEndpoint,
+        port: int,
+        authorization_server: AuthorizationServer | None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.sse_endpoint = sse_endpoint
+        self.authorization_server = authorization_server
+        self.accepted = 0
+        self._lock = threading.Lock()  # Guards `accepted` and `_open`.
+        self._open: dict[socket.socket, threading.Thread] = {}
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def snapshot(self) -> list[tuple[socket.socket, threading.Thread]]:
+        with self._lock:
+            return list(self._open.items())
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        thread = threading.Thread(
+            target=self._run,
+            args=(request, client_address),
+            name="syncmcp-testing-connection",
+            daemon=True,
+        )
+        with self._lock:
+            self.accepted += 1
+            self._open[request] = thread
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is ending and starts no thread any more
+            with self._lock:
+                del self._open[request]
+            self.shutdown_request(request)
+
+    def _run(self, request: socket.socket, client_address: Any) -> None:
+        try:
+            # A client that goes away in mid-request is an event of the tests, not an error.
+            with suppress(ConnectionError, TimeoutError):
+                self.finish_request(request, client_address)
+        finally:
+            with self._lock:
+                del self._open[request]
+            self.shutdown_request(request)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks the resolver for this machine's name, which may take seconds.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    raw_requestline: bytes  # set by the base class
+
+    def parse_request(self) -> bool:
+        """Read the head of a request, in a fraction of the time the base class takes."""
+        self.close_connection = True
+        words = self.raw_requestline.decode("latin-1").split()
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            self._refuse(HTTPStatus.BAD_REQUEST)
+            return False
+        self.requestline = " ".join(words)
+        self.command, self.path, self.request_version = words
+        self._fields: dict[str, str] = {}
+        while line := self.rfile.readline(_LONGEST_LINE).strip():
+            if len(self._fields) == _MOST_HEADERS:
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+                return False
+            name, _, value = line.decode("latin-1").partition(":")
+            self._fields[name.lower()] = value.strip()
+        wish = self._fields.get("connection", "").lower()
+        if self.request_version == "HTTP/1.0":
+            self.close_connection = wish != "keep-alive"
+        else:
+            self.close_connection = wish == "close"
+        if self._fields.get("expect", "").lower() == "100-continue":
+            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return True
+
+    def do_POST(self) -> None:
+        length = self._fields.get("content-length", "")
+        if not length.isdecimal():
+            self._refuse(HTTPStatus.LENGTH_REQUIRED)
+        elif int(length) > _LARGEST_BODY:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        else:
+            body = self.rfile.read(int(length))
+            path, _, query = self.path.partition("?")
+            if not self._may_come_in():
+                return
+            if path == MESSAGES_PATH:
+                self._write(self._sse_endpoint.handle_post(self._fields, body, query))
+            elif path == SSE_PATH:
+                self._write(HttpReply(405, {"allow": "GET"}))
+            elif self._at_endpoint():
+                self._write(self._endpoint.handle_post(self._fields, body, gone=self._gone))
+
+    def do_GET(self) -> None:
+        if not self._may_come_in():
+            return
+        if urlsplit(self.path).path == SSE_PATH:
+            self._write(self._sse_endpoint.handle_get(self._fields, gone=self._gone))
+        elif self._at_endpoint():
+            self._write(self._endpoint.handle_get(self._fields, gone=self._gone))
+
+    def do_DELETE(self) -> None:
+        if self._may_come_in() and self._at_endpoint():
+            self._write(self._endpoint.handle_delete(self._fields))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: a test server is seen through its counters."""
+
+    @property
+    def _endpoint(self) -> HttpEndpoint:
+        assert isinstance(self.server, _Listener)
+        return self.server.endpoint
+
+    @property
+    def _sse_endpoint(self) -> SseEndpoint:
+        assert isinstance(self.server, _Listener)
+        return self.server.sse_endpoint
+
+    def _may_come_in(self) -> bool:
+        assert isinstance(self.server, _Listener)
+        issuer = self.server.authorization_server
+        if issuer is None:
+            return True
+        path = SSE_PATH if self.path.startswith((SSE_PATH, MESSAGES_PATH)) else PATH
+        resource = f"http://127.0.0.1:{self.server.server_port}{path}"
+        refusal = issuer.refusal(self._fields, resource)
+        if refusal is not None:
+            self._write(refusal)
+        return refusal is None
+
+    def _at_endpoint(self) -> bool:
+        if urlsplit(self.path).path == PATH:
+            return True
+        self._write(HttpReply(404, {"content-type": "text/plain"}, b"Not found"))
+        return False
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        # The body was not read, so the connection cannot be used again.
+        self.close_connection = True
+        self._write(HttpReply(status))
+
+    def _gone(self) -> bool:
+        """Return whether the client has closed the connection; asks without waiting."""
+        try:
+            self.connection.setblocking(False)
+            try:
+                return not self.connection.recv(1, socket.MSG_PEEK)
+            finally:
+                self.connection.setblocking(True)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def _write(self, reply: HttpReply) -> None:
+        body = reply.body
+        if isinstance(body, EventBody):
+            try:
+                self._write_events(reply, body)
+            finally:
+                body.close()
+            return
+        length = {} if reply.status == HTTPStatus.NO_CONTENT else {"content-length": str(len(body))}
+        # One write: a head in a packet of its own waits for the other side's delayed ACK.
+        self.wfile.write(self._head(reply, length) + body)
+
+    def _write_events(self, reply: HttpReply, body: EventBody) -> None:
+        chunked = self.request_version == "HTTP/1.1"
+        self.close_connection = self.close_connection or not chunked
+        pending = self._head(reply, {"transfer-encoding": "chunked"} if chunked else {})
+        if not body.ready:
+            self.wfile.write(pending)  # The client is waiting to learn what this will be.
+            pending = b""
+        for chunk in body:
+            end = b"\r\n0\r\n\r\n" if body.ended else b"\r\n"
+            piece = b"%x\r\n%b%b" % (len(chunk), chunk, end) if chunked else chunk
+            self.wfile.write(pending + piece)
+            pending = b""
+            if body.ended:
+                return
+        self.wfile.write(pending + (b"0\r\n\r\n" if chunked else b""))
+
+    def _head(self, reply: HttpReply, more: Mapping[str, str]) -> bytes:
+        status = HTTPStatus(reply.status)
+        lines = [f"HTTP/1.1 {reply.status} {status.phrase}"]
+        lines += [f"{name}: {value}" for name, value in {**reply.headers, **more}.items()]
+        if self.close_connection:
+            lines.append("connection: close")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")

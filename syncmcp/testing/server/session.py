@@ -1,0 +1,446 @@
+"""One conversation with one client, whatever carries it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from syncmcp.testing.server import batch, methods, wire
+from syncmcp.testing.server.call import Call, Outlet
+from syncmcp.testing.server.question import Progress, Question, Withdrawn
+from syncmcp.testing.server.wire import INVALID_PARAMS, INVALID_REQUEST, Message, RpcError
+
+if TYPE_CHECKING:
+    from syncmcp.testing.server.server import Server
+
+# So many cancel notices without a request are remembered, in case the request comes after them.
+_REMEMBERED = 256
+
+
+class Session:
+    """State of one client: what was negotiated, what is running, what it subscribed to.
+
+    A connection in memory or over stdio is one session and may speak either era on it; a
+    stateful HTTP session is one from its `initialize` to its DELETE.
+
+    Attributes:
+        id: The session id over HTTP, else `None`.
+        revision: The negotiated revision, `None` before `initialize`.
+        client_capabilities: What the client declared in `initialize`.
+        client_info: The client's `clientInfo`, or `None`.
+        log_level: The level of the last `logging/setLevel`; "info" before one.
+        initialized: Whether `notifications/initialized` has come.
+        closed: Set when the session has ended.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        push: Callable[[Any], None],
+        session_id: str | None = None,
+    ) -> None:
+        self.id = session_id
+        self.revision: str | None = None
+        self.client_capabilities: Message = {}
+        self.client_info: Message | None = None
+        self.log_level = "info"
+        self.initialized = False
+        self.closed = threading.Event()
+        self._server = server
+        self._push = push
+        self._direct = _Direct(push)
+        self._numbers = itertools.count(1)
+        # Guards the five tables below.
+        self._lock = threading.Lock()
+        self._running: dict[tuple[type, str | int], Call] = {}
+        self._asked: dict[int, Question] = {}
+        self._withdrawn: set[int] = set()
+        # Over HTTP a cancel notice may overtake its request.
+        self._cancelled_before: deque[tuple[type, str | int]] = deque(maxlen=_REMEMBERED)
+        self._subscriptions: set[str] = set()
+        self._at_close: list[Callable[[], None]] = []
+
+    def receive(self, frame: bytes) -> None:
+        """Take one JSON-RPC frame (no newline). Never waits for a tool.
+
+        Answers that need no code of the server's author are delivered before this returns.
+        """
+        try:
+            message = wire.decode(frame)
+        except RpcError as error:
+            self._push(wire.failure(None, error))
+            return
+        self.take(message, self._direct)
+
+    def take(self, message: Any, outlet: Outlet, *, together: bool = False) -> None:
+        """Take one decoded message or batch; what belongs to it goes to `outlet`.
+
+        `together` insists on one array for all answers of a batch.
+        """
+        if isinstance(message, list):
+            self._take_batch(message, outlet, together=together)
+        else:
+            self._take_one(message, outlet, None)
+
+    def close(self) -> None:
+        """End the session: running calls are cancelled, waiting questions fail. Idempotent."""
+        with self._lock:
+            if self.closed.is_set():
+                return
+            self.closed.set()
+            running = list(self._running.values())
+            asked = list(self._asked.values())
+            self._asked.clear()
+            self._subscriptions.clear()
+        # Before the calls, which would withdraw them.
+        for question in asked:
+            question.end(ConnectionError("the session has ended"))
+        for call in running:
+            call.cancel("the session has ended")
+        self._server.session_closed(self)
+        for function in self._at_close:
+            function()
+
+    def at_close(self, function: Callable[[], None]) -> None:
+        """Have `function()` called when the session ends, on the thread that ends it."""
+        self._at_close.append(function)
+
+    def notify(self, method: str, params: Message | None = None) -> None:
+        """Send a notification that belongs to no request."""
+        if not self.closed.is_set():
+            self._push(wire.notification(method, params))
+
+    def ping(self, timeout: float = 10.0) -> None:
+        """Send `ping` and wait for the answer; `timeout` in seconds. Raises as `ask`."""
+        self.ask("ping", timeout=timeout)
+
+    def ask(self, method: str, params: Message | None = None, *, timeout: float = 30.0) -> Message:
+        """Send the client a request on the session's own stream and wait for its result.
+
+        Args:
+            method: The method.
+            params: Its params.
+            timeout: Seconds to wait at most.
+
+        Raises:
+            RpcError: The client answered with an error.
+            TimeoutError: No answer came in time.
+            ConnectionError: The session has ended.
+        """
+        result = self.question(method, params).result(timeout)
+        return result if isinstance(result, dict) else {}
+
+    def question(
+        self,
+        method: str,
+        params: Message | None = None,
+        *,
+        send: Callable[[Message], bool] | None = None,
+        progress: Progress | None = None,
+    ) -> Question:
+        """Send the client a request and return at once.
+
+        Args:
+            method: The method.
+            params: Its params.
+            send: Sends on the stream of a call and returns whether that was still open; the
+                session's own stream unless given.
+            progress: Receives what the client reports; the request gets a progress token.
+
+        Raises:
+            Withdrawn: `send` found its stream closed.
+            ConnectionError: The session has ended.
+        """
+
+        def withdraw(question: Question, reason: str | None) -> bool:
+            with self._lock:
+                if self._asked.pop(question.id, None) is None:
+                    return False
+                self._withdrawn.add(question.id)
+            about: Message = {"requestId": question.id}
+            if reason is not None:
+                about["reason"] = reason
+            notice = wire.notification("notifications/cancelled", about)
+            if send is None or not send(notice):
+                self._push(notice)
+            return True
+
+        question = Question(next(self._numbers), method, withdraw=withdraw, progress=progress)
+        if progress is not None:
+            params = dict(params or {})
+            params["_meta"] = {**wire.meta_of(params), "progressToken": question.id}
+        with self._lock:
+            if self.closed.is_set():
+                raise ConnectionError("the session has ended")
+            self._asked[question.id] = question
+        with self._server.stats as stats:
+            stats.questions[method] += 1
+        message = wire.request(question.id, method, params)
+        if send is None:
+            self._push(message)
+        elif not send(message):
+            with self._lock:
+                self._asked.pop(question.id, None)
+            with self._server.stats as stats:
+                stats.questions[method] -= 1
+            raise Withdrawn("the call has ended")
+        return question
+
+    def subscribe(self, uri: str) -> None:
+        """Have `resource_updated(uri)` reach this session."""
+        with self._lock:
+            self._subscriptions.add(uri)
+
+    def unsubscribe(self, uri: str) -> None:
+        """Undo `subscribe`; unknown URIs are ignored."""
+        with self._lock:
+            self._subscriptions.discard(uri)
+
+    def subscribed(self, uri: str) -> bool:
+        """Return whether the client subscribed to `uri`."""
+        with self._lock:
+            return uri in self._subscriptions
+
+    def _take_batch(self, messages: list[Any], outlet: Outlet, *, together: bool) -> None:
+        batches = self._server.batches
+        try:
+            batch.check(messages, self.revision, batches)
+        except RpcError as error:
+            outlet.finish(wire.failure(None, error))
+            return
+        answered = [message for message in messages if batch.is_answered(message)]
+        turns = batch.Turns()
+        collector = batch.BatchOutlet(
+            outlet,
+            answered,
+            together=batches.together or together,
+            settled=lambda: None if batches.parallel else turns.next(),
+        )
+        if batches.timeout is not None and answered:
+            collector.end_after(batches.timeout, self._end_late)
+        position = 0
+        for message in messages:
+            if batch.is_answered(message):
+                slot, place = collector.slot(position), (position, len(answered))
+                position += 1
+                turns.steps.append(partial(self._take_member, message, slot, place))
+            else:
+                turns.steps.append(partial(self._take_told, message, outlet, turns))
+        for _ in range(len(turns.steps) if batches.parallel else 1):
+            turns.next()
+
+    def _take_member(self, message: Any, slot: Outlet, place: tuple[int, int]) -> None:
+        if isinstance(message, dict) and message.get("method") == "initialize":
+            slot.finish(batch.refusal(message, "initialize may not stand in a batch"))
+        else:
+            self._take_one(message, slot, place)
+
+    def _take_told(self, message: Any, outlet: Outlet, turns: batch.Turns) -> None:
+        """A member that is not answered: a notification, or the answer to a question."""
+        self._take_one(message, outlet, None)
+        if not self._server.batches.parallel:
+            turns.next()
+
+    def _end_late(self, request: Any) -> None:
+        """A request of a batch was refused because the batch took too long."""
+        with self._lock:
+            call = self._running.get(wire.identity(request["id"]))
+        if call is not None:
+            call.cancel("the batch took too long")
+
+    def _take_one(self, message: Any, outlet: Outlet, place: tuple[int, int] | None) -> None:
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            outlet.finish(batch.refusal(message, "Not a JSON-RPC 2.0 message"))
+        elif "method" in message and "id" in message:
+            self._take_request(message, outlet, place)
+        elif "method" in message:
+            self._take_notification(message)
+        elif "id" in message and ("result" in message or "error" in message):
+            self._take_response(message)
+        else:
+            outlet.finish(batch.refusal(message, "Neither a request, notification nor response"))
+
+    def _take_request(
+        self, message: Message, outlet: Outlet, place: tuple[int, int] | None
+    ) -> None:
+        identifier, method = message["id"], message["method"]
+        if not wire.is_identifier(identifier) or not isinstance(method, str):
+            outlet.finish(batch.refusal(message, "id must be a string or integer, method a string"))
+            return
+        with self._server.stats as stats:
+            stats.requests[method] += 1
+        try:
+            if method == "initialize":
+                self._initialize(message, outlet)
+                return
+            call = self._admit(message, outlet)
+            call.batch = place
+            self._register(call)
+        except RpcError as error:
+            with self._server.stats as stats:
+                stats.replies += 1
+                stats.errors += 1
+            outlet.finish(wire.failure(identifier, error))
+            return
+        if self._cancelled_already(call):
+            call.cancel()
+        else:
+            methods.start(self._server, call)
+
+    def _admit(self, message: Message, outlet: Outlet) -> Call:
+        """Decide the era of a request and return it as a call."""
+        server, method = self._server, message["method"]
+        params = wire.params_of(message)
+        declares = wire.PROTOCOL_VERSION in wire.meta_of(params)
+        if server.stateless and (declares or self._only_stateless(method)):
+            return methods.admit_stateless(server, message, outlet, self)
+        revision = self.revision
+        if revision is None:
+            if method == "server/discover":
+                raise RpcError(wire.METHOD_NOT_FOUND, f"Method not found: {method}")
+            if method != "ping":
+                raise RpcError(INVALID_REQUEST, f"{method} before initialize")
+            revision = server.stateful[-1]
+        return Call(
+            message,
+            outlet,
+            revision=revision,
+            session=self,
+            client_capabilities=self.client_capabilities,
+            client_info=self.client_info,
+        )
+
+    def _only_stateless(self, method: str) -> bool:
+        if self.revision is not None:
+            return False
+        return not self._server.stateful or method in ("server/discover", methods.LISTEN)
+
+    def _register(self, call: Call) -> None:
+        key = wire.identity(call.request_id)
+        with self._lock:
+            if self.closed.is_set():
+                raise RpcError(INVALID_REQUEST, "The session has ended")
+            if key in self._running:
+                raise RpcError(INVALID_REQUEST, f"Request id {call.request_id!r} is in use")
+            self._running[key] = call
+        call.at_end(self._forget)
+
+    def _cancelled_already(self, call: Call) -> bool:
+        with self._lock:
+            return wire.identity(call.request_id) in self._cancelled_before
+
+    def _forget(self, call: Call) -> None:
+        with self._lock:
+            self._running.pop(wire.identity(call.request_id), None)
+
+    def _initialize(self, message: Message, outlet: Outlet) -> None:
+        server = self._server
+        params = wire.params_of(message)
+        wanted = wire.text_of(params, "protocolVersion")
+        capabilities, client_info = params.get("capabilities"), params.get("clientInfo")
+        if not isinstance(capabilities, dict) or not isinstance(client_info, dict):
+            raise RpcError(INVALID_PARAMS, "capabilities and clientInfo must be objects")
+        if not server.stateful:
+            raise methods.unsupported(server, wanted)
+        if self.revision is not None:
+            raise RpcError(INVALID_REQUEST, "The session is initialized already")
+        self.client_capabilities = capabilities
+        self.client_info = client_info
+        self.revision = wanted if wanted in server.stateful else server.stateful[-1]
+        result: Message = {
+            "protocolVersion": self.revision,
+            "capabilities": server.capabilities(self.revision),
+            "serverInfo": server.info,
+        }
+        if server.instructions is not None:
+            result["instructions"] = server.instructions
+        with server.stats as stats:
+            stats.replies += 1
+        outlet.finish(wire.reply(message["id"], result))
+
+    def _take_notification(self, message: Message) -> None:
+        method, params = message["method"], message.get("params") or {}
+        if not isinstance(method, str) or not isinstance(params, dict):
+            return  # A notification is never answered, not even with an error.
+        if method == "notifications/initialized":
+            self.initialized = self.revision is not None
+        elif method == "notifications/cancelled":
+            self._cancel(params)
+        elif method == "notifications/progress":
+            self._take_progress(params)
+        elif method == "notifications/roots/list_changed":
+            self._check_roots_changed()
+        handler = self._server.notification_handlers.get(method)
+        if handler is not None:
+            handler(params)
+        # Last: who waits for the count finds everything done.
+        with self._server.stats as stats:
+            stats.notifications[method] += 1
+
+    def _check_roots_changed(self) -> None:
+        roots = self.client_capabilities.get("roots")
+        if not isinstance(roots, dict) or roots.get("listChanged") is not True:
+            self._server.stats.blame("roots changed, which the client did not say it tells")
+
+    def _cancel(self, params: Message) -> None:
+        identifier, reason = params.get("requestId"), params.get("reason")
+        if not isinstance(identifier, (str, int)) or isinstance(identifier, bool):
+            return
+        with self._server.stats as stats:
+            stats.cancels.append(identifier)
+        key = wire.identity(identifier)
+        with self._lock:
+            call = self._running.get(key)
+            if call is None:
+                self._cancelled_before.append(key)
+        if call is not None:
+            call.cancel(reason if isinstance(reason, str) else None)
+
+    def _take_response(self, message: Message) -> None:
+        number = message["id"]
+        question, late = self._asked_as(number, take=True)
+        if question is not None:
+            question.answered(message)
+        elif not late:
+            self._server.stats.blame(f"an answer to request {number!r}, which does not wait")
+        with self._server.stats as stats:
+            stats.responses += 1
+            stats.late_answers += late
+
+    def _take_progress(self, params: Message) -> None:
+        token = params.get("progressToken")
+        question, late = self._asked_as(token)
+        breach = None if late else f"progress for token {token!r}, which is not active"
+        if question is not None:
+            breach = question.progressed(params)
+        if breach is not None:
+            self._server.stats.blame(breach)
+
+    def _asked_as(self, number: object, *, take: bool = False) -> tuple[Question | None, bool]:
+        """Return the waiting question of that id, and whether it was withdrawn."""
+        if not isinstance(number, int) or isinstance(number, bool):
+            return None, False
+        with self._lock:
+            question = self._asked.pop(number, None) if take else self._asked.get(number)
+            return question, number in self._withdrawn
+
+
+class _Direct:
+    """The outlet of a connection where every message takes the same way."""
+
+    def __init__(self, push: Callable[[Any], None]) -> None:
+        self._push = push
+
+    def send(self, message: Message) -> None:
+        self._push(message)
+
+    def finish(self, message: Message | list[Message] | None) -> None:
+        if message is not None:
+            self._push(message)
+
+    def interrupt(self, retry_ms: int | None) -> None:
+        """There is no stream of its own to close."""

@@ -1,0 +1,496 @@
+"""Tools that run as tasks: the tasks of 2025-11-25, and the extension since 2026-07-28."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from syncmcp.testing.server import wire
+from syncmcp.testing.server.asker import Asked, Asker
+from syncmcp.testing.server.call import Call
+from syncmcp.testing.server.context import ToolContext
+from syncmcp.testing.server.question import Progress, Question, Withdrawn
+from syncmcp.testing.server.revisions import STATELESS
+from syncmcp.testing.server.wire import INVALID_PARAMS, METHOD_NOT_FOUND, Message, RpcError
+
+if TYPE_CHECKING:
+    from syncmcp.testing.server.server import Server
+    from syncmcp.testing.server.tool import Tool
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+RELATED = "io.modelcontextprotocol/related-task"
+CORE = "2025-11-25"
+"""The revision whose own tasks these are; since then they are an extension."""
+
+_FINAL = ("completed", "failed", "cancelled")
+
+
+class Task:
+    """One task. Its methods may be called from any thread.
+
+    Attributes:
+        id: Its id.
+        params: The params of the `tools/call` that it came from.
+        ttl_ms: Milliseconds it is kept, as it tells; nothing is thrown away.
+        status: Where it stands.
+        polls: How often it was looked at with `tasks/get`.
+        call: What its tool takes for the request.
+    """
+
+    def __init__(self, tasks: Tasks, call: Call, ttl_ms: int | None) -> None:
+        self.id = secrets.token_urlsafe(16)
+        self.params = call.params
+        self.ttl_ms = ttl_ms
+        self.status = "working"
+        self.polls = 0
+        self.answer: Message | RpcError | None = None
+        self.call = Call(
+            {"id": call.request_id, "method": call.method, "params": call.params},
+            _TaskOutlet(self),
+            revision=call.revision,
+            session=call.session,
+            client_capabilities=call.client_capabilities,
+            client_info=call.client_info,
+            log_level=call.log_level,
+        )
+        self._tasks = tasks
+        self._created = self._updated = _now()
+        self._message: str | None = None
+        # Guards what follows, and tells those who wait for it.
+        self._changed = threading.Condition()
+        self._outstanding: dict[str, Message] = {}
+        self._answers: dict[str, Any] = {}
+        self._keys = 0
+        # The `tasks/result` requests that wait, whose streams questions take (2025-11-25).
+        self._channels: list[Call] = []
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self.status in _FINAL
+
+    def describe(self) -> Message:
+        """Return the task as its revision writes it, without what belongs to a status."""
+        stateless = self.call.revision in STATELESS
+        entry: Message = {
+            "taskId": self.id,
+            "status": self.status,
+            "createdAt": self._created,
+            "lastUpdatedAt": self._updated,
+            "ttlMs" if stateless else "ttl": self.ttl_ms,
+            "pollIntervalMs" if stateless else "pollInterval": self._tasks.poll_interval_ms,
+        }
+        if self._message is not None:
+            entry["statusMessage"] = self._message
+        return entry
+
+    def describe_in_full(self) -> Message:
+        """Return the answer to `tasks/get` under 2026-07-28."""
+        with self._changed:
+            entry = self.describe()
+            if self.status == "input_required":
+                entry["inputRequests"] = dict(self._outstanding)
+            elif self.status == "completed" and isinstance(self.answer, dict):
+                entry["result"] = {"resultType": "complete", **self.answer}
+            elif self.status == "failed" and isinstance(self.answer, RpcError):
+                entry["error"] = wire.failure(None, self.answer)["error"]
+            return entry
+
+    def become(self, status: str, message: str | None = None) -> bool:
+        """Change the status; return whether that was possible. Clients may be told."""
+        with self._changed:
+            if self.over:
+                return False
+            self.status, self._updated = status, _now()
+            if message is not None:
+                self._message = message
+            self._changed.notify_all()
+        if self.over:
+            with self._tasks.server.stats as stats:
+                stats.tasks -= 1
+        self._tasks.changed(self)
+        return True
+
+    def finish(self, answer: Message | RpcError) -> None:
+        """End it with the result of its tool, or the error that it raised."""
+        failed = isinstance(answer, RpcError)
+        if self.call.revision not in STATELESS and isinstance(answer, dict):
+            failed = answer.get("isError") is True
+        with self._changed:
+            if not self.over:
+                self.answer = answer
+        self.become("failed" if failed else "completed")
+
+    def cancel(self) -> bool:
+        """Cancel it; return whether it was still going on."""
+        if not self.become("cancelled"):
+            return False
+        self.call.cancel("the task was cancelled")
+        return True
+
+    def send(self, message: Message) -> bool:
+        """Send what belongs to it where somebody may hear it; return whether there was a way."""
+        if self.call.revision in STATELESS:
+            return False  # tasks tell nothing there
+        params = message.get("params", {})
+        message = {**message, "params": {**params, "_meta": {**wire.meta_of(params), **self.mark}}}
+        with self._changed:
+            channels = list(self._channels)
+        if any(channel.send(message) for channel in channels):
+            return True
+        session = self.call.session
+        if session is not None and "id" not in message:
+            session.notify(message["method"], message["params"])
+        return False
+
+    @property
+    def mark(self) -> Message:
+        """What `_meta` says of messages that belong to it (2025-11-25)."""
+        return {RELATED: {"taskId": self.id}}
+
+    def wait_for_result(self, call: Call) -> Message:
+        """Serve a `tasks/result`: block until the task has ended, or the request has."""
+        call.at_end(lambda _: self._wake())
+        with self._changed:
+            self._channels.append(call)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.over or not call.open)
+            self._channels.remove(call)
+        if isinstance(self.answer, RpcError):
+            raise self.answer
+        if self.answer is None:
+            raise RpcError(INVALID_PARAMS, f"The task is {self.status}")
+        return {**self.answer, "_meta": {**wire.meta_of(self.answer), **self.mark}}
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def channel(self, timeout: float) -> Call:
+        """Wait for a `tasks/result` on whose stream something can be asked."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._channels or self.over, timeout):
+                raise TimeoutError(f"nobody waited for the result within {timeout} s")
+            if self.over:
+                raise Withdrawn("the task has ended")
+            return self._channels[-1]
+
+    def ask(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Any]:
+        """Ask by `inputRequests` and wait for all answers, by key (2026-07-28)."""
+        with self._changed:
+            keys = {}
+            for key, (method, params) in questions.items():
+                self._keys += 1
+                keys[key] = f"{key}-{self._keys}"
+                self._outstanding[keys[key]] = {"method": method} | (
+                    {} if params is None else {"params": params}
+                )
+        self.become("input_required")
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: self.over or self._answers.keys() >= set(keys.values()), timeout
+            )
+            for key in keys.values():
+                self._outstanding.pop(key, None)
+        if self.over:
+            raise Withdrawn("the task has ended")
+        if not done:
+            raise TimeoutError(f"no answer within {timeout} s")
+        self.become("working")
+        return {key: self._answers[unique] for key, unique in keys.items()}
+
+    def update(self, responses: Mapping[str, Any]) -> list[str]:
+        """Take answers; return what is wrong with them."""
+        with self._changed:
+            faults = [
+                f"tasks/update answers {key!r}, which was answered before"
+                if key in self._answers
+                else f"tasks/update answers {key!r}, which was not asked"
+                for key in responses
+                if key in self._answers or key not in self._outstanding
+            ]
+            for key in responses.keys() & self._outstanding.keys():
+                self._answers.setdefault(key, responses[key])
+            self._changed.notify_all()
+        return faults
+
+
+class _TaskOutlet:
+    """Where the messages of a task's tool go: its request was answered long ago."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def send(self, message: Message) -> None:
+        self._task.send(message)
+
+    def finish(self, message: Message | list[Message] | None) -> None:
+        """The task says by itself how it has ended."""
+
+    def interrupt(self, retry_ms: int | None) -> None:
+        """There is no stream."""
+
+
+class _TaskAsker(Asker):
+    """Asks while a task runs: on the stream of `tasks/result`, or by `inputRequests`."""
+
+    def __init__(self, task: Task, server: Server) -> None:
+        super().__init__(task.call, server)
+        self._task = task
+
+    def ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
+        return self.ask_all({"question": asked}, timeout, progress)["question"]
+
+    def ask_all(
+        self,
+        questions: Mapping[str, Asked],
+        timeout: float,
+        progress: Progress | None = None,
+    ) -> dict[str, Message]:
+        for asked in questions.values():
+            self.check(*asked)
+        if self.call.revision in STATELESS:
+            with self._server.stats as stats:
+                stats.questions.update(method for method, _ in questions.values())
+            given = self._task.ask(questions, timeout)
+            return {key: self._checked(questions[key], given[key]) for key in questions}
+        self._task.become("input_required")
+        answers = {
+            key: self._ask_on_channel(asked, timeout, progress) for key, asked in questions.items()
+        }
+        self._task.become("working")
+        return answers
+
+    def _ask_on_channel(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
+        method, params = asked
+        params = {**(params or {}), "_meta": {**wire.meta_of(params or {}), **self._task.mark}}
+        end = time.monotonic() + timeout
+        while True:
+            channel = self._task.channel(max(end - time.monotonic(), 0.0))
+            session = channel.session
+            if session is None:
+                raise RpcError(wire.INTERNAL_ERROR, "there is nobody to ask")
+            try:
+                question = session.question(method, params, send=channel.send, progress=progress)
+                channel.at_end(partial(_withdraw, question))
+                answer = question.result(timeout)
+            except Withdrawn:
+                if self._task.over:
+                    raise
+                continue  # whoever waits for the result next is asked
+            if wire.meta_of(answer).get(RELATED) != self._task.mark[RELATED]:
+                self._server.stats.blame(f"{method}: the answer does not name its task")
+            return self._checked(asked, answer)
+
+
+class _TaskContext(ToolContext):
+    def __init__(self, task: Task, server: Server) -> None:
+        super().__init__(task.call, server)
+        self._task = task
+        self._asker = _TaskAsker(task, server)
+        self.cancelled = self._asker.cancelled
+
+    def describe_task(self, message: str) -> None:
+        self._task.become("working", message)
+
+
+class Tasks:
+    """Every task of one server, whoever started it.
+
+    Attributes:
+        poll_interval_ms: Milliseconds that clients are asked to wait between two looks.
+        ttl_ms: Milliseconds that tasks say they are kept, unless the client wants otherwise.
+        notify: Whether clients are told of changes: by `notifications/tasks/status` (2025-11-25),
+            or by `notifications/tasks`, to those who listen (2026-07-28).
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.poll_interval_ms: int | None = 20
+        self.ttl_ms: int | None = 60_000
+        self.notify = False
+        self.server = server
+        self._lock = threading.Lock()  # Guards the table.
+        self._tasks: dict[str, Task] = {}
+
+    def capabilities(self, revision: str) -> Message:
+        """Return what is declared under `revision`, if a tool runs as a task."""
+        tools = self.server.features.tools.values()
+        if not any(tool.task_support in ("optional", "required") for tool in tools):
+            return {}
+        if revision in STATELESS:
+            return {"extensions": {EXTENSION: {}}}
+        if revision == CORE:
+            return {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+        return {}
+
+    @property
+    def all(self) -> list[Task]:
+        """Every task, oldest first."""
+        with self._lock:
+            return list(self._tasks.values())
+
+    def forget(self, task: Task) -> None:
+        """Throw a task away, as if its time were over."""
+        task.cancel()
+        with self._lock:
+            self._tasks.pop(task.id, None)
+
+    def close(self) -> None:
+        """Cancel every task."""
+        for task in self.all:
+            task.cancel()
+
+    def changed(self, task: Task) -> None:
+        """A task has changed; whoever may be told is told."""
+        if not self.notify:
+            return
+        session = task.call.session
+        if task.call.revision in STATELESS:
+            self.server.listeners.task_changed(task.describe_in_full())
+        elif session is not None:
+            session.notify("notifications/tasks/status", task.describe())
+
+    def told_of(self, ids: list[Any], call: Call) -> list[str]:
+        """Return which of these tasks whoever listens is told of (2026-07-28).
+
+        Raises:
+            RpcError: The client did not declare the extension.
+        """
+        if not _declares(call):
+            raise _undeclared()
+        known = {task.id for task in self.all} if self.notify else set()
+        return [id for id in ids if id in known]
+
+    def call_tool(self, params: Message, context: ToolContext) -> Message:
+        """Answer `tools/call`: with the tool's result, or a task."""
+        tool = self.server.features.tools.get(str(params.get("name")))
+        support = None if tool is None else tool.task_support
+        runs = support in ("optional", "required")
+        if context.revision in STATELESS:
+            if "task" in params:
+                self.server.stats.blame("tools/call: task, which the extension does not have")
+            declared = _declares(context)
+            if support == "required" and not declared:
+                raise _undeclared()
+            wanted = runs and declared
+        else:
+            wanted = context.revision == CORE and "task" in params
+            if wanted and not runs:
+                self.server.stats.blame(f"{params.get('name')} was called as a task")
+                raise RpcError(METHOD_NOT_FOUND, "The tool does not run as a task")
+            if support == "required" and not wanted:
+                raise RpcError(METHOD_NOT_FOUND, "The tool runs as a task only")
+        if tool is None or not wanted:
+            return self.server.features.call_tool(params, context)
+        return self._start(tool, context)
+
+    def _start(self, tool: Tool, context: ToolContext) -> Message:
+        wish = context.params.get("task")
+        ttl = wish.get("ttl") if isinstance(wish, dict) else None
+        task = Task(self, context.call, ttl if isinstance(ttl, int) else self.ttl_ms)
+        with self._lock:
+            self._tasks[task.id] = task
+        with self.server.stats as stats:
+            stats.tasks += 1
+        # Whoever gave up the request never learns of the task (2026-07-28).
+        context.call.at_end(partial(_give_up, task))
+        described = task.describe()  # before it can have changed
+        self.server.workers.run(lambda: self._run(tool, task))
+        if context.revision in STATELESS:
+            return {"resultType": "task", **described}
+        return {"task": described}
+
+    def _run(self, tool: Tool, task: Task) -> None:
+        arguments = task.params.get("arguments", {})
+        answer: Message | RpcError
+        try:
+            answer = tool.call(arguments, _TaskContext(task, self.server))
+        except RpcError as error:
+            answer = error
+        task.finish(answer)
+
+    def get(self, params: Message, context: ToolContext) -> Message:
+        """Answer `tasks/get`."""
+        task = self._find(params, context)
+        task.polls += 1
+        with self.server.stats:  # whoever waits for a look at it
+            pass
+        return task.describe_in_full() if context.revision in STATELESS else task.describe()
+
+    def result(self, params: Message, context: ToolContext) -> Message:
+        """Answer `tasks/result` (2025-11-25)."""
+        return self._find(params, context).wait_for_result(context.call)
+
+    def cancel(self, params: Message, context: ToolContext) -> Message:
+        """Answer `tasks/cancel`."""
+        task = self._find(params, context)
+        cancelled = task.cancel()
+        if context.revision in STATELESS:
+            return {}
+        if not cancelled:
+            raise RpcError(INVALID_PARAMS, f"The task is {task.status}")
+        return task.describe()
+
+    def update(self, params: Message, context: ToolContext) -> Message:
+        """Answer `tasks/update` (2026-07-28)."""
+        task = self._find(params, context)
+        responses = params.get("inputResponses")
+        if not isinstance(responses, dict):
+            raise RpcError(INVALID_PARAMS, "params.inputResponses must be an object")
+        for fault in task.update(responses):
+            self.server.stats.blame(fault)
+        return {}
+
+    def page(self, params: Message, context: ToolContext) -> Message:
+        """Answer `tasks/list` (2025-11-25)."""
+        _check_era(context)
+        return self.server.features.one_page(
+            "tasks", [task.describe() for task in self.all], params
+        )
+
+    def _find(self, params: Message, context: ToolContext) -> Task:
+        _check_era(context)
+        with self._lock:
+            task = self._tasks.get(wire.text_of(params, "taskId"))
+        if task is None:
+            raise RpcError(INVALID_PARAMS, "There is no such task")
+        return task
+
+
+def _check_era(context: ToolContext) -> None:
+    if context.revision in STATELESS:
+        if not _declares(context):
+            raise _undeclared()
+    elif context.revision != CORE:
+        raise RpcError(METHOD_NOT_FOUND, f"{context.revision} has no tasks")
+
+
+def _declares(asking: ToolContext | Call) -> bool:
+    extensions = asking.client_capabilities.get("extensions")
+    return isinstance(extensions, dict) and EXTENSION in extensions
+
+
+def _undeclared() -> RpcError:
+    return RpcError(
+        wire.MISSING_CAPABILITY,
+        f"The client did not declare {EXTENSION}",
+        {"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
+    )
+
+
+def _withdraw(question: Question, _: Call) -> None:
+    question.cancel("nobody waits any more")
+
+
+def _give_up(task: Task, call: Call) -> None:
+    if call.cancelled.is_set():
+        task.cancel()
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat()

@@ -1,0 +1,93 @@
+"""Whose tools a loop uses: one client's, or those of a group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from syncmcp.group import ClientGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from syncmcp._client.client import Client
+    from syncmcp._concurrency.cancel import CancelToken
+    from syncmcp.types import Tool
+
+__all__ = ["Found", "ToolSource", "tool_source"]
+
+
+class Found(NamedTuple):
+    """Where a tool is.
+
+    Attributes:
+        client: The client of its server.
+        name: What that server calls it.
+    """
+
+    client: Client
+    name: str
+
+
+class ToolSource(Protocol):
+    """What a loop needs of whose tools it uses."""
+
+    client: Client | None
+    """The one client, if there is only one."""
+
+    def tools(self, cancel: CancelToken) -> Iterable[Tool]:
+        """All tools, under names of which each stands for one.
+
+        Raises:
+            McpError: They cannot be listed.
+        """
+        ...
+
+    def find(self, name: str) -> Found:
+        """Who has the tool of that name.
+
+        Raises:
+            UsageError: Nobody has it any more.
+            ClosedError: Its server was closed or removed.
+        """
+        ...
+
+    def outlives_its_servers(self) -> bool:
+        """Whether a server that is gone, or lets nobody in, leaves others to work with."""
+        ...
+
+
+def tool_source(given: Client | ClientGroup) -> ToolSource:
+    """A client or a group as that."""
+    return _OfGroup(given) if isinstance(given, ClientGroup) else _OfClient(given)
+
+
+class _OfClient:
+    def __init__(self, client: Client) -> None:
+        self.client: Client | None = client
+        self._only = client
+
+    def tools(self, cancel: CancelToken) -> Iterable[Tool]:
+        return self._only.list_tools(cancel=cancel).tools
+
+    def find(self, name: str) -> Found:
+        return Found(self._only, name)
+
+    def outlives_its_servers(self) -> bool:
+        return False
+
+
+class _OfGroup:
+    client: Client | None = None
+
+    def __init__(self, group: ClientGroup) -> None:
+        self._group = group
+
+    def tools(self, cancel: CancelToken) -> Iterable[Tool]:
+        self._group._membership.check_open()
+        return self._group.tools.values()
+
+    def find(self, name: str) -> Found:
+        return Found(*self._group._route(lambda catalog: catalog.route("tools", name)))
+
+    def outlives_its_servers(self) -> bool:
+        return self._group._membership.state == "open"
