@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from syncmcp import errors
-from syncmcp._client.arguments import Completable
 from syncmcp._client.client import Client, Mode, Target, connect
+from syncmcp._client.operations import Completable
 from syncmcp._client.pages import ALL_PAGES
-from syncmcp._client.retry import Retry
+from syncmcp._client.retrying import Retry
 from syncmcp._client.streams import ResultStream
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.futures import Progress, RequestFuture

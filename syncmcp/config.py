@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from syncmcp._base.http_headers import check_headers
+from syncmcp._base.checks import check_headers
 from syncmcp._base.text import MASK, redact
 from syncmcp.errors import UsageError
 

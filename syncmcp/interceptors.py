@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines
 from syncmcp.errors import UsageError
 
 __all__ = ["Interceptor", "Message"]

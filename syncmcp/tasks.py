@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from typing_extensions import Unpack
 
 from syncmcp import types
-from syncmcp._base.results import validate
+from syncmcp._base.checks import validate
 from syncmcp._client.background import submit
 from syncmcp._client.driver import run
 from syncmcp._client.operation import OperationHost, operation

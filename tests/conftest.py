@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from syncmcp._client.eras import eras
+from syncmcp._client.opening import eras
 from syncmcp.testing.leaks import PATIENCE, Footprint
 
 pytest_plugins = ("tests.plugin_requirements", "tests.plugin_workers")

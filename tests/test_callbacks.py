@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp._concurrency.delivery import BACKLOG
+from syncmcp._concurrency.pool import BACKLOG
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
 from tests.stage import (

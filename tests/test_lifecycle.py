@@ -22,8 +22,7 @@ import pytest
 import syncmcp
 from syncmcp import Client, ClosedError, ConnectionLost, HandlerContext, OutcomeUnknown, Stdio
 from syncmcp._client.settings import settings_of
-from syncmcp._concurrency.backoff import Backoff
-from syncmcp._concurrency.timing import Deadline
+from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.options import Options
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.leaks import Footprint
@@ -349,7 +348,7 @@ def test_the_pause_before_a_restart_grows_with_each_death_up_to_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("syncmcp._concurrency.backoff.monotonic", lambda: now[0])
+    monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now[0])
     backoff = Backoff()
     backoff.opened()
     pauses = [backoff.next() for _ in range(12)]
@@ -420,7 +419,7 @@ def test_cycles_of_connect_and_kill_leave_nothing_behind_and_burn_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "syncmcp._concurrency.backoff._LONGEST", 0.0
+        "syncmcp._concurrency.timing._LONGEST", 0.0
     )  # each start of a server is at once
     before = Footprint()
     for _ in range(25):

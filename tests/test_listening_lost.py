@@ -212,7 +212,7 @@ def test_a_server_that_never_agrees_is_waited_for_so_long(
         waits.append(seconds)
         return not peer.requests(LISTEN)
 
-    monkeypatch.setattr("syncmcp._client.listen_stream.acquire", in_vain)
+    monkeypatch.setattr("syncmcp._client.listening.acquire", in_vain)
     with (
         Scripted(steps) as peer,
         syncmcp.connect(peer.on(wire), mode=NEW, timeout=600) as client,

@@ -22,7 +22,7 @@ from syncmcp import (
     ServerError,
     Stdio,
 )
-from syncmcp._client.eras import Eras
+from syncmcp._client.opening import Eras
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.testing import Server
 from syncmcp.testing import script as s
@@ -812,7 +812,7 @@ def test_a_command_that_agrees_on_another_old_revision_by_now_is_probed_the_next
 def test_what_is_remembered_of_a_command_is_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     with Scripted(DIES, opening(), opening(), opening(NEW)) as peer:
         assert revisions(Stdio(*peer.command), 1) == [OLD]
-        clock = Clock(monkeypatch, "syncmcp._client.eras")
+        clock = Clock(monkeypatch, "syncmcp._client.opening")
         clock.advance(3590.0)
         assert revisions(Stdio(*peer.command), 1) == [OLD]
         clock.advance(20.0)
@@ -866,7 +866,7 @@ def test_a_pinned_mode_neither_needs_nor_changes_what_is_remembered_of_a_command
 
 
 def test_of_many_commands_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp._client.eras._MOST", 2)
+    monkeypatch.setattr("syncmcp._client.opening._MOST", 2)
     found = Eras()
     commands = [Stdio("no-such-command", str(number)) for number in range(3)]
     for command in (commands[0], commands[1], commands[0], commands[2]):

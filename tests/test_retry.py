@@ -26,7 +26,7 @@ from syncmcp import (
     UsageError,
 )
 from syncmcp._client.settings import settings_of
-from syncmcp._concurrency.backoff import Backoff
+from syncmcp._concurrency.timing import Backoff
 from syncmcp.testing import Cut, FaultProxy, Server, serve_http
 from tests import programs
 from tests.session_server import SessionServer, session_server
@@ -363,7 +363,7 @@ def test_the_pauses_are_random_parts_of_a_bound_that_doubles(
         bounds.append((low, high))
         return high / 2
 
-    monkeypatch.setattr("syncmcp._client.retry.random.uniform", uniform)
+    monkeypatch.setattr("syncmcp._client.retrying.random.uniform", uniform)
     policy = Retry(6, pause=0.5, longest_pause=3, budget=60)
     with session_server() as server, connect(server, retry=policy) as client:
         server.before = refusing(server, 5, 503)

@@ -64,7 +64,7 @@ class FakeEntry:
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTimer:
     """The clock of pings."""
     timer = FakeTimer()
-    monkeypatch.setattr("syncmcp._client.watching.timer", timer)
+    monkeypatch.setattr("syncmcp._client.session.timer", timer)
     return timer
 
 

@@ -17,14 +17,14 @@ from syncmcp._concurrency.pool import seat_of_this_thread
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.call import Call
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.frame import leave_frame
-from syncmcp._connection.input import InputAnswers
 from syncmcp._connection.options import Options
+from syncmcp._connection.outgoing import leave_frame
+from syncmcp._connection.questions import InputAnswers
 from syncmcp._protocol.steps import Ask, Hear, Meet, Pause, Post, Reply, Send, Steps, Work
 from syncmcp.errors import McpError, NotSupported, RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
-    from syncmcp._concurrency.naps import Nap
+    from syncmcp._concurrency.cancel import Nap
     from syncmcp._concurrency.pool import Seat
     from syncmcp._concurrency.timing import TimerEntry
 

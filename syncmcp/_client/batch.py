@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
 
 from typing_extensions import ParamSpec, Unpack
 
@@ -16,8 +16,8 @@ from syncmcp._client.operations import Operations
 from syncmcp._client.requests import any_request, as_told
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.frame import Gathering, Place
 from syncmcp._connection.options import CallOptions, Options, seconds, whole_number
+from syncmcp._connection.outgoing import Gathering, Place
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import LimitExceeded, McpError, RequestCancelled, RequestTimeout, UsageError
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from syncmcp._concurrency.pool import Workers
 
 __all__ = ["Batch", "Oversize"]
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -269,3 +270,37 @@ def _go(begun: Begun[Any], timeout: float | None) -> None:
         begun.go(Deadline(min(limits, default=None)))
     except McpError as error:  # the client was closed
         begun.drop(error)
+
+
+# The part of a client that makes batches.
+
+
+class Batching(OperationHost, Protocol):
+    """Many calls at once."""
+
+    def batch(
+        self,
+        *,
+        parallel: bool = True,
+        timeout: float | None = None,
+        max_size: int = 100,
+        oversize: Oversize = "split",
+    ) -> Batch:
+        """Collect calls in a `with` block, and send them when it is left.
+
+        In one frame where the revision has batches (2025-03-26), one by one and at the same time
+        elsewhere. A block that is left by an exception sends nothing and cancels the futures.
+
+        Args:
+            parallel: Whether the calls run at the same time; otherwise each is sent alone, when
+                the one before it is done.
+            timeout: The longest that all calls may take, in seconds, from when the block is left;
+                `None` for no limit but that of each call.
+            max_size: How many requests a frame may hold.
+            oversize: What becomes of more calls than that: ``"split"`` sends several frames,
+                ``"refuse"`` raises `LimitExceeded` at the call that is one too many.
+
+        Raises:
+            UsageError: An argument makes no sense.
+        """
+        return Batch(self, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)

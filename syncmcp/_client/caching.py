@@ -35,7 +35,7 @@ from syncmcp.config import Http
 from syncmcp.errors import McpError, NotSupported, UsageError
 
 if TYPE_CHECKING:
-    from syncmcp._client.target import Target
+    from syncmcp._client.opening import Target
     from syncmcp._connection.connection import Connection
     from syncmcp._connection.options import Options
     from syncmcp._protocol.offer import Offer

@@ -11,28 +11,29 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from typing_extensions import ParamSpec
 
-from syncmcp._client import forks, lifetime
-from syncmcp._client.batching import Batching
+from syncmcp._client import lifetime
+from syncmcp._client.batch import Batching
 from syncmcp._client.caching import Kept
-from syncmcp._client.changes import Changes
 from syncmcp._client.functions import ToolFunctions
-from syncmcp._client.notifying import Notifying
-from syncmcp._client.opening import open_connection
+from syncmcp._client.opening import (
+    behind,
+    first_way,
+    label_of,
+    open_connection,
+    settled,
+    transport_to,
+)
 from syncmcp._client.pools import Pools
-from syncmcp._client.registration import Registration, as_roots
-from syncmcp._client.requests import Request
-from syncmcp._client.resume import Resume
-from syncmcp._client.retry import Retry
-from syncmcp._client.retrying import Repeatable
+from syncmcp._client.registration import Changes, Notifying, Registration, as_roots
+from syncmcp._client.requests import Request, Resume
+from syncmcp._client.retrying import Repeatable, Retry
 from syncmcp._client.session import Attempt, Sessions
+from syncmcp._client.session_state import Standing
 from syncmcp._client.settings import reduced, settings_of
-from syncmcp._client.standing import Standing
-from syncmcp._client.target import behind, first_way, label_of, settled, transport_to
 from syncmcp._concurrency import gevent, timing
-from syncmcp._concurrency.backoff import Backoff
-from syncmcp._concurrency.timing import Deadline
+from syncmcp._concurrency.timing import Backoff, Deadline
+from syncmcp._connection.answering import HandlerTable
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.handler_table import HandlerTable
 from syncmcp._connection.options import (
     CallOptions,
     Options,
@@ -47,8 +48,8 @@ from syncmcp._connection.schemas import Checks, OutputCheck
 from syncmcp._connection.wire_log import Wire
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.exchange import MAX_ROUNDS
-from syncmcp._protocol.extensions import check_extensions
 from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
+from syncmcp._protocol.offer import check_extensions
 from syncmcp._protocol.revisions import Mode
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
@@ -77,7 +78,7 @@ from syncmcp.transports.base import TransportSource
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from syncmcp._client.watching import Watch
+    from syncmcp._client.session import Watch
     from syncmcp._concurrency.cancel import CancelToken
     from syncmcp.approval import Approval, Policy
     from syncmcp.cache import CacheStore
@@ -289,7 +290,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         self._roots: Roots | None = None
         if roots is not None:
             self._register_roots(as_roots(roots))
-        forks.register(self)
+        lifetime.renew_in_child(self)
 
     # -- life --------------------------------------------------------------------------------
 
@@ -552,7 +553,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             if not self._wanted:
                 raise self._not_open()
             self._opening = connection  # where `close` finds it
-        lifetime.register(connection)
+        lifetime.close_at_exit(connection)
         return connection
 
     def _hello(self) -> Hello:

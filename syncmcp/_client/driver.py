@@ -14,8 +14,8 @@ from syncmcp._concurrency.pool import lending
 from syncmcp._concurrency.timing import Deadline, acquire
 from syncmcp._connection.agreed import Agreed
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.input import InputAnswers
 from syncmcp._connection.options import Options
+from syncmcp._connection.questions import InputAnswers
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.steps import (
     Ask,

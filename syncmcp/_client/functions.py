@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Union
 from typing_extensions import Unpack
 
 from syncmcp._client.operations import Operations
-from syncmcp._concurrency.fan_out import fan_out
+from syncmcp._concurrency.futures import fan_out
 from syncmcp._connection.options import CallOptions, text, whole_number
 from syncmcp.errors import UsageError
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
+import os
 import threading
 import warnings
 import weakref
 from typing import TYPE_CHECKING
 
+from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Deadline, launch, reaper, timer
 from syncmcp._protocol import jsonrpc
 
 if TYPE_CHECKING:
+    from syncmcp._client.client import Client
     from syncmcp._client.pools import Pools
     from syncmcp._connection.connection import Connection
+
 
 _log = logging.getLogger("syncmcp.client")
 
@@ -37,7 +41,7 @@ def prepare() -> None:
     _warm_up()
 
 
-def register(connection: Connection) -> None:
+def close_at_exit(connection: Connection) -> None:
     """Have a connection closed at exit, whatever becomes of its client."""
     with _registry:
         _open_connections.add(connection)
@@ -87,3 +91,36 @@ def _warm_up() -> None:
     )
     launch(thread)
     thread.join()
+
+
+# Clients that are not open when their process forks.
+#
+# Servers of web applications and of task queues like to load a program once, and fork then. A
+# client that has no connection at that moment has nothing that is the parent's alone.
+
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def renew_in_child(client: Client) -> None:
+    """Have a client belong to the child as well, should the process fork while it is not open."""
+    _clients.add(client)
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_clients):
+        if client._connection is None and client._attempt is None and not client._retired:
+            _inherit(client)
+
+
+def _inherit(client: Client) -> None:
+    client._generation = timing.generation
+    client._pools_now = None
+    # A thread of the parent may have held these.
+    client._registering = threading.RLock()
+    client._lock = threading.RLock()
+    client._changed = threading.Condition(client._lock)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

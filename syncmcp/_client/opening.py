@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
 from syncmcp._base.text import redact
-from syncmcp._client.eras import eras
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp._connection.options import Options
@@ -32,7 +32,8 @@ from syncmcp._protocol.negotiate import (
     verdict,
 )
 from syncmcp._protocol.peer import own_id
-from syncmcp._protocol.revisions import STATEFUL
+from syncmcp._protocol.revisions import STATEFUL, STATELESS
+from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -43,13 +44,91 @@ from syncmcp.errors import (
     RequestCancelled,
     RequestTimeout,
     SessionLost,
+    UsageError,
 )
-from syncmcp.transports.base import Listening, OfChild, Resumable
+from syncmcp.transports.base import Listening, OfChild, Resumable, TransportSource
 
 if TYPE_CHECKING:
     from syncmcp._connection.connection import Connection
     from syncmcp._protocol.revisions import Dialect
-    from syncmcp.config import Stdio
+    from syncmcp.servers_file.entry import ServerEntry
+    from syncmcp.transports.base import Transport
+    from syncmcp.transports.memory import InProcessServer
+
+
+# What is remembered of commands that were run as servers: which of them need no probe.
+
+
+# Of so many commands, and for so long, in seconds.
+_MOST = 256
+_KEPT_SECONDS = 3600.0
+
+# In the place of a revision: some stateful one.
+_STATEFUL = ""
+
+
+class Eras:
+    """The commands whose servers were probed in vain, and the revisions that they speak.
+
+    A server that refuses the probe is not among them: that costs one short answer, and asking it
+    each time is how an upgraded one is found. One that dies of the probe, or does not answer it, or
+    is slow to refuse it, costs seconds.
+    """
+
+    def __init__(self) -> None:
+        # Guards the table: by command, the revision, and until when it counts.
+        self._lock = threading.RLock()
+        self._found: dict[int, tuple[str, float]] = {}
+
+    def find(self, command: Stdio) -> str | None:
+        """The revision that its server speaks, if it is remembered; `""` for some older one."""
+        key = _key(command)
+        with self._lock:
+            revision, until = self._found.get(key, (None, 0.0))
+        return revision if monotonic() < until else None
+
+    def learn(self, command: Stdio, dialect: Dialect | None, *, in_vain: bool) -> None:
+        """Its server speaks this, and a probe did (not) help to find out; `None`: some old one."""
+        key = _key(command)
+        revision = _STATEFUL if dialect is None else dialect.revision
+        with self._lock:
+            before, _ = self._found.get(key, (None, 0.0))
+            if (dialect is None or dialect.stateful) and (in_vain or before == _STATEFUL):
+                self._found.pop(key, None)
+                self._found[key] = revision, monotonic() + _KEPT_SECONDS
+                if len(self._found) > _MOST:  # the oldest makes room
+                    del self._found[next(iter(self._found))]
+            elif before != revision:
+                self._found.pop(key, None)
+
+    def forget(self, command: Stdio) -> None:
+        """What was remembered may be wrong."""
+        with self._lock:
+            self._found.pop(_key(command), None)
+
+
+def _key(command: Stdio) -> int:
+    """Everything that decides which server it runs, as a number: there are secrets among it."""
+    from syncmcp.transports._process import environment, locate, search_path
+
+    env = environment(command.env, command.inherit_env, os.environ)
+    program, place = command.command, command.cwd
+    try:
+        program = locate(program, search_path(env))
+        place = os.path.abspath(place or "")
+        program = os.path.join(place, program)  # a relative one is relative to that directory
+    except (OSError, ValueError):
+        pass  # whoever starts it will hear of that
+    return hash((program, command.args, place, frozenset(env.items())))
+
+
+eras = Eras()
+
+
+if hasattr(os, "register_at_fork"):
+    # The lock may have been held by another thread of the parent at that moment.
+    os.register_at_fork(after_in_child=eras.__init__)  # type: ignore[misc]
+
 
 _log = logging.getLogger("syncmcp.tools")
 
@@ -417,3 +496,87 @@ def _is_over(connection: Connection) -> bool:
     if connection.dead is not None:
         return True
     return not connection.transport.blocking and connection.wait_dead(_END_SECONDS)
+
+
+# What the kinds of targets mean: a name, a transport, a way to begin.
+
+
+Target: TypeAlias = Union[Stdio, Http, "InProcessServer", TransportSource]
+
+
+def settled(
+    target: str | Target | ServerEntry, name: str | None
+) -> tuple[Target, str | None, float | None]:
+    """What a program gave as target: what that is, what it is called, and its own time limit.
+
+    Raises:
+        UsageError: It is none, or the entry of a file that cannot be used.
+        NotApproved: It is an entry that needs approval and did not get it.
+    """
+    if isinstance(target, str):
+        return Http(target), name, None
+    if isinstance(target, (Stdio, Http, TransportSource)):
+        return target, name, None
+    from syncmcp.servers_file.entry import ServerEntry
+
+    if isinstance(target, ServerEntry):
+        return target._settle(name)
+    if not hasattr(target, "connect"):
+        raise UsageError(f"{target!r} is no URL, Stdio, Http or server")
+    return target, name, None
+
+
+def label_of(target: Target) -> str:
+    """What logs and errors call it."""
+    return target.label if isinstance(target, (Stdio, Http, TransportSource)) else target.name
+
+
+def behind(target: Target) -> Stdio | Http | InProcessServer | None:
+    """The server itself, whatever stands in front of it; `None` if there is none."""
+    return target.behind if isinstance(target, TransportSource) else target
+
+
+def first_way(target: Target, mode: str) -> Way:
+    """Which transport to begin with.
+
+    Raises:
+        UsageError: The older one is wanted with a revision that is not spoken over it.
+    """
+    server = behind(target)
+    if not isinstance(server, Http):
+        return Way(older=False, fixed=True)
+    older = server.transport == "sse"
+    if older and mode in STATELESS:
+        raise UsageError(f"revision {mode} is not spoken over HTTP+SSE (transport='sse')")
+    return Way(older, fixed=server.transport != "auto")
+
+
+def transport_to(target: Target, *, older: bool, rejoin: bool, max_in_flight: int) -> Transport:
+    """A transport that has not been opened.
+
+    Args:
+        target: Where to.
+        older: Over HTTP+SSE.
+        rejoin: In the session that the target names, if it does.
+        max_in_flight: How many requests may run at once.
+    """
+    if isinstance(target, TransportSource):
+        if target.behind is None:
+            return target.transport(None)
+        inner = transport_to(target.behind, older=older, rejoin=rejoin, max_in_flight=max_in_flight)
+        return target.transport(inner)
+    if isinstance(target, Stdio):
+        from syncmcp.transports.stdio import StdioTransport
+
+        return StdioTransport(target)
+    if isinstance(target, Http) and older:
+        from syncmcp.transports.sse import SseTransport
+
+        return SseTransport(target, max_in_flight=max_in_flight)
+    if isinstance(target, Http):
+        from syncmcp.transports.http import HttpTransport
+
+        return HttpTransport(target, max_in_flight, rejoin=rejoin)
+    from syncmcp.transports.memory import MemoryTransport
+
+    return MemoryTransport(target)

@@ -14,7 +14,7 @@ from typing_extensions import ParamSpec
 
 from syncmcp._client.background import submit
 from syncmcp._client.driver import Host, run
-from syncmcp._client.standing import Standing
+from syncmcp._client.session_state import Standing
 from syncmcp._client.streams import Items, ResultStream
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import Unpack
 
 from syncmcp import types
-from syncmcp._base.results import validate
-from syncmcp._client.arguments import Completable, completion_params, prompt_params, uri_of
+from syncmcp._base.checks import validate
 from syncmcp._client.caching import recall_or_exchange
 from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages
-from syncmcp._client.resume import outcome
+from syncmcp._client.requests import outcome
 from syncmcp._client.tool_calls import (
     ask_for_task,
     check_input,
@@ -27,20 +27,18 @@ from syncmcp._connection.options import CallOptions, check_log_level, text
 from syncmcp._protocol.exchange import exchange, single_exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
-from syncmcp.errors import (
-    McpError,
-    NotSupported,
-    ResourceNotFound,
-    ServerError,
-)
+from syncmcp.errors import McpError, NotSupported, ResourceNotFound, ServerError, UsageError
 from syncmcp.handlers.pending import BY_HAND, Answerable, InputRequired, as_offer
 from syncmcp.tasks import Tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from syncmcp._connection.schemas import OutputCheck
     from syncmcp.types import (
         CallToolResult,
         CompleteResult,
+        CompletionReference,
         GetPromptResult,
         ListPromptsResult,
         ListResourcesResult,
@@ -48,13 +46,146 @@ if TYPE_CHECKING:
         ListToolsResult,
         LoggingLevel,
         Prompt,
+        PromptReference,
         ReadResourceResult,
         Resource,
         ResourceTemplate,
+        ResourceTemplateReference,
         Tool,
     )
 
-__all__ = ["Operations"]
+__all__ = ["Completable", "Operations", "completion_params", "prompt_params", "uri_of"]
+
+
+# What a caller names a resource, a prompt or an argument with, checked before anything is sent.
+#
+# The server's own description, where the caller has it at hand, checks more than a bare name can.
+
+
+Completable: TypeAlias = "CompletionReference | Prompt | ResourceTemplate | str"
+"""What has arguments that can be completed; a string names a prompt, or is a URI template."""
+
+# Two ways to be sure that a string is no name: `demo://...`, and `urn:isbn:{isbn}`.
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?://|[^{}\s]*\{)")
+_LIKE_URI = re.compile(r"[{}]|://")
+
+
+def uri_of(resource: str | Resource) -> str:
+    """The URI of a resource, which is sent exactly as it is.
+
+    Raises:
+        UsageError: It is neither a resource nor a URI.
+    """
+    if not isinstance(resource, str):
+        if not isinstance(resource, types.Resource):
+            raise UsageError(f"uri is a string, a Resource or a ResourceLink, not {resource!r}")
+        resource = resource.uri
+    text(resource, "uri")
+    return resource
+
+
+def prompt_params(prompt: str | Prompt, arguments: Mapping[str, str] | None) -> dict[str, Any]:
+    """The parameters that ask for a prompt (server/prompts#getting-a-prompt).
+
+    Raises:
+        UsageError: An argument is no string. By a `Prompt`: one is missing, or there is no such.
+    """
+    described = prompt if isinstance(prompt, types.Prompt) else None
+    name: Any = prompt if described is None else described.name
+    text(name, "name")
+    if arguments is not None:
+        arguments = _strings(arguments, "arguments")
+    if described is not None and described.arguments is not None:
+        given = arguments or {}
+        _known(given, (argument.name for argument in described.arguments), f"prompt {name!r}")
+        missing = [
+            argument.name
+            for argument in described.arguments
+            if argument.required and argument.name not in given
+        ]
+        if missing:
+            raise UsageError(f"prompt {name!r} needs {', '.join(map(repr, missing))}")
+    return {"name": name} if arguments is None else {"name": name, "arguments": arguments}
+
+
+def completion_params(
+    ref: Completable, argument_name: str, value: str, context: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """The parameters that ask for completions (server/utilities/completion).
+
+    Raises:
+        UsageError: One is none that can be. By a `Prompt` or a `ResourceTemplate`: it has no such
+            argument.
+    """
+    text(argument_name, "argument_name")
+    if not isinstance(value, str):
+        raise UsageError(f"value is a string, not {value!r}")
+    settled = None if context is None else _strings(context, "context")
+    params: dict[str, Any] = {
+        "ref": _reference(ref, (argument_name, *(settled or ()))).to_wire(),
+        "argument": {"name": argument_name, "value": value},
+    }
+    if settled is not None:
+        params["context"] = {"arguments": settled}
+    return params
+
+
+def _named(ref: str) -> PromptReference | ResourceTemplateReference:
+    """What a string refers to: a prompt by its name, or a template by its text.
+
+    A scheme that ``//`` follows, or a scheme and an expression in braces, make it a URI template.
+
+    Raises:
+        UsageError: It is empty, or may be either.
+    """
+    text(ref, "ref")
+    if _URI.match(ref):
+        return types.ResourceTemplateReference(uri=ref)
+    if _LIKE_URI.search(ref):
+        raise UsageError(
+            f"{ref!r} may be the name of a prompt or a URI template: say which, with"
+            " PromptReference(name=...) or ResourceTemplateReference(uri=...)"
+        )
+    return types.PromptReference(name=ref)
+
+
+def _reference(
+    ref: Completable, names: Iterable[str]
+) -> PromptReference | ResourceTemplateReference:
+    if isinstance(ref, str):
+        return _named(ref)
+    if isinstance(ref, types.Prompt):
+        if ref.arguments is not None:
+            known = (argument.name for argument in ref.arguments)
+            _known(names, known, f"prompt {ref.name!r}")
+        return types.PromptReference(name=ref.name)
+    if isinstance(ref, types.ResourceTemplate):
+        _known(names, ref.template.variables, f"template {ref.uri_template!r}")
+        return types.ResourceTemplateReference(uri=ref.uri_template)
+    if not isinstance(ref, types.PromptReference | types.ResourceTemplateReference):
+        raise UsageError(
+            "ref is the name of a prompt, a URI template, a Prompt, a ResourceTemplate, a"
+            f" PromptReference or a ResourceTemplateReference, not {ref!r}"
+        )
+    return ref
+
+
+def _known(names: Iterable[str], known: Iterable[str], what: str) -> None:
+    possible = list(known)
+    for name in names:
+        if name not in possible:
+            has = ", ".join(map(repr, possible)) or "none"
+            raise UsageError(f"{what} has no argument {name!r}; it has {has}")
+
+
+def _strings(arguments: object, name: str) -> dict[str, str]:
+    if not isinstance(arguments, Mapping):
+        raise UsageError(f"{name} is a mapping or None, not {arguments!r}")
+    for key, value in arguments.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise UsageError(f"{name} are strings by name, and {key!r} is {value!r}")
+    return dict(arguments)
+
 
 R = TypeVar("R")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from syncmcp import types
-from syncmcp._base.results import validate
+from syncmcp._base.checks import validate
 from syncmcp._client.caching import recall, recall_or_exchange
 from syncmcp._client.driver import run
 from syncmcp._client.operation import OperationHost

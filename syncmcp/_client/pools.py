@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncmcp._concurrency.naps import Naps
+from syncmcp._concurrency.cancel import Naps
 from syncmcp._concurrency.pool import Workers
 
 # Callbacks that may be stuck before others have to wait for them.

@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from typing_extensions import Unpack
 
-from syncmcp._base.results import validate
+from syncmcp import types
+from syncmcp._base.checks import validate
 from syncmcp._client.background import submit
 from syncmcp._client.driver import run
 from syncmcp._client.operation import OperationHost, check_mapping
 from syncmcp._client.pages import one_page
+from syncmcp._client.tool_calls import check_output
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions, Options, text
-from syncmcp._protocol.steps import Steps
+from syncmcp._protocol.exchange import single_exchange
+from syncmcp._protocol.offer import Offer
+from syncmcp._protocol.steps import InputRound, Steps
 from syncmcp.errors import UsageError
+from syncmcp.handlers.pending import InputRequired
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
 
 M = TypeVar("M", bound="BaseModel")
 
@@ -134,3 +140,92 @@ def any_request(
     model: Any = result
     raw = yield from one_page(method, None if params is None else dict(params), host)
     return raw if model is dict else validate(model, raw, method)
+
+
+# `client.resume`: going on with a call that waits for answers given by hand.
+
+
+R = TypeVar("R")
+
+
+class Resume:
+    """`client.resume`, with its own typing."""
+
+    def __init__(self, host: OperationHost) -> None:
+        self._host = host
+
+    def __call__(
+        self,
+        pending: InputRequired[R],
+        answers: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> R | InputRequired[R]:
+        """Go on with a call that waits for answers, and block until there is a result.
+
+        Args:
+            pending: What `begin_tool`, `begin_prompt`, `begin_read` or `resume` returned.
+            answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a
+                `ListRootsResult`, or one of them as a dict. What is missing is asked again. An
+                accepted form gets the defaults for what was left out.
+            options: See `CallOptions`.
+
+        Returns:
+            The result, or what the server asks next.
+
+        Raises:
+            UsageError: There is no such question.
+            InvalidAnswer: The answer does not fit its form.
+            McpError: Whatever else can become of a request.
+        """
+        resolved = self._host._resolve(options)
+        steps = _resume(pending, answers, self._host)
+        return run(steps, self._host, resolved, Deadline(resolved.timeout))
+
+    def future(
+        self,
+        pending: InputRequired[R],
+        answers: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> RequestFuture[R | InputRequired[R]]:
+        """Like calling it, but returns a future at once."""
+        resolved = self._host._resolve(options)
+        steps = _resume(pending, answers, self._host)
+        return submit(steps, self._host, resolved, Deadline(resolved.timeout))
+
+
+def _resume(
+    pending: InputRequired[R], answers: Mapping[str, Any] | None, host: OperationHost
+) -> Steps[R | InputRequired[R]]:
+    if not isinstance(pending, InputRequired):
+        raise UsageError(f"pending is an InputRequired, not {pending!r}")
+    check_mapping(answers, "answers")
+    params = pending._retry(answers)
+    reply = yield from single_exchange(
+        pending.method, params, pending._offer, max_rounds=host._round_limit
+    )
+    result: R | InputRequired[R] = outcome(
+        pending.method, pending._params, reply, pending._offer, host._label
+    )
+    if isinstance(result, types.CallToolResult):
+        name: str = pending._params["name"]
+        yield from check_output(host, name, result, host._checks)
+    return result
+
+
+def outcome(
+    method: str,
+    params: dict[str, Any],
+    reply: dict[str, Any] | InputRound,
+    offer: Offer,
+    server: str,
+) -> Any:
+    """The model of a result, or what the server asks first."""
+    if isinstance(reply, InputRound):
+        return InputRequired(method, params, reply, offer)
+    if method == "prompts/get":
+        return validate(types.GetPromptResult, reply, method)
+    if method == "resources/read":
+        return validate(types.ReadResourceResult, reply, method)
+    result = validate(types.CallToolResult, reply, method)
+    result._came_from(params["name"], server)
+    return result

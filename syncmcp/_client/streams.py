@@ -8,9 +8,8 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from syncmcp._concurrency.delivery import BACKLOG
 from syncmcp._concurrency.futures import Progress, RequestFuture
-from syncmcp._concurrency.pool import lending_handler
+from syncmcp._concurrency.pool import BACKLOG, lending_handler
 from syncmcp._concurrency.timing import reaper
 
 if TYPE_CHECKING:

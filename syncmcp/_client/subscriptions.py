@@ -9,10 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines
 from syncmcp._client.driver import open_link
-from syncmcp._client.listen_stream import Streamed
-from syncmcp._client.listening import Listening, Subscribed
+from syncmcp._client.listening import Listening, Streamed, Subscribed
 from syncmcp._concurrency.pool import Lane, lending_handler
 from syncmcp._concurrency.queue import Inbox
 from syncmcp._concurrency.timing import Deadline, reaper, timer

@@ -13,7 +13,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._client.listen_stream import Streamed
+from syncmcp._client.listening import Streamed
 from syncmcp._concurrency.queue import Inbox
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.subscription import TASK, Wanted

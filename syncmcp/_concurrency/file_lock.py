@@ -7,14 +7,19 @@ descriptor at most per process.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import stat
 import threading
 import weakref
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, TypeAlias
 
-from syncmcp._base import descriptor_lock
-from syncmcp._concurrency.turns import Turns, Wait, too_late
+from syncmcp._base import files
+from syncmcp._base.files import check_owner, reason, unusable
+from syncmcp.errors import RequestTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +27,70 @@ if TYPE_CHECKING:
 
     from syncmcp._concurrency.timing import Deadline
 
-__all__ = ["FileLock"]
+__all__ = ["FileLock", "KeyLocks", "Turns", "Wait", "too_late"]
+
+
+# Threads of one process wait for each other, first come, first served.
+
+
+Wait: TypeAlias = Callable[[threading.Event, "float | None"], bool]
+"""Waits for an event, at most so many seconds; returns whether it was set."""
+
+
+def too_late(deadline: Deadline) -> RequestTimeout:
+    """What a wait that took too long ends with."""
+    return RequestTimeout(
+        "others worked on the same login, and did not end in time",
+        seconds=deadline.seconds,
+        delivery="not_sent",
+    )
+
+
+class Turns:
+    """A lock whose waits have a deadline and can be cut, and that is handed on in order."""
+
+    def __init__(self) -> None:
+        # Guards the queue, whose first has the turn.
+        self._lock = threading.RLock()
+        self._queue: deque[threading.Event] = deque()
+        _all.add(self)
+
+    @contextmanager
+    def take(self, deadline: Deadline, wait: Wait = threading.Event.wait) -> Iterator[None]:
+        """Wait for a turn; it lasts as long as the `with`.
+
+        Raises:
+            RequestTimeout: The deadline passed.
+            Cut: `wait` was cut.
+        """
+        mine = threading.Event()
+        try:
+            with self._lock:
+                self._queue.append(mine)
+                self._queue[0].set()
+            if not wait(mine, deadline.remaining()):
+                raise too_late(deadline)
+            yield
+        finally:
+            with self._lock:
+                with suppress(ValueError):  # Ctrl-C came before it was in, or a fork
+                    self._queue.remove(mine)
+                if self._queue:
+                    self._queue[0].set()
+
+
+_all: weakref.WeakSet[Turns] = weakref.WeakSet()
+
+
+def _forget_turns_in_child() -> None:
+    # Whoever had a turn or waited for one is in the parent process.
+    for turns in list(_all):
+        turns.__init__()  # type: ignore[misc]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_turns_in_child)
+
 
 # Seconds between two attempts; no system tells when a lock becomes free without blocking for it.
 _FIRST_PAUSE = 0.002
@@ -81,7 +149,7 @@ class _Locked:
 
     def _lock(self, descriptor: int) -> None:
         pause = _FIRST_PAUSE
-        while not descriptor_lock.take(descriptor):
+        while not files.take(descriptor):
             if self._deadline.expired:
                 raise too_late(self._deadline)
             left = self._deadline.remaining()
@@ -109,3 +177,47 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# One lock for each key of a store that processes share.
+
+
+class KeyLocks:
+    """A directory of lock files, one for each key, made when it is needed first.
+
+    Args:
+        directory: Where they are. It has to belong to the user alone.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._known: dict[str, FileLock] = {}
+
+    @contextmanager
+    def take(
+        self, key: str | None, deadline: Deadline, wait: Wait = threading.Event.wait
+    ) -> Iterator[None]:
+        """Lock `key`, or what `None` stands for, for the length of a `with`.
+
+        Raises:
+            RequestTimeout: Others had it until `deadline`.
+            AuthError: The lock file cannot be used.
+        """
+        name = "all" if key is None else hashlib.sha256(key.encode()).hexdigest()[:32]
+        lock = self._known.setdefault(name, FileLock(self._directory / f"{name}.lock"))
+        with ExitStack() as held:
+            try:
+                self._make_directory()
+                held.enter_context(lock.take(deadline, wait))
+            except RequestTimeout:
+                raise
+            except OSError as error:
+                raise unusable(
+                    f"{self._directory} cannot be used for locks: {reason(error)}"
+                ) from error
+            yield
+
+    def _make_directory(self) -> None:
+        self._directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        check_owner(self._directory, self._directory.stat(), stat.S_ISDIR)

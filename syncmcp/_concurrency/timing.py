@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 monotonic = time.monotonic
 
 # Before Python 3.14, a main thread on Windows that waits for a lock does not notice Ctrl-C.
@@ -354,3 +355,30 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# The pause before a server that died is started again.
+
+
+class Backoff:
+    """How long to wait before a server that died is started again."""
+
+    def __init__(self) -> None:
+        self._deaths = 0
+        self._since = 0.0
+
+    def opened(self) -> None:
+        """The server is there."""
+        self._since = monotonic()
+
+    def next(self) -> float:
+        """Seconds to wait: nothing after a long life, else more with each death."""
+        if monotonic() - self._since > _LONG_LIFE:
+            self._deaths = 0
+        self._deaths += 1
+        return 0.0 if self._deaths == 1 else min(0.1 * 2.0 ** min(self._deaths, 32), _LONGEST)
+
+
+# A server that lived this long, in seconds, was healthy.
+_LONG_LIFE = 30.0
+_LONGEST = 10.0

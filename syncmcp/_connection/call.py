@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline, monotonic
+from syncmcp._connection.options import Options
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import HARMLESS
+from syncmcp._protocol.subscription import LISTEN
 from syncmcp._protocol.tasks import RESULT
 from syncmcp.errors import (
     ConnectionLost,
@@ -23,11 +25,9 @@ from syncmcp.errors import (
 )
 
 if TYPE_CHECKING:
-    from syncmcp._concurrency.delivery import Delivery
-    from syncmcp._concurrency.pool import Workers
-    from syncmcp._connection.frame import Place
+    from syncmcp._concurrency.pool import Delivery, Workers
     from syncmcp._connection.interception import Passage
-    from syncmcp._connection.options import Options
+    from syncmcp._connection.outgoing import Place
     from syncmcp._connection.questions import Asked
     from syncmcp._connection.server_requests import Owned
     from syncmcp.errors import Delivery as HowFar
@@ -208,3 +208,29 @@ def lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost
         unknown.__cause__ = error.__cause__
         return unknown
     return error
+
+
+# A request that lasts: ``subscriptions/listen`` (2026-07-28).
+
+
+class ListenCall(Call):
+    """It ends with the subscription; until then the server tells of changes, tagged with its id.
+
+    Args:
+        take: Given the method and the parameters of each notification, by the thread that reads.
+        done: Told of the end, as for every call.
+    """
+
+    __slots__ = ("acknowledged", "answered", "take")
+
+    def __init__(
+        self,
+        take: Callable[[ListenCall, str, dict[str, Any]], object],
+        done: Callable[[Call], object],
+    ) -> None:
+        super().__init__(LISTEN, Options(None, None), Deadline(None), done)
+        self.take = take
+        self.acknowledged = False
+        # Released once the server has agreed, or the request has ended.
+        self.answered = threading.Lock()
+        self.answered.acquire()

@@ -19,16 +19,12 @@ from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
 from syncmcp._connection.agreed import Agreed
 from syncmcp._connection.call import Call, answer_in, lost, told
 from syncmcp._connection.clock import Clock
-from syncmcp._connection.frame import Frames, expect_again, join_others
 from syncmcp._connection.interception import Interception
-from syncmcp._connection.news import HEARD, News
-from syncmcp._connection.notices import Notices
-from syncmcp._connection.notifications import TaskCalls
-from syncmcp._connection.options import Options
-from syncmcp._connection.outgoing import Notifier
+from syncmcp._connection.notifications import HEARD, News, Notices, TaskCalls
+from syncmcp._connection.options import Options, with_trace_context
+from syncmcp._connection.outgoing import Frames, Notifier, expect_again, join_others
 from syncmcp._connection.questions import Asked, Desk
 from syncmcp._connection.server_requests import Questions
-from syncmcp._connection.trace_context import with_trace_context
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.offer import Offer
 from syncmcp._protocol.peer import Peer

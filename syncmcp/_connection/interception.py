@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from syncmcp._concurrency.delivery import Delivery
+from syncmcp._concurrency.pool import Delivery
 from syncmcp._concurrency.timing import Deadline, acquire, monotonic, timer
 from syncmcp._connection.options import seconds as checked_seconds
 from syncmcp.errors import (

@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from syncmcp._protocol.offer import Offer
-from syncmcp._protocol.rounds import (
+from syncmcp._protocol.steps import (
+    Ask,
+    InputQuestion,
     InputRound,
     Links,
+    OneSession,
+    Pause,
+    Reply,
     RoundCount,
+    Send,
+    Steps,
     of_begun,
     pause_before,
     url_questions,
 )
-from syncmcp._protocol.steps import Ask, InputQuestion, OneSession, Pause, Reply, Send, Steps
 from syncmcp._protocol.tasks import Course, TaskState, see_through
 from syncmcp.errors import InvalidQuestion, McpError, UrlElicitationRequired
 

@@ -1,11 +1,20 @@
-"""Values for the HTTP headers that repeat parts of a message (2026-07-28, "Value Encoding")."""
+"""Arguments of a tool that HTTP headers repeat (2026-07-28, "Custom Headers from Tool Parameters").
+
+A server marks properties of a tool's input schema, so that what stands between it and the client
+can route a call without reading its body.
+"""
 
 from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from syncmcp.errors import UsageError
+
+# Values for the HTTP headers that repeat parts of a message (2026-07-28, "Value Encoding").
+
 
 _PLAIN = re.compile(r"[!-~](?:[ -~]*[!-~])?|")
 
@@ -27,3 +36,175 @@ def encode_value(text: str) -> str:
     except UnicodeEncodeError as error:
         raise UsageError(f"{text!r} cannot be sent: {error}") from error
     return f"=?base64?{encoded.decode()}?="
+
+
+_MARK = "x-mcp-header"
+_PREFIX = "Mcp-Param-"
+
+# A token (RFC 9110, section 5.6.2).
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+_TYPES = ("string", "integer", "boolean")
+
+# A server may read numbers as doubles, which hold no larger integer exactly.
+_LARGEST = 2**53 - 1
+
+# Where schemas stand inside of a schema. What stands elsewhere is data, marks or not.
+_ONE = (
+    "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items",
+    "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
+)  # fmt: skip
+_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties")
+
+
+class Mirror(NamedTuple):
+    """One marked argument: the properties that lead to it, and the header that repeats it."""
+
+    path: tuple[str, ...]
+    header: str
+
+
+class InvalidMark(ValueError):
+    """A tool's schema is marked in a way that the specification forbids."""
+
+
+def mirrors(schema: Mapping[str, Any]) -> tuple[Mirror, ...]:
+    """The marked arguments of a tool with this input schema.
+
+    Raises:
+        InvalidMark: One mark is not valid, which spoils the tool.
+    """
+    found: dict[str, Mirror] = {}
+    for path, subschema in _subschemas(schema):
+        if _MARK not in subschema:
+            continue
+        mirror = _read(path, subschema)
+        key = mirror.header.lower()
+        if key in found:
+            raise InvalidMark(f"two properties are marked {subschema[_MARK]!r}")
+        found[key] = mirror
+    return tuple(found.values())
+
+
+def _subschemas(
+    schema: Mapping[str, Any],
+) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
+    """Every schema inside of this one, itself first.
+
+    Each comes with the properties that lead to it; `None` where something else leads there, too.
+    """
+    # No recursion: a schema may be as deep as its server likes.
+    waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
+    while waiting:
+        path, one = waiting.pop()
+        if not isinstance(one, Mapping):
+            continue
+        yield path, one
+        for name, inner in _mapping(one.get("properties")).items():
+            waiting.append((None if path is None else (*path, name), inner))
+        waiting.extend((None, one.get(keyword)) for keyword in _ONE)
+        for keyword in _LISTS:
+            members = one.get(keyword)
+            if isinstance(members, list):
+                waiting.extend((None, inner) for inner in members)
+        for keyword in _MAPS:
+            waiting.extend((None, inner) for inner in _mapping(one.get(keyword)).values())
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _read(path: tuple[str, ...] | None, schema: Mapping[str, Any]) -> Mirror:
+    name = schema[_MARK]
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        raise InvalidMark(f"the header name {_shown(name)} is no HTTP token")
+    if not path:
+        raise InvalidMark(f"the mark {name!r} is not on a property of the arguments")
+    if schema.get("type") not in _TYPES:
+        raise InvalidMark(
+            f"the property {'.'.join(path)!r} is marked, but is no string, integer or boolean"
+        )
+    return Mirror(path, _PREFIX + name)
+
+
+def _shown(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= 80 else text[:80] + "..."
+
+
+def mirrored(marked: Iterable[Mirror], arguments: Mapping[str, Any] | None) -> dict[str, str]:
+    """The headers that repeat these arguments: one for each that is given and not null.
+
+    Raises:
+        UsageError: A marked argument is nothing that a header can repeat.
+    """
+    headers: dict[str, str] = {}
+    for path, header in marked:
+        value: Any = arguments
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value is not None:
+            headers[header] = encode_value(_spelled(value, ".".join(path)))
+    return headers
+
+
+def _spelled(value: object, name: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int):
+        raise UsageError(
+            f"the argument {name!r} is repeated in a header: it must be a string, an integer or a "
+            f"boolean, not {type(value).__name__}"
+        )
+    if abs(value) > _LARGEST:
+        raise UsageError(
+            f"the argument {name!r} is repeated in a header, where an integer must lie within "
+            f"2**53 - 1 of zero"
+        )
+    return str(value)
+
+
+class Mirrors:
+    """What the tools listed so far have marked; any thread may use it.
+
+    Args:
+        left_out: Told the name of a tool that nobody can call over HTTP, and the reason.
+    """
+
+    def __init__(self, left_out: Callable[[str, str], object]) -> None:
+        self._left_out = left_out
+        # What the newest list said; a whole entry is replaced at a time.
+        self._tools: dict[str, tuple[Mirror, ...]] = {}
+
+    def admit(self, tools: list[Any]) -> list[Any]:
+        """Learn from a page of tools, and leave out those whose marks are not valid."""
+        return [tool for tool in tools if self._learn(tool)]
+
+    def _learn(self, tool: Any) -> bool:
+        schema, name = _mapping(tool).get("inputSchema"), _mapping(tool).get("name")
+        if not isinstance(name, str) or not isinstance(schema, Mapping):
+            return True  # it is no tool at all, which is for others to say
+        try:
+            self._tools[name] = mirrors(schema)
+        except InvalidMark as problem:
+            self._tools.pop(name, None)
+            self._left_out(name, str(problem))
+            return False
+        return True
+
+    def headers(self, params: Mapping[str, Any]) -> dict[str, str]:
+        """The headers of a call with these parameters; none for a tool that was never listed.
+
+        Raises:
+            UsageError: A marked argument is nothing that a header can repeat.
+        """
+        name = params.get("name")
+        marked = self._tools.get(name, ()) if isinstance(name, str) else ()
+        arguments = params.get("arguments")
+        return mirrored(marked, arguments if isinstance(arguments, Mapping) else None)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from syncmcp._protocol.meta import is_prefixed
+from syncmcp.errors import UsageError
 
 SAMPLING = "sampling/createMessage"
 ELICITATION = "elicitation/create"
@@ -43,3 +47,25 @@ def client_capabilities(offer: Offer, *, modes: bool) -> dict[str, Any]:
             name: {} for name, has in elicitation.items() if has and modes
         }
     return capabilities
+
+
+# Extensions, which add to the protocol (spec: versioning, "Extension Negotiation").
+
+
+def check_extensions(given: object) -> dict[str, dict[str, Any]]:
+    """Return a copy of the extensions that a program switches on: settings by identifier.
+
+    Raises:
+        UsageError: An identifier has no prefix or is not valid, or settings are no mapping.
+    """
+    if not isinstance(given, Mapping):
+        raise UsageError(f"extensions is a mapping of identifiers to settings, not {given!r}")
+    for identifier, settings in given.items():
+        if not is_prefixed(identifier):
+            raise UsageError(
+                f"{identifier!r} is no identifier of an extension: that is a prefix, a slash and a "
+                f"name, as in 'com.example/maps'"
+            )
+        if not isinstance(settings, Mapping):
+            raise UsageError(f"the settings of {identifier} are a mapping, not {settings!r}")
+    return {identifier: dict(settings) for identifier, settings in given.items()}

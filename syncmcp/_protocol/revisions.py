@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from syncmcp._protocol import stateful, stateless
 from syncmcp._protocol.offer import NOTHING, Offer
-from syncmcp._protocol.rounds import InputRound
+from syncmcp._protocol.steps import InputRound
 from syncmcp._protocol.tasks import Shape, TaskState
 
 STATELESS: tuple[str, ...] = (stateless.REVISION,)

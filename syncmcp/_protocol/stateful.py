@@ -14,7 +14,7 @@ from syncmcp._protocol.offer import (
     Offer,
     client_capabilities,
 )
-from syncmcp._protocol.rounds import InputRound
+from syncmcp._protocol.steps import InputRound
 from syncmcp._protocol.tasks import AUGMENTED, CoreTasks, Shape, TaskState
 from syncmcp._protocol.tasks import METHODS as ABOUT_TASKS
 from syncmcp.errors import ProtocolError

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from syncmcp._protocol.headers import encode_value
+from syncmcp._protocol.headers import Mirrors, encode_value
 from syncmcp._protocol.meta import callers_meta
-from syncmcp._protocol.mirroring import Mirrors
 from syncmcp._protocol.offer import NOTHING, Offer, client_capabilities
-from syncmcp._protocol.rounds import InputRound, read_round
+from syncmcp._protocol.steps import InputRound, read_round
 from syncmcp._protocol.tasks import (
     AUGMENTED,
     CANCEL,

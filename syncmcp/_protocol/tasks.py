@@ -13,8 +13,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp._base.text import redact
 from syncmcp._protocol.offer import ELICITATION
-from syncmcp._protocol.rounds import Links, RoundCount, of_begun, read_questions
-from syncmcp._protocol.steps import Ask, Hear, Pause, Post, Reply, Send, Steps, Until
+from syncmcp._protocol.steps import (
+    Ask,
+    Hear,
+    Links,
+    Pause,
+    Post,
+    Reply,
+    RoundCount,
+    Send,
+    Steps,
+    Until,
+    of_begun,
+    read_questions,
+)
 from syncmcp.errors import (
     ClosedError,
     McpError,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.budget import RateLimit
 from syncmcp.approval.consent import (
     AuditRecord,

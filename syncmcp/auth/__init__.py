@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
-    from syncmcp.auth.assertion import PrivateKeyJwt
     from syncmcp.auth.bearer import Bearer
-    from syncmcp.auth.client_auth import ClientAssertion
-    from syncmcp.auth.client_credentials import ClientCredentials
-    from syncmcp.auth.enterprise import EnterpriseManaged
-    from syncmcp.auth.file_store import FileStore
-    from syncmcp.auth.grants import MachineOptions
+    from syncmcp.auth.flow import ClientAssertion
+    from syncmcp.auth.grants import (
+        ClientCredentials,
+        EnterpriseManaged,
+        MachineOptions,
+        WorkloadIdentity,
+    )
     from syncmcp.auth.keyring_store import Keyring, KeyringStore
     from syncmcp.auth.loopback import LoopbackReceiver
     from syncmcp.auth.oauth import OAuth
     from syncmcp.auth.receiver import PasteReceiver, Receiver, Waiting
-    from syncmcp.auth.signing import SigningKey
+    from syncmcp.auth.signing import PrivateKeyJwt, SigningKey
     from syncmcp.auth.steps import Redirect
-    from syncmcp.auth.store import MemoryStore, TokenStore
-    from syncmcp.auth.token import Token
-    from syncmcp.auth.workload import WorkloadIdentity
+    from syncmcp.auth.store import FileStore, MemoryStore, TokenStore
+    from syncmcp.auth.tokens import Token
 
 __all__ = [
     "Bearer",
@@ -62,11 +62,11 @@ __all__ = [
 # Loaded when they are asked for: most programs need one of them, or none.
 _LAZY = {
     "Bearer": "syncmcp.auth.bearer",
-    "ClientAssertion": "syncmcp.auth.client_auth",
-    "ClientCredentials": "syncmcp.auth.client_credentials",
+    "ClientAssertion": "syncmcp.auth.flow",
+    "ClientCredentials": "syncmcp.auth.grants",
     "Deadline": "syncmcp._concurrency.timing",
-    "EnterpriseManaged": "syncmcp.auth.enterprise",
-    "FileStore": "syncmcp.auth.file_store",
+    "EnterpriseManaged": "syncmcp.auth.grants",
+    "FileStore": "syncmcp.auth.store",
     "Keyring": "syncmcp.auth.keyring_store",
     "KeyringStore": "syncmcp.auth.keyring_store",
     "LoopbackReceiver": "syncmcp.auth.loopback",
@@ -74,14 +74,14 @@ _LAZY = {
     "MemoryStore": "syncmcp.auth.store",
     "OAuth": "syncmcp.auth.oauth",
     "PasteReceiver": "syncmcp.auth.receiver",
-    "PrivateKeyJwt": "syncmcp.auth.assertion",
+    "PrivateKeyJwt": "syncmcp.auth.signing",
     "Receiver": "syncmcp.auth.receiver",
     "Redirect": "syncmcp.auth.steps",
     "SigningKey": "syncmcp.auth.signing",
-    "Token": "syncmcp.auth.token",
+    "Token": "syncmcp.auth.tokens",
     "TokenStore": "syncmcp.auth.store",
     "Waiting": "syncmcp.auth.receiver",
-    "WorkloadIdentity": "syncmcp.auth.workload",
+    "WorkloadIdentity": "syncmcp.auth.grants",
 }
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit, urlunsplit
@@ -13,21 +13,29 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 import pydantic
 
 from syncmcp._protocol.revisions import STATEFUL
-from syncmcp.auth.answer import content
-from syncmcp.auth.steps import Fetch, Fetched, FetchSteps
+from syncmcp.auth.steps import Fetch, Fetched, FetchSteps, content
 from syncmcp.errors import DiscoveryFailed
-from syncmcp.types.auth import AuthModel, AuthorizationServerMetadata, ProtectedResourceMetadata
+from syncmcp.types.extensions import (
+    AuthModel,
+    AuthorizationServerMetadata,
+    ProtectedResourceMetadata,
+)
 
 __all__ = [
+    "OFFLINE",
     "Place",
     "canonical_resource",
     "covers",
     "discover",
     "find_resource",
     "find_server",
+    "missing",
     "origin_of",
     "require_pkce",
+    "select",
+    "union",
 ]
+
 
 M = TypeVar("M", bound=AuthModel)
 
@@ -295,3 +303,62 @@ def _document(fetched: Fetched, model: type[M], telling: tuple[str, ...]) -> M |
 def _shown(url: str | None) -> str:
     """A URL of a server's for a message: one line, not for ever."""
     return repr(url if url is None else url[:200])
+
+
+# Which scope to ask for (basic/authorization/index#scope-selection-strategy); no I/O.
+
+
+OFFLINE = "offline_access"
+"""Asks for a refresh token (OpenID Connect Core §11)."""
+
+
+def union(*scopes: str | Iterable[str] | None) -> str | None:
+    """All words of some scopes in order, each once; `None` if there are none.
+
+    No word counts as part of another one: what scopes mean is the server's business.
+    """
+    words = [
+        word
+        for scope in scopes
+        if scope is not None
+        for word in (scope.split() if isinstance(scope, str) else scope)
+    ]
+    return " ".join(dict.fromkeys(words)) or None
+
+
+def missing(needed: str | None, had: str | None) -> frozenset[str]:
+    """The words of `needed` that `had` does not have."""
+    return frozenset((needed or "").split()).difference((had or "").split())
+
+
+def select(
+    place: Place,
+    *,
+    challenged: str | None = None,
+    configured: Iterable[str] | None = None,
+    earlier: str | None = None,
+    offline: bool = True,
+) -> str | None:
+    """The scope of an authorization request; `None`: it names none.
+
+    Args:
+        place: Where the request goes.
+        challenged: The scope that a challenge names: what the request at hand needs, whatever the
+            metadata list.
+        configured: The scopes that the user wants; they replace those of the metadata.
+        earlier: The scope that was asked for before, which is not to be lost.
+        offline: Whether a refresh token is of use.
+    """
+    if configured is not None:
+        scope = union(earlier, configured, challenged)
+    elif challenged is not None:
+        scope = union(earlier, challenged)
+    else:
+        scope = union(earlier, place.scopes)
+    words = [word for word in (scope or "").split() if word != OFFLINE]
+    grants = place.server.grant_types_supported
+    offered = offline and OFFLINE in (place.server.scopes_supported or ())
+    # Alone it would replace the scopes that the server has by default.
+    if words and offered and (grants is None or "refresh_token" in grants):
+        words.append(OFFLINE)
+    return " ".join(words) or None

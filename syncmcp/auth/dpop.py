@@ -12,24 +12,25 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp.auth import challenge
-from syncmcp.auth.answer import members
+from syncmcp.auth import steps
 from syncmcp.auth.discovery import Origin, origin_of
 from syncmcp.auth.signing import SigningKey, require
+from syncmcp.auth.steps import members
 from syncmcp.errors import AuthError
 
 if TYPE_CHECKING:
     import requests
 
-    from syncmcp.auth.login import Login
     from syncmcp.auth.steps import Fetch, Fetched
     from syncmcp.auth.store import TokenStore
+    from syncmcp.auth.tokens import Login
 
-__all__ = ["Proofs"]
+__all__ = ["Binder", "Proofs"]
+
 
 _USE_NONCE: Final = "use_dpop_nonce"
 
@@ -102,7 +103,7 @@ class Proofs:
         noted = self._note(response.request.url or "", response.headers.get("DPoP-Nonce"))
         if not noted or response.status_code != 401:
             return False
-        found = challenge.demand(response.headers.get("WWW-Authenticate"))
+        found = steps.demand(response.headers.get("WWW-Authenticate"))
         return found is not None and found.error == _USE_NONCE
 
     def _note(self, url: str, nonce: str | None) -> bool:
@@ -164,3 +165,26 @@ def _useless(accepted: Collection[str] | None) -> AuthError:
         "the authorization server takes proofs of possession signed with"
         f" {', '.join(accepted or ())[:200] or 'nothing'}, which our key cannot make"
     )
+
+
+# What ties tokens to a key of the client: a seam for proofs of possession (RFC 9449).
+
+
+class Binder(Protocol):
+    """Adds proofs to token requests and to requests with a token. Used from any thread."""
+
+    def bind_token_request(self, request: Fetch) -> Fetch:
+        """Return the request to a token endpoint with a fresh proof."""
+        ...
+
+    def token_nonce(self, request: Fetch, answer: Fetched) -> bool:
+        """Look at each answer; return whether the request needs a new proof for its nonce."""
+        ...
+
+    def bind_request(self, request: requests.PreparedRequest, login: Login) -> None:
+        """Put a token and a fresh proof into the headers of a request to the MCP server."""
+        ...
+
+    def nonce(self, response: requests.Response) -> bool:
+        """Look at each response; return whether the request needs a new proof for its nonce."""
+        ...

@@ -11,19 +11,19 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.utils import default_user_agent
 
-from syncmcp._base.http_headers import check_headers
+from syncmcp._base.checks import check_headers
 from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.connections import Adapter
 from syncmcp._http.errors import WIRE_ERRORS, explain
 from syncmcp._http.exchange import Cut, Exchange, current
-from syncmcp._http.guard import UnsafeUrl
+from syncmcp._http.guard import UnsafeUrl, UrlGuard
 from syncmcp._http.session import body_of, finish
 from syncmcp.auth.steps import Fetch, Fetched
 from syncmcp.errors import AuthError, ConnectFailed, LimitExceeded, McpError, RequestTimeout
@@ -31,9 +31,11 @@ from syncmcp.errors import AuthError, ConnectFailed, LimitExceeded, McpError, Re
 if TYPE_CHECKING:
     from requests.models import PreparedRequest
 
-    from syncmcp._http.guard import UrlGuard
+    from syncmcp.auth.dpop import Binder
+    from syncmcp.auth.steps import FetchSteps
 
-__all__ = ["Fetcher"]
+__all__ = ["Driver", "Fetcher"]
+
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS: Final = 3
@@ -242,3 +244,64 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# Runs the steps of signing in: makes their requests, with proofs where a key is in play.
+
+
+T = TypeVar("T")
+
+
+class Driver:
+    """Runs steps for one MCP server. Used from any thread.
+
+    Args:
+        url: The MCP server.
+        session: Where proxies and certificates come from.
+        allow_private: Whether a public server may name private addresses.
+        binder: Adds proofs to token requests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        session: requests.Session | None = None,
+        allow_private: bool = False,
+        binder: Binder | None = None,
+    ) -> None:
+        self.guard = UrlGuard(url, allow_private=allow_private)
+        self._fetcher = Fetcher(self.guard, session=session)
+        self._binder = binder
+
+    def run(self, steps: FetchSteps[T]) -> T:
+        """Run steps to their end, on this thread.
+
+        Raises:
+            AuthError: What the steps raise, or a URL must not be used.
+            TransportError: A request failed.
+            RequestTimeout: A request took too long.
+            Cut: The exchange on this thread was cut.
+        """
+        try:
+            request = next(steps)
+            while True:
+                request = steps.send(self._fetch(request))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            steps.close()
+            self._fetcher.close()
+
+    def _fetch(self, request: Fetch) -> Fetched:
+        if self._binder is None or not request.token:
+            return self._fetcher.fetch(request)
+        answer = self._fetcher.fetch(self._binder.bind_token_request(request))
+        if self._binder.token_nonce(request, answer):
+            # It was refused for want of the nonce that came with the answer (RFC 9449 §8).
+            if request.renew is not None:
+                request = request.renew()
+            answer = self._fetcher.fetch(self._binder.bind_token_request(request))
+            self._binder.token_nonce(request, answer)
+        return answer

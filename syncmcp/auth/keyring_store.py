@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
-from syncmcp._base.private import unusable
+from syncmcp._base.files import unusable
 from syncmcp._base.text import redact
-from syncmcp._concurrency.key_locks import KeyLocks
+from syncmcp._concurrency.file_lock import KeyLocks
 from syncmcp._http.exchange import wait
 from syncmcp.errors import AuthError, UsageError
 

@@ -17,12 +17,15 @@ from urllib.parse import urlsplit
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import Cut, current
-from syncmcp.auth._callback_page import ARRIVED, NOT_HERE, NOT_THIS_LOGIN, page
 from syncmcp.auth.receiver import (
+    ARRIVED,
+    NOT_HERE,
+    NOT_THIS_LOGIN,
     Asking,
     answer_in,
     check_web,
     invitation,
+    page,
     print_to_stderr,
     too_late,
 )

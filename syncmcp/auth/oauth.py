@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import current
 from syncmcp.auth import flow
-from syncmcp.auth.discovery import Place, discover, require_pkce
-from syncmcp.auth.login import Login
+from syncmcp.auth.discovery import Place, discover, missing, require_pkce, select
 from syncmcp.auth.registration import (
     Identity,
     check_redirect_uri,
@@ -18,10 +17,8 @@ from syncmcp.auth.registration import (
     register,
     usable,
 )
-from syncmcp.auth.scope import missing, select
-from syncmcp.auth.step_up import pointless
-from syncmcp.auth.token import Registration
-from syncmcp.auth.token_auth import TokenAuth
+from syncmcp.auth.token_auth import TokenAuth, pointless
+from syncmcp.auth.tokens import Login, Registration
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, TokenRefused, UsageError
 
 if TYPE_CHECKING:
@@ -29,13 +26,12 @@ if TYPE_CHECKING:
 
     import requests
 
-    from syncmcp.auth.client_auth import ClientAssertion
-    from syncmcp.auth.keeper import Held
-    from syncmcp.auth.need import Need
+    from syncmcp.auth.flow import ClientAssertion, Need
     from syncmcp.auth.receiver import Receiver, Waiting
     from syncmcp.auth.signing import SigningKey
     from syncmcp.auth.single_flight import Flight
     from syncmcp.auth.store import TokenStore
+    from syncmcp.auth.token_cache import Held
 
 __all__ = ["OAuth"]
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._http.exchange import current
 from syncmcp._http.session import finish
-from syncmcp.auth import challenge
-from syncmcp.auth.need import Need
+from syncmcp.auth import steps
+from syncmcp.auth.flow import Need
 
 if TYPE_CHECKING:
     import requests
 
     from syncmcp._http.guard import UrlGuard
-    from syncmcp.auth.login import Login
     from syncmcp.auth.token_auth import TokenAuth
+    from syncmcp.auth.tokens import Login
 
 __all__ = ["Refusals"]
 
@@ -84,7 +84,7 @@ class Refusals:
             return None  # it was read while it was sent
         self._guard.meet(response)
         header = response.headers.get("WWW-Authenticate")
-        demand = challenge.demand(header)
+        demand = steps.demand(header)
         if wants_nonce or (demand is not None and demand.error == _BAD_PROOF):
             # Nothing is wrong with the token: no other one would help (RFC 9449 §7.1, §9).
             return self._with_nonce() if wants_nonce else None
@@ -103,7 +103,7 @@ class Refusals:
         return self._used
 
     def _after_401(
-        self, request: requests.PreparedRequest, demand: challenge.Demand | None
+        self, request: requests.PreparedRequest, demand: steps.Demand | None
     ) -> Login | None:
         """One refresh, one login, and no more (RFC 6750 §3.1: invalid_token)."""
         if self._used is not None and not self._refreshed and not self._logged_in:
@@ -117,11 +117,9 @@ class Refusals:
             return None
         self._logged_in = True
         self._logins += 1
-        return self._auth._obtained(Need(demand or challenge.Demand(), self._used))
+        return self._auth._obtained(Need(demand or steps.Demand(), self._used))
 
-    def _after_403(
-        self, request: requests.PreparedRequest, demand: challenge.Demand
-    ) -> Login | None:
+    def _after_403(self, request: requests.PreparedRequest, demand: steps.Demand) -> Login | None:
         """Sign in for the scope that is missing, too.
 
         (basic/authorization/index#step-up-authorization-flow)

@@ -13,13 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from syncmcp._base.text import redact
-from syncmcp.auth.answer import members, readable
-from syncmcp.auth.discovery import Place
-from syncmcp.auth.scope import union
-from syncmcp.auth.steps import Fetch, Fetched, FetchSteps
-from syncmcp.auth.token import Registration
+from syncmcp.auth.discovery import Place, union
+from syncmcp.auth.steps import Fetch, Fetched, FetchSteps, members, readable
+from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed, UsageError
-from syncmcp.types.auth import AuthorizationServerMetadata
+from syncmcp.types.extensions import AuthorizationServerMetadata
 
 __all__ = [
     "Identity",

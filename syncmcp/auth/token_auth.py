@@ -14,36 +14,173 @@ from urllib.parse import urlsplit, urlunsplit
 from requests.auth import AuthBase
 
 from syncmcp._base.text import redact
+from syncmcp._concurrency import timing
 from syncmcp._http.guard import UnsafeUrl
 from syncmcp.auth import flow
-from syncmcp.auth.challenge import Demand
-from syncmcp.auth.discovery import origin_of
-from syncmcp.auth.driver import Driver
-from syncmcp.auth.keeper import Held, Keeper
-from syncmcp.auth.login import Login
-from syncmcp.auth.need import Need
+from syncmcp.auth.discovery import missing, origin_of
+from syncmcp.auth.fetch import Driver
+from syncmcp.auth.flow import Need
 from syncmcp.auth.refusals import Refusals
-from syncmcp.auth.scope import missing
-from syncmcp.auth.sign_ins import SignIns
 from syncmcp.auth.single_flight import SingleFlight
-from syncmcp.auth.step_up import StepUps
+from syncmcp.auth.steps import Demand
 from syncmcp.auth.store import MemoryStore
+from syncmcp.auth.token_cache import Held, Keeper
+from syncmcp.auth.tokens import Login
 from syncmcp.config import _check_url as check_url
-from syncmcp.errors import AuthError, ConnectFailed, RequestTimeout, TokenRefused, UsageError
+from syncmcp.errors import (
+    AuthError,
+    ConnectFailed,
+    LoginRequired,
+    RequestTimeout,
+    TokenRefused,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import requests
 
-    from syncmcp.auth.binding import Binder
-    from syncmcp.auth.client_auth import ClientAssertion
+    from syncmcp.auth.dpop import Binder
+    from syncmcp.auth.flow import ClientAssertion
     from syncmcp.auth.signing import SigningKey
     from syncmcp.auth.single_flight import Flight
     from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.token import Registration, Token
+    from syncmcp.auth.tokens import Registration, Token
 
-__all__ = ["Site", "TokenAuth"]
+__all__ = ["SignIns", "Site", "StepUps", "TokenAuth", "pointless"]
+
+
+# Sign-ins for more scope: counted, and not repeated once somebody said no.
+#
+# (basic/authorization/index#step-up-authorization-flow; security best practices, scope
+# minimization)
+
+
+# How often one operation may lead to a sign-in for more scope; with the first sign-in that makes
+# three ("no more than a few times").
+_MOST_STEP_UPS = 2
+
+
+class StepUps:
+    """What was tried, and what was denied. Used from any thread."""
+
+    def __init__(self) -> None:
+        # Guards what follows.
+        self._lock = threading.RLock()
+        self._tried: dict[str, int] = {}
+        self._denied: frozenset[str] = frozenset()
+
+    def begin(self, need: Need, operation: str) -> None:
+        """Count a sign-in for what `operation` needs.
+
+        Raises:
+            AuthError: There were enough of them, or it was denied, or would change nothing.
+        """
+        scope = need.demand.scope
+        if scope is not None and not missing(scope, need.earlier):
+            raise pointless(
+                f"the server wants the scope {scope[:200]!r}, which was asked for already:"
+                " asking again would not help"
+            )
+        with self._lock:
+            if scope is not None and self._denied.intersection(scope.split()):
+                raise pointless(f"the scope {scope[:200]!r} was denied before: login() asks again")
+            tried = self._tried.get(operation, 0)
+            if tried >= _MOST_STEP_UPS:
+                raise pointless(
+                    f"the server wants more scope after {tried + 1} sign-ins: no further one"
+                )
+            self._tried[operation] = tried + 1
+
+    def deny(self, need: Need) -> None:
+        """The person or the authorization server said no."""
+        with self._lock:
+            self._denied |= missing(need.demand.scope, need.earlier)
+
+    def accept(self, operation: str) -> None:
+        """The operation was let through."""
+        with self._lock:
+            self._tried.pop(operation, None)
+
+    def reset(self) -> None:
+        """Everything may be asked for again."""
+        with self._lock:
+            self._tried.clear()
+            self._denied = frozenset()
+
+
+def pointless(message: str) -> AuthError:
+    """What ends a request whose scope stays too small."""
+    return AuthError(message, status=403, error="insufficient_scope")
+
+
+# How often people are asked to sign in, whatever a server demands.
+
+
+# Sign-ins in a row after which the server let nothing through.
+_MOST_IN_VAIN = 3
+
+# Sign-ins in all: a server may let a request through now and then.
+_MOST_SIGN_INS = 20
+
+# Either holds within so many seconds; older ones are forgotten.
+_WITHIN = 3600.0
+
+
+class SignIns:
+    """Counts how often people were asked, and whether it was good for anything.
+
+    A server that refuses every token would otherwise open a browser for each request. Used from any
+    thread.
+    """
+
+    def __init__(self) -> None:
+        # Guards what follows: when people were asked, by `time.monotonic()`.
+        self._lock = threading.RLock()
+        self._all: list[float] = []
+        self._in_vain: list[float] = []
+
+    def check(self) -> None:
+        """Make sure that somebody may be asked now.
+
+        Raises:
+            LoginRequired: That was done often enough.
+        """
+        since = timing.monotonic() - _WITHIN
+        with self._lock:
+            self._all = [when for when in self._all if when > since]
+            self._in_vain = [when for when in self._in_vain if when > since]
+            if len(self._in_vain) >= _MOST_IN_VAIN:
+                raise _enough(f"the last {len(self._in_vain)} sign-ins led to nothing")
+            if len(self._all) >= _MOST_SIGN_INS:
+                raise _enough(f"the server wanted {len(self._all)} sign-ins")
+
+    def begin(self) -> None:
+        """Somebody is asked now."""
+        now = timing.monotonic()
+        with self._lock:
+            self._all.append(now)
+            self._in_vain.append(now)
+
+    def let_in(self) -> None:
+        """The server let a request with a token through."""
+        if self._in_vain:
+            with self._lock:
+                self._in_vain = []
+
+    def reset(self) -> None:
+        """Everybody may be asked again."""
+        with self._lock:
+            self._all, self._in_vain = [], []
+
+
+def _enough(why: str) -> LoginRequired:
+    return LoginRequired(
+        f"somebody has to sign in, but {why} within {_WITHIN / 60:.0f} minutes: nobody is asked"
+        " again for now, unless by login()"
+    )
+
 
 _log = logging.getLogger("syncmcp.auth")
 

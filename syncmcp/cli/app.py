@@ -11,10 +11,9 @@ from typing import Annotated
 import typer
 
 import syncmcp
-from syncmcp.cli import auth, calls, demo, doctor, lists, look, roots, servers, shell, tape
-from syncmcp.cli.failures import Exit, describe, exit_code
+from syncmcp.cli import auth, calls, doctor, look, manage, shell
 from syncmcp.cli.options import CallCommand, ServerCommand, show_help
-from syncmcp.cli.output import as_json
+from syncmcp.cli.output import Exit, as_json, describe, exit_code
 from syncmcp.cli.session import Around
 from syncmcp.errors import McpError
 
@@ -61,8 +60,8 @@ def _options(
     show_help(context)
 
 
-app.command("list", cls=ServerCommand)(lists.list_all)
-app.command("tools", cls=ServerCommand)(lists.list_tools)
+app.command("list", cls=ServerCommand)(look.list_all)
+app.command("tools", cls=ServerCommand)(look.list_tools)
 app.command("call", cls=CallCommand, add_help_option=False)(calls.call)
 app.command("read", cls=ServerCommand)(calls.read)
 app.command("prompt", cls=ServerCommand)(calls.prompt)
@@ -72,11 +71,11 @@ app.command("ping", cls=ServerCommand)(look.ping)
 app.command("info", cls=ServerCommand)(look.info)
 app.add_typer(auth.app, name="auth")
 app.command("shell", cls=ServerCommand)(shell.shell)
-app.command("demo")(demo.demo)
-app.command("record", cls=tape.Prefix)(tape.record)
-app.command("replay", cls=tape.Prefix)(tape.replay)
-app.add_typer(servers.app, name="servers")
-app.add_typer(roots.app, name="roots")
+app.command("demo")(shell.demo)
+app.command("record", cls=shell.Prefix)(shell.record)
+app.command("replay", cls=shell.Prefix)(shell.replay)
+app.add_typer(manage.servers_app, name="servers")
+app.add_typer(manage.roots_app, name="roots")
 app.command("doctor", cls=ServerCommand)(doctor.doctor)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from syncmcp.cli.failures import CommandError, Exit
 from syncmcp.cli.options import ServerCommand, show_help, speaks_to_server
+from syncmcp.cli.output import CommandError, Exit
 from syncmcp.cli.session import Session
 from syncmcp.config import Http
 
@@ -72,7 +72,7 @@ def login(
 ) -> None:
     """Sign in; later commands use, and renew, what this gets."""
     from syncmcp.auth import LoopbackReceiver
-    from syncmcp.cli.sign_ins import begin
+    from syncmcp.cli.state import begin
 
     url = _url(session)
     receiver: Receiver
@@ -101,7 +101,7 @@ def login(
 @speaks_to_server
 def logout(session: Session) -> None:
     """Forget the token of a server, and revoke it where that can be done."""
-    from syncmcp.cli.sign_ins import kept
+    from syncmcp.cli.state import kept
 
     url = _url(session)
     kept(url).logout()
@@ -114,7 +114,7 @@ def logout(session: Session) -> None:
 @speaks_to_server
 def status(session: Session) -> None:
     """Say whether there is a token of a server; the exit code is 3 if there is none."""
-    from syncmcp.cli.sign_ins import kept
+    from syncmcp.cli.state import kept
 
     url = _url(session)
     token = kept(url).token

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,27 +13,226 @@ import typer
 
 from syncmcp._connection.schemas import ToolSchemas
 from syncmcp.cli import items
-from syncmcp.cli.failures import CommandError
 from syncmcp.cli.options import speaks_to_server
-from syncmcp.cli.output import Output, as_json
-from syncmcp.cli.saved import Force, check_place, is_medium, save_all
+from syncmcp.cli.output import CommandError, Output, as_json
 from syncmcp.cli.session import Session
-from syncmcp.cli.tool_help import help_of, properties_of, written
 from syncmcp.errors import InvalidArguments
+from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
 from syncmcp.types import (
+    AudioContent,
+    BlobResourceContents,
     EmbeddedResource,
+    ImageContent,
     PromptReference,
     ResourceLink,
     ResourceTemplateReference,
     TextContent,
     TextResourceContents,
 )
+from syncmcp.ui.text import shorten
 
 if TYPE_CHECKING:
+    from syncmcp.saving import Savable
     from syncmcp.types import CallToolResult, ReadResourceResult, Tool
 
-__all__ = ["call", "complete", "prompt", "read"]
+__all__ = [
+    "Force",
+    "call",
+    "check_place",
+    "choices_of",
+    "claims_of",
+    "complete",
+    "help_of",
+    "is_medium",
+    "prompt",
+    "properties_of",
+    "read",
+    "save_all",
+    "signature_of",
+    "written",
+]
+
+
+# A tool's schema as the help of a command: what to write, and what the server says of it.
+
+
+_MOST_CHOICES = 12
+
+
+def help_of(tool: Tool) -> str:
+    """What `syncmcp call TARGET TOOL --help` prints. Words of the server are not yet made safe."""
+    return "\n".join(_lines(tool))
+
+
+def signature_of(schema: Mapping[str, Any]) -> str:
+    """The arguments in one line: ``a: integer, b?: string``."""
+    required = _required(schema)
+    return ", ".join(
+        f"{name}{'' if name in required else '?'}: {_kind(details)}"
+        for name, details in properties_of(schema).items()
+    )
+
+
+def claims_of(annotations: Mapping[str, Any] | None) -> str:
+    """What a server says of a tool, in a few words. Nobody has checked it."""
+    said = annotations or {}
+    claims = []
+    if said.get("readOnlyHint") is True:
+        claims.append("read-only")
+    elif said.get("destructiveHint") is True:
+        claims.append("destructive")
+    elif said.get("destructiveHint") is False:
+        claims.append("additive")
+    if said.get("idempotentHint") is True:
+        claims.append("idempotent")
+    if said.get("openWorldHint") is True:
+        claims.append("open-world")
+    return ", ".join(claims)
+
+
+def properties_of(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The arguments that a schema names, and what it says of each."""
+    found = schema.get("properties")
+    if not isinstance(found, dict):
+        return {}
+    return {name: one if isinstance(one, dict) else {} for name, one in found.items()}
+
+
+def written(name: str, details: Mapping[str, Any]) -> str:
+    """How an argument is written on the command line."""
+    if _kind(details) == "string":
+        return f"{name}={'|'.join(choices_of(details)) or 'TEXT'}"
+    return f"{name}:={'|'.join(choices_of(details)) or _kind(details).upper()}"
+
+
+def choices_of(details: Mapping[str, Any]) -> list[str]:
+    """The few values that an argument may have; none where there are others."""
+    choices = details.get("enum")
+    if not isinstance(choices, list) or len(choices) > _MOST_CHOICES:
+        return []
+    return [one if isinstance(one, str) else json.dumps(one) for one in choices]
+
+
+def _lines(tool: Tool) -> Iterator[str]:
+    required = _required(tool.input_schema)
+    properties = properties_of(tool.input_schema)
+    items = [
+        written(name, details) if name in required else f"[{written(name, details)}]"
+        for name, details in properties.items()
+    ]
+    yield " ".join(["Usage: syncmcp call TARGET", tool.name, *items])
+    if tool.display_name != tool.name:
+        yield f"\n{tool.display_name}"
+    if tool.description:
+        yield f"\n{tool.description.strip()}"
+    if properties:
+        yield "\nArguments:"
+    for name, details in properties.items():
+        facts = ["required"] if name in required else []
+        if "default" in details:
+            facts.append(f"default {json.dumps(details['default'], ensure_ascii=False)}")
+        facts.extend(_bounds(details))
+        yield f"  {written(name, details)}{'  (' + ', '.join(facts) + ')' if facts else ''}"
+        if details.get("description"):
+            yield f"      {str(details['description']).strip()}"
+    if tool.output_schema is not None:
+        yield f"\nIts result has: {signature_of(tool.output_schema) or 'structured content'}"
+    stated = tool.annotations.to_wire() if tool.annotations is not None else {}
+    yield f"\nThe server claims that it is: {claims_of(stated) or '(nothing)'}"
+
+
+def _required(schema: Mapping[str, Any]) -> list[Any]:
+    found = schema.get("required")
+    return found if isinstance(found, list) else []
+
+
+def _kind(details: Mapping[str, Any]) -> str:
+    kind = details.get("type")
+    if isinstance(kind, str):
+        return kind
+    if isinstance(kind, list):
+        return "|".join(str(one) for one in kind)
+    choices = details.get("enum")
+    if isinstance(choices, list) and all(isinstance(one, str) for one in choices):
+        return "string"
+    return "json"
+
+
+def _bounds(details: Mapping[str, Any]) -> Iterator[str]:
+    for word in ("minimum", "maximum", "minLength", "maxLength", "format", "pattern"):
+        if word in details:
+            yield f"{word} {shorten(str(details[word]), 60)}"
+
+
+# What `--output` saves, and where: the name is the caller's, and numbered where there is more.
+
+
+Force = Annotated[
+    bool, typer.Option("--force", "-f", help="Let --output replace a file that is there.")
+]
+
+
+def is_medium(block: Any) -> bool:
+    """Whether a block of a tool's result has bytes: an image, a sound, a file that is no text."""
+    if isinstance(block, EmbeddedResource):
+        return isinstance(block.resource, BlobResourceContents)
+    return isinstance(block, (ImageContent, AudioContent))
+
+
+def check_place(path: Path, *, force: bool) -> None:
+    """Make sure that a file could be saved there, before anything is asked of a server.
+
+    Raises:
+        CommandError: It could not.
+    """
+    try:
+        if path.is_dir():
+            raise CommandError(f"{str(path)!r} is a directory", hint="name a file in it")
+        if not path.parent.is_dir():
+            raise CommandError(f"{str(path)!r} cannot be written: there is no such directory")
+        if not force and os.path.lexists(path):
+            raise _taken(path)
+        if path.exists() and not path.is_file():
+            raise CommandError(f"{str(path)!r} is no file, but a device for example")
+    except OSError as error:
+        raise CommandError(f"{str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def save_all(contents: Sequence[Savable], path: Path, *, force: bool) -> list[Path]:
+    """Save one thing as `path`, and others beside it as ``name-2.png`` and so on.
+
+    Nothing that a server says becomes part of a name.
+
+    Raises:
+        CommandError: A file is there already, and is not to be replaced, or cannot be written.
+        LimitExceeded: One is longer than `syncmcp.saving.MAX_BYTES`.
+        InvalidOutput: One is not base64.
+    """
+    places = [place for place, _ in zip(_names(path), contents, strict=False)]
+    for place in places:
+        check_place(place, force=force)
+    for place, content in zip(places, contents, strict=True):
+        try:
+            save(content, place, overwrite=force)
+        except FileExistsError as error:
+            raise _taken(place) from error
+        except OSError as error:
+            raise CommandError(f"{str(place)!r} cannot be written: {error.strerror}") from error
+    return places
+
+
+def _names(path: Path) -> Iterator[Path]:
+    yield path
+    number = 2
+    while True:
+        yield path.with_name(f"{path.stem}-{number}{path.suffix}")
+        number += 1
+
+
+def _taken(path: Path) -> CommandError:
+    return CommandError(f"{str(path)!r} is there already", hint="--force replaces it")
+
 
 _Items = Annotated[
     list[str] | None,

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from syncmcp.cli.failures import CommandError
+from syncmcp.cli.output import CommandError
 
 __all__ = ["object_of", "parse", "read_file", "texts"]
 

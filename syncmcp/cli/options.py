@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
@@ -12,11 +13,65 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 from typer.core import TyperCommand
 
-from syncmcp.cli.completing import providers, revisions, servers
-from syncmcp.cli.failures import CommandError, Exit
-from syncmcp.cli.session import Around, Replayed, Session, Shared
+from syncmcp._protocol.revisions import REVISIONS
+from syncmcp.cli.output import CommandError, Exit
+from syncmcp.cli.session import PROVIDERS, Around, Replayed, Session, Shared, files
+from syncmcp.cli.state import remembered
+from syncmcp.errors import McpError
 
-__all__ = ["CallCommand", "ServerCommand", "Settings", "show_help", "speaks_to_server"]
+__all__ = [
+    "CallCommand",
+    "ServerCommand",
+    "Settings",
+    "providers",
+    "revisions",
+    "root_paths",
+    "servers",
+    "show_help",
+    "speaks_to_server",
+]
+
+
+# What Tab offers in the person's own shell: from files alone, no server is started or contacted.
+#
+# What is offered gets onto a command line, and a file in the working tree may be anybody's: names
+# that a shell would take for more than a word are left to be typed.
+
+
+def servers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The names that files have for servers."""
+    # One that begins with - would be an option, of which --trust asks nobody.
+    return _plain((name for name in _names(ctx) if name[:1] != "-"), incomplete)
+
+
+def providers(incomplete: str) -> list[str]:
+    """The providers of models."""
+    return _plain((f"{name}:" for name in PROVIDERS), incomplete)
+
+
+def revisions(incomplete: str) -> list[str]:
+    """What ``--revision`` takes."""
+    return _plain(("auto", "legacy", *REVISIONS), incomplete)
+
+
+def root_paths(incomplete: str) -> list[str]:
+    """The roots that there are."""
+    try:
+        return _plain((str(status.path) for status in remembered().list()), incomplete)
+    except CommandError:
+        return []  # Tab is no place for an error; the command itself will meet it
+
+
+def _names(ctx: typer.Context) -> Iterator[str]:
+    config: Any = ctx.params.get("config")
+    for _, read in files(None if config is None else Path(config)):
+        if not isinstance(read, McpError):
+            yield from read
+
+
+def _plain(words: Iterable[str], incomplete: str) -> list[str]:
+    return [word for word in words if word.startswith(incomplete) and shlex.quote(word) == word]
+
 
 P = ParamSpec("P")
 

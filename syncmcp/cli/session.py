@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
+from syncmcp import servers_file
 from syncmcp._client.client import Client
 from syncmcp.approval import AllowAll, Approval, DenyAll
-from syncmcp.cli import target as targets
-from syncmcp.cli.failures import CommandError
-from syncmcp.cli.model import sampling_by
-from syncmcp.cli.named import entry
-from syncmcp.cli.output import Output, as_json
-from syncmcp.cli.person import somebody
-from syncmcp.cli.remembered_roots import remembered
-from syncmcp.config import Http
+from syncmcp.cli.items import read_file
+from syncmcp.cli.output import Bar, CommandError, Output, as_json
+from syncmcp.cli.state import home, remembered
+from syncmcp.config import Http, Stdio
+from syncmcp.errors import McpError
 from syncmcp.ui.text import visible
 
 if TYPE_CHECKING:
@@ -26,11 +28,247 @@ if TYPE_CHECKING:
     from syncmcp._connection.options import CallOptions
     from syncmcp._protocol.revisions import Mode
     from syncmcp.cli.options import Settings
-    from syncmcp.cli.person import Person
-    from syncmcp.config import Stdio
+    from syncmcp.llm import ModelSampling
+    from syncmcp.servers_file import Approve, ServerEntry, ServerReview, ServersFile
     from syncmcp.types import LoggingMessageNotificationParams
+    from syncmcp.ui.terminal import Terminal
 
-__all__ = ["Around", "Recorded", "Replayed", "Session", "Shared"]
+__all__ = [
+    "PROVIDERS",
+    "Around",
+    "Person",
+    "Recorded",
+    "Replayed",
+    "Session",
+    "Shared",
+    "entry",
+    "files",
+    "http",
+    "is_url",
+    "sampling_by",
+    "signed_in",
+    "somebody",
+    "stdio",
+]
+
+
+# What a command line names as its server: a URL, a name, or a command after ``--``.
+
+
+def is_url(word: str) -> bool:
+    """Whether it is meant as a URL."""
+    return word.lower().startswith(("http://", "https://"))
+
+
+def http(url: str, headers: Iterable[str] = ()) -> Http:
+    """The server at a URL.
+
+    It gets the token of an earlier ``auth login``; nobody is sent to sign in by the way.
+
+    Args:
+        url: The URL.
+        headers: As ``Name:value`` or ``Name:@file``; one called ``Authorization`` takes the place
+            of the token.
+
+    Raises:
+        CommandError: A header is not written like that.
+    """
+    return signed_in(Http(url, headers=dict(_header(word) for word in headers)))
+
+
+def signed_in(server: Http) -> Http:
+    """Give it the token of an earlier ``auth login``, unless its headers hold one."""
+    headers = server.headers if isinstance(server.headers, Mapping) else {}
+    if not any(name.lower() == "authorization" for name in headers):
+        from syncmcp.cli.state import kept
+
+        server.auth = kept(server.url)
+    return server
+
+
+def stdio(
+    command: Sequence[str],
+    *,
+    env: Iterable[str] = (),
+    cwd: Path | None = None,
+    verbose: bool = False,
+) -> Stdio:
+    """The server that a command starts.
+
+    Args:
+        command: The program and its arguments.
+        env: Variables for it, as ``NAME=value``.
+        cwd: Its working directory.
+        verbose: Whether its stderr is shown.
+
+    Raises:
+        CommandError: A variable is not written like that.
+    """
+    stderr: Callable[[str], None] | str = _show if verbose else "log"
+    return Stdio(*command, env=dict(_variable(word) for word in env), cwd=cwd, stderr=stderr)
+
+
+def _show(line: str) -> None:
+    print(visible(line), file=sys.stderr)
+
+
+def _header(word: str) -> tuple[str, str]:
+    name, colon, value = word.partition(":")
+    if not colon or not name.strip():
+        raise CommandError("a header is written Name:value", hint="or Name:@file")
+    value = value.strip()
+    return name.strip(), read_file(value[1:]).strip() if value.startswith("@") else value
+
+
+def _variable(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or not name:
+        raise CommandError("a variable is written NAME=value")
+    return name, value
+
+
+# Servers by their names in the files of editors.
+
+
+def files(
+    config: Path | None, *, approve: Approve | None = None, trust: bool = False
+) -> Iterator[tuple[Path, ServersFile | McpError]]:
+    """The files to look at, read; or why one cannot be.
+
+    Args:
+        config: The only one; without it, those of the editors on this computer.
+        approve: Asks a person about a server of a file in the working tree.
+        trust: Ask nobody.
+    """
+    paths = [place.path for place in servers_file.known_files()] if config is None else [config]
+    for path in paths:
+        try:
+            yield (
+                path,
+                servers_file.read(
+                    path,
+                    approve=approve,
+                    trust=trust,
+                    approvals=home() / "approved-servers.json",
+                ),
+            )
+        except McpError as error:
+            yield path, error
+
+
+def entry(
+    name: str, config: Path | None, *, approve: Approve | None = None, trust: bool = False
+) -> ServerEntry:
+    """The server of this name; of several, that of the first file.
+
+    Raises:
+        CommandError: No file names it.
+        McpError: The file given cannot be read.
+    """
+    names: list[str] = []
+    for _, read in files(config, approve=approve, trust=trust):
+        if isinstance(read, McpError):
+            if config is not None:
+                raise read
+            continue  # a broken file of one editor is not in the way of another's; `servers` tells
+        if name in read:
+            return read[name]
+        names.extend(read)
+    close = difflib.get_close_matches(name, names, n=3)
+    hint = "a URL begins with https:// or http://; a command stands after --"
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    elif names:
+        hint += "; `syncmcp servers` lists the names"
+    raise CommandError(f"there is no server {name!r}", hint=hint)
+
+
+# `--model`: a provider's model that answers where a server asks for one.
+
+
+def _anthropic(name: str) -> ModelSampling:
+    from syncmcp.llm import AnthropicSampling
+
+    return AnthropicSampling(name)
+
+
+def _gemini(name: str) -> ModelSampling:
+    from syncmcp.llm import GeminiSampling
+
+    return GeminiSampling(name)
+
+
+def _openai(name: str, *, chat: bool = False) -> ModelSampling:
+    from syncmcp.llm import OpenAISampling
+
+    return OpenAISampling(name, api="chat" if chat else "responses")
+
+
+PROVIDERS: Final[Mapping[str, Callable[[str], ModelSampling]]] = MappingProxyType(
+    {
+        "anthropic": _anthropic,
+        "gemini": _gemini,
+        "openai": _openai,
+        "openai-chat": partial(_openai, chat=True),
+    }
+)
+"""What a model is named with, and what makes it answer."""
+
+
+def sampling_by(word: str) -> ModelSampling:
+    """The model that ``provider:name`` means. Its key comes from the environment.
+
+    Raises:
+        CommandError: It means none.
+        UsageError: The provider's package is not installed.
+    """
+    provider, colon, name = word.partition(":")
+    make = PROVIDERS.get(provider)
+    if make is None:
+        close = difflib.get_close_matches(provider, PROVIDERS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PROVIDERS)}"
+        raise CommandError(f"there is no provider of models {provider!r}", hint=hint)
+    if not colon or not name:
+        raise CommandError(f"which model of {provider}?", hint=f"write --model {provider}:NAME")
+    return make(name)
+
+
+# The person at the terminal, who answers servers and allows calls. Stdout stays the results'.
+
+
+def somebody() -> Person | None:
+    """The person, if there is one: stdin and stderr are a terminal that takes commands."""
+    dumb = os.environ.get("TERM") == "dumb"
+    return Person() if sys.stdin.isatty() and sys.stderr.isatty() and not dumb else None
+
+
+class Person:
+    """Somebody to ask.
+
+    Attributes:
+        bar: Shows them progress.
+    """
+
+    def __init__(self) -> None:
+        self.bar = Bar()
+
+    @cached_property
+    def terminal(self) -> Terminal:
+        """Asks them what servers ask, with the bar out of the way."""
+        from syncmcp.ui.terminal import Terminal
+
+        return Terminal(sys.stdin, sys.stderr, beside=self.bar.lent)
+
+    @cached_property
+    def approval(self) -> Approval:
+        """Asks them what has to be allowed."""
+        from syncmcp.ui.terminal import AskOnTerminal
+
+        return AskOnTerminal(terminal=self.terminal)
+
+    def approve(self, review: ServerReview) -> bool:
+        """Ask whether a server that a file in the working tree names may be used."""
+        return self.terminal.approve(review)
 
 
 # What no command can be given that finds its server chosen, or its connection made.
@@ -114,15 +352,15 @@ class Session:
             raise CommandError("there is no server behind a recording")
         self._check_fit()
         if self._command:
-            return targets.stdio(
+            return stdio(
                 self._command, env=settings.env or (), cwd=settings.cwd, verbose=settings.verbose
             ), {}
-        if targets.is_url(self._target):
-            return targets.http(self._target, settings.header or ()), {}
+        if is_url(self._target):
+            return http(self._target, settings.header or ()), {}
         approve = None if self.person is None else self.person.approve
         found = entry(self._target, settings.config, approve=approve, trust=settings.trust)
         target = found.target()
-        return targets.signed_in(target) if isinstance(target, Http) else target, found.options
+        return signed_in(target) if isinstance(target, Http) else target, found.options
 
     @property
     def client(self) -> Client:
@@ -182,7 +420,7 @@ class Session:
 
     def _check_fit(self) -> None:
         """Refuse options that the kind of target has no use for, rather than forget them."""
-        settings, remote = self.settings, targets.is_url(self._target)
+        settings, remote = self.settings, is_url(self._target)
         if settings.header and (self._command or not remote):
             raise CommandError("--header goes with a URL")
         if (settings.env or settings.cwd) and not self._command:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Unpack
 
-from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines
 from syncmcp._client.client import Client
 from syncmcp._client.functions import ToolFunction, ToolFunctions
 from syncmcp._concurrency.futures import RequestFuture
@@ -26,12 +26,10 @@ from syncmcp._connection.options import CallOptions, seconds, text
 from syncmcp._protocol.subscription import Wanted
 from syncmcp.errors import McpError, UsageError
 from syncmcp.group.catalog import Catalog, Kind, NameHook, Offered
-from syncmcp.group.group_options import GroupOptions
 from syncmcp.group.listening import GroupSubscription, listen
-from syncmcp.group.member import ServerStatus, Source, State
-from syncmcp.group.membership import Membership
+from syncmcp.group.member import GroupOptions, ServerStatus, Source, State
+from syncmcp.group.membership import Membership, Require, RequiredServersFailed, checked_requirement
 from syncmcp.group.parallel import answering, completed
-from syncmcp.group.requirement import Require, RequiredServersFailed, checked_requirement
 from syncmcp.group.routing import Routed, by_key, completable
 from syncmcp.servers_file import read
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from syncmcp._client.changes import DEBOUNCE
+from syncmcp._base.checks import refuse_coroutines
 from syncmcp._client.client import Client, Target
 from syncmcp._client.driver import open_link
+from syncmcp._client.registration import DEBOUNCE, as_roots
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.subscription import Wanted
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported
+from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported, UsageError
 from syncmcp.group.catalog import Lists
 from syncmcp.servers_file.entry import ServerEntry
 
 if TYPE_CHECKING:
     from syncmcp._client.subscriptions import Listener
     from syncmcp.errors import SubscriptionLost
+    from syncmcp.handlers.roots import Roots
     from syncmcp.handlers.server import ConnectedServer
+
 
 _log = logging.getLogger("syncmcp.group")
 
@@ -243,3 +246,84 @@ def _same(one: Any, other: Any) -> bool:
             other.cwd,
         )
     return one is other
+
+
+# What the clients of a group have in common, and each of its own.
+
+
+# These are told which server it is about, before what a client's own are told.
+_NAMED: Final = ("on_log", "on_progress", "on_notification")
+
+
+class GroupOptions:
+    """The options that a group gives to clients.
+
+    Args:
+        shared: Those for all of them. What keeps count, or may change, is one for all.
+        per_server: Those for single ones, over the others.
+
+    Raises:
+        UsageError: An option makes no sense.
+    """
+
+    def __init__(
+        self, shared: Mapping[str, Any], per_server: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self._shared = dict(shared)
+        _check_unnamed(self._shared)
+        if self._shared.get("approval") is not None:
+            from syncmcp.approval import as_approval
+
+            self._shared["approval"] = as_approval(self._shared["approval"])
+        self.roots: Roots | None = None
+        if self._shared.get("roots") is not None:
+            self._shared["roots"] = self.roots = as_roots(self._shared["roots"])
+        for name in _NAMED:
+            if self._shared.get(name) is not None:
+                refuse_coroutines(self._shared[name], name)
+        self._own = {name: dict(own) for name, own in per_server.items()}
+
+    def check_known(self, servers: Container[str]) -> None:
+        """Make sure that there are options for servers of the group alone.
+
+        Raises:
+            UsageError: There are others.
+        """
+        unknown = [name for name in self._own if name not in servers]
+        if unknown:
+            raise UsageError(f"per_server has {min(unknown)!r}, which is no server of the group")
+
+    def keep(self, member: Member) -> None:
+        """Make a server from now on as this one was made."""
+        self._own[member.name] = dict(member.own)
+
+    def forget(self, name: str) -> None:
+        """There is no such server any more."""
+        self._own.pop(name, None)
+
+    def member(self, name: str, source: Source, own: Mapping[str, Any] | None = None) -> Member:
+        """A server of the group.
+
+        Args:
+            name: What the group calls it.
+            source: What it is made of.
+            own: Options of its own; by default those that are kept.
+
+        Raises:
+            UsageError: Its own options make no sense.
+        """
+        given = self._own.get(name, {}) if own is None else own
+        _check_unnamed(given)
+        if given and isinstance(source, Client):
+            raise UsageError(f"{name!r} is a client, which has its options already")
+        named = {
+            key: partial(self._shared[key], name)
+            for key in _NAMED
+            if self._shared.get(key) is not None
+        }
+        return Member(name, source, {**self._shared, **named}, given)
+
+
+def _check_unnamed(options: Mapping[str, Any]) -> None:
+    if "name" in options:
+        raise UsageError("the servers of a group have the names that they are given by")

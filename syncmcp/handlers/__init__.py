@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline

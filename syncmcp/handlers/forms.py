@@ -15,11 +15,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from syncmcp.errors import UsageError
-from syncmcp.handlers.form_field import (
+from syncmcp.handlers.form_fields import (
     ABSENT,
     Absent,
     Bounds,
     Field,
+    Format,
     Kind,
     Option,
     Value,
@@ -27,7 +28,6 @@ from syncmcp.handlers.form_field import (
     is_number,
     is_unicode,
 )
-from syncmcp.handlers.form_text import Format
 
 if TYPE_CHECKING:
     from typing_extensions import Self

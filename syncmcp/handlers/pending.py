@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from syncmcp._protocol.offer import Offer
-from syncmcp._protocol.rounds import InputRound, read_round
+from syncmcp._protocol.steps import InputRound, read_round
 from syncmcp.errors import ProtocolError, UsageError
 
 if TYPE_CHECKING:

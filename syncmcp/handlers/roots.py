@@ -17,7 +17,7 @@ from pathlib import Path, PurePath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import quote, unquote_to_bytes
 
-from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:

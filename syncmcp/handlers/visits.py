@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from syncmcp._protocol.rounds import url_questions
+from syncmcp._protocol.steps import url_questions
 from syncmcp.errors import UrlElicitationRequired
 
 if TYPE_CHECKING:

@@ -6,10 +6,8 @@ is loaded before it is used.
 
 from __future__ import annotations
 
-from syncmcp.llm._content import Unrepresentable
-from syncmcp.llm._format import ModelFormat
-from syncmcp.llm._models import Model
-from syncmcp.llm._sampling import ModelSampling
+from syncmcp.llm._format import ModelFormat, Unrepresentable
+from syncmcp.llm._sampling import Model, ModelSampling
 from syncmcp.llm.anthropic import AnthropicFormat, AnthropicSampling
 from syncmcp.llm.gemini import GeminiFormat, GeminiSampling
 from syncmcp.llm.openai import OpenAIChatFormat, OpenAIResponsesFormat, OpenAISampling

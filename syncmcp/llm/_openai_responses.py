@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from syncmcp import types
 from syncmcp.errors import InvalidOutput
-from syncmcp.llm._content import (
+from syncmcp.llm._format import (
+    ModelFormat,
     Unrepresentable,
+    answer_of,
     arguments_of,
     blocks_of,
+    content_of,
     data_url,
     file_name,
     fitted_id,
@@ -20,9 +23,8 @@ from syncmcp.llm._content import (
     resource_text,
     tool_text,
 )
-from syncmcp.llm._format import ModelFormat, answer_of, content_of
-from syncmcp.llm._names import NameRule
 from syncmcp.llm._openai_chat import OPENAI_SCHEMAS
+from syncmcp.llm._tools import NameRule
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -17,8 +17,7 @@ from syncmcp.llm._sampling import ModelSampling, accepted_by
 
 if TYPE_CHECKING:
     from syncmcp.llm._format import ModelFormat
-    from syncmcp.llm._models import Model
-    from syncmcp.llm._sampling import Assembly, Settings
+    from syncmcp.llm._sampling import Assembly, Model, Settings
     from syncmcp.types import Tool
 
 __all__ = ["OpenAIChatFormat", "OpenAIResponsesFormat", "OpenAISampling"]

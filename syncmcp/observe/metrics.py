@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines
 from syncmcp.interceptors import Interceptor, Message
 
 __all__ = ["Measured", "Metrics"]

@@ -12,20 +12,20 @@ neither started nor contacted, and no variable is expanded for it, before a pers
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from syncmcp._base.coroutines import refuse_coroutines
-from syncmcp._base.json_file import read_object
+from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.files import read_object
 from syncmcp.errors import UsageError
-from syncmcp.servers_file import jsonc
 from syncmcp.servers_file.approved import ApprovedServers, default_path
 from syncmcp.servers_file.entry import Approve, NotApproved, Rules, ServerEntry
-from syncmcp.servers_file.placeholders import Values
-from syncmcp.servers_file.review import ServerReview, ServersFileError
+from syncmcp.servers_file.review import ServerReview, ServersFileError, Values
 
 __all__ = [
     "MAX_BYTES",
@@ -39,6 +39,61 @@ __all__ = [
     "known_files",
     "read",
 ]
+
+
+# JSON as editors write their settings: with comments, and commas after the last item.
+
+
+# A string is matched whole, so that what looks like a comment in it stays. What has no end is
+# matched, too: else each character in it would be tried as a beginning.
+_STRING = r'"(?:[^"\\\n]|\\.)*"?'
+_TOKEN = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
+_LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
+_NO_BREAK = re.compile(r"[^\n]+")
+
+
+def parse(text: str) -> Any:
+    """Parse JSON with comments and trailing commas.
+
+    Raises:
+        ValueError: It is something else, has a key twice, or is nested too deeply.
+    """
+    # Blanks instead of nothing: line and column of an error are those of the file.
+    bare = _TOKEN.sub(_without_comment, text)
+    bare = _LAST_COMMA.sub(_without_comma, bare)
+    try:
+        return json.loads(bare, object_pairs_hook=_object, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _without_comment(match: re.Match[str]) -> str:
+    found = match.group()
+    return (
+        found
+        if found.startswith('"')
+        else _NO_BREAK.sub(lambda line: " " * len(line.group()), found)
+    )
+
+
+def _without_comma(match: re.Match[str]) -> str:
+    found = match.group()
+    return found if found.startswith('"') else " "
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        # A reader sees the first, a parser takes the last.
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return members
+
+
+def _no_number(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """The longest file that is read, in bytes."""
@@ -165,7 +220,7 @@ def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFil
 def _content(file: Path) -> dict[str, Any]:
     try:
         with open(file, "rb") as opened:
-            return read_object(opened, MAX_BYTES, jsonc.parse)
+            return read_object(opened, MAX_BYTES, parse)
     except OSError as error:
         raise _error(file, f"cannot be read: {error.strerror or type(error).__name__}") from error
     except ValueError as error:

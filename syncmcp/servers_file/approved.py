@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from syncmcp._base.json_file import read_object
+from syncmcp._base.files import read_object
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import RequestTimeout
 from syncmcp.servers_file.review import ServerReview, ServersFileError

@@ -16,45 +16,45 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from syncmcp.testing import script
     from syncmcp.testing.demo import demo_server
-    from syncmcp.testing.faults.exchanges import Exchange
-    from syncmcp.testing.faults.faults import Cut, Drip, Fault, Hold, Planned
+    from syncmcp.testing.faults.faults import Cut, Drip, Exchange, Fault, Hold, Planned
     from syncmcp.testing.faults.proxy import FaultProxy, UnusedFaults
-    from syncmcp.testing.recording.play import NotRecorded
     from syncmcp.testing.recording.record import Recording
     from syncmcp.testing.recording.replay import Replay
+    from syncmcp.testing.recording.score import NotRecorded
     from syncmcp.testing.scripted.peer import ScriptedConnection, ScriptedPeer
-    from syncmcp.testing.scripted.transcript import Received, Transcript
+    from syncmcp.testing.scripted.player import Received, Transcript
+    from syncmcp.testing.server.asking import Question, Withdrawn
     from syncmcp.testing.server.authorization import AuthorizationServer
-    from syncmcp.testing.server.batch import Batches
-    from syncmcp.testing.server.capabilities import MissingCapability, UrlElicitationRequired
+    from syncmcp.testing.server.calls import Batches
     from syncmcp.testing.server.context import ToolContext
-    from syncmcp.testing.server.http import HttpEndpoint, HttpReply
-    from syncmcp.testing.server.question import Question, Withdrawn
+    from syncmcp.testing.server.http import HttpEndpoint, HttpReply, SseEndpoint
     from syncmcp.testing.server.server import Server
-    from syncmcp.testing.server.serving import HttpServer, serve_http
+    from syncmcp.testing.server.serving import HttpServer, serve_http, wsgi_app
     from syncmcp.testing.server.session import Session
-    from syncmcp.testing.server.sse import SseEndpoint
-    from syncmcp.testing.server.stats import Stats
-    from syncmcp.testing.server.wire import RpcError
-    from syncmcp.testing.server.wsgi import wsgi_app
+    from syncmcp.testing.server.wire import (
+        MissingCapability,
+        RpcError,
+        Stats,
+        UrlElicitationRequired,
+    )
 
 _HOMES = {
     "AuthorizationServer": "server.authorization",
-    "Batches": "server.batch",
+    "Batches": "server.calls",
     "Cut": "faults.faults",
     "Drip": "faults.faults",
-    "Exchange": "faults.exchanges",
+    "Exchange": "faults.faults",
     "Fault": "faults.faults",
     "FaultProxy": "faults.proxy",
     "Hold": "faults.faults",
     "HttpEndpoint": "server.http",
     "HttpReply": "server.http",
     "HttpServer": "server.serving",
-    "MissingCapability": "server.capabilities",
-    "NotRecorded": "recording.play",
+    "MissingCapability": "server.wire",
+    "NotRecorded": "recording.score",
     "Planned": "faults.faults",
-    "Question": "server.question",
-    "Received": "scripted.transcript",
+    "Question": "server.asking",
+    "Received": "scripted.player",
     "Recording": "recording.record",
     "Replay": "recording.replay",
     "RpcError": "server.wire",
@@ -62,16 +62,16 @@ _HOMES = {
     "ScriptedPeer": "scripted.peer",
     "Server": "server.server",
     "Session": "server.session",
-    "SseEndpoint": "server.sse",
-    "Stats": "server.stats",
+    "SseEndpoint": "server.http",
+    "Stats": "server.wire",
     "ToolContext": "server.context",
-    "Transcript": "scripted.transcript",
+    "Transcript": "scripted.player",
     "UnusedFaults": "faults.proxy",
-    "UrlElicitationRequired": "server.capabilities",
-    "Withdrawn": "server.question",
+    "UrlElicitationRequired": "server.wire",
+    "Withdrawn": "server.asking",
     "demo_server": "demo",
     "serve_http": "server.serving",
-    "wsgi_app": "server.wsgi",
+    "wsgi_app": "server.serving",
 }
 
 __all__ = [

@@ -7,7 +7,7 @@ import signal
 import threading
 
 from syncmcp.testing.demo import demo_server
-from syncmcp.testing.server.revisions import REVISIONS
+from syncmcp.testing.server.wire import REVISIONS
 
 
 def main() -> int:

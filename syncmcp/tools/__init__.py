@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from syncmcp import types
-from syncmcp._base.coroutines import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending
 from syncmcp._concurrency.timing import Deadline
@@ -28,8 +28,7 @@ from syncmcp.errors import (
     UsageError,
 )
 from syncmcp.handlers import HandlerContext, SamplingHandler
-from syncmcp.tools.result import failure, told, words_for
-from syncmcp.tools.source import tool_source
+from syncmcp.tools.source import failure, told, tool_source, words_for
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client

@@ -11,6 +11,7 @@ Spec: basic/transports, "Streamable HTTP"; WHATWG HTML, "Server-sent events".
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 from sseclient import SSEClient
@@ -20,7 +21,8 @@ from syncmcp.errors import LimitExceeded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["EventStream"]
+__all__ = ["Attempts", "EventStream"]
+
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -175,3 +177,46 @@ class _OneEvent:
     def __next__(self) -> bytes:
         event, self._event = self._event, b""
         return event
+
+
+# When to try a broken event stream again, and when to give up.
+
+
+# Attempts in a row that bring nothing new.
+_FRUITLESS = 3
+
+# Seconds: without a word from the server; at least, whatever it says; at most, unless it says so.
+_DEFAULT = 1.0
+_SHORTEST = 0.05
+_LONGEST = 30.0
+
+
+class Attempts:
+    """Counts fruitless attempts and says how long to wait before the next one."""
+
+    def __init__(self) -> None:
+        self._fruitless = 0
+
+    def progress(self) -> None:
+        """Something new came: start counting anew."""
+        self._fruitless = 0
+
+    def stop(self) -> None:
+        """Do not try again."""
+        self._fruitless = _FRUITLESS
+
+    def next_pause(self, retry: float | None) -> float | None:
+        """Seconds to wait before the next attempt, `None` to give up.
+
+        Never less than `retry`, the server's own wish (basic/transports, 2025-11-25: MUST).
+        """
+        if self._fruitless >= _FRUITLESS:
+            return None
+        base = max(_SHORTEST, _DEFAULT if retry is None else retry)
+        pause = base
+        if self._fruitless or retry is None:
+            pause = max(base, min(_LONGEST, base * 2**self._fruitless))
+            # Many clients that lost the same server should not all come back at once.
+            pause *= 1 + random.random() / 4  # noqa: S311 - no secret depends on it
+        self._fruitless += 1
+        return pause

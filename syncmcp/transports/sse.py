@@ -19,8 +19,7 @@ from syncmcp._http.session import body_of, finish
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, ProtocolError, SessionLost
 from syncmcp.transports import _http_reply as reply
 from syncmcp.transports._events import EventStream
-from syncmcp.transports._http_endpoint import EVENTS, JSON
-from syncmcp.transports._http_sending import HttpSender
+from syncmcp.transports._http_base import EVENTS, JSON, HttpSender
 from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:

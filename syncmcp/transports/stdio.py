@@ -27,10 +27,8 @@ from syncmcp.errors import (
     RequestTimeout,
     UsageError,
 )
-from syncmcp.transports._lines import Cut, Lines
-from syncmcp.transports._outbox import Outbox
+from syncmcp.transports._pipes import Cut, Lines, Outbox, StderrSink
 from syncmcp.transports._process import environment, locate, search_path, start
-from syncmcp.transports._stderr import StderrSink
 from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:

@@ -10,11 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from syncmcp.types.auth import (
-        AuthModel,
-        AuthorizationServerMetadata,
-        ProtectedResourceMetadata,
-    )
     from syncmcp.types.base import (
         Annotations,
         BaseMetadata,
@@ -34,13 +29,6 @@ if TYPE_CHECKING:
         TaskMetadata,
         WireModel,
     )
-    from syncmcp.types.completion import (
-        CompleteResult,
-        Completion,
-        CompletionReference,
-        PromptReference,
-        ResourceTemplateReference,
-    )
     from syncmcp.types.content import (
         AudioContent,
         ContentBlock,
@@ -54,18 +42,11 @@ if TYPE_CHECKING:
         UnknownContent,
     )
     from syncmcp.types.elicitation import (
+        BooleanSchema,
         ElicitRequestFormParams,
         ElicitRequestParams,
         ElicitRequestURLParams,
         ElicitResult,
-    )
-    from syncmcp.types.error import (
-        MissingRequiredClientCapabilityErrorData,
-        UnsupportedProtocolVersionErrorData,
-        URLElicitationRequiredErrorData,
-    )
-    from syncmcp.types.form import (
-        BooleanSchema,
         FormSchema,
         NumberSchema,
         PrimitiveSchemaDefinition,
@@ -78,33 +59,66 @@ if TYPE_CHECKING:
         UntitledOptions,
         UntitledSingleSelectEnumSchema,
     )
-    from syncmcp.types.input import InputRequest, InputRequiredResult
+    from syncmcp.types.extensions import (
+        AuthModel,
+        AuthorizationServerMetadata,
+        CreateTaskResult,
+        GetSkillResult,
+        ListSkillsResult,
+        ListTasksResult,
+        ProtectedResourceMetadata,
+        ReadResourceDirectoryResult,
+        RelatedTaskMetadata,
+        Skill,
+        SkillResource,
+        Task,
+        TaskResult,
+        TaskStatus,
+        TaskStatusNotificationParams,
+    )
+    from syncmcp.types.input import (
+        InputRequest,
+        InputRequiredResult,
+        ListRootsRequestParams,
+        ListRootsResult,
+        MissingRequiredClientCapabilityErrorData,
+        Root,
+        UnsupportedProtocolVersionErrorData,
+        URLElicitationRequiredErrorData,
+    )
     from syncmcp.types.lifecycle import (
+        CancelledNotificationParams,
         ClientCapabilities,
         DiscoverResult,
         ElicitationCapability,
+        ElicitationCompleteNotificationParams,
         InitializeResult,
+        LoggingLevel,
+        LoggingMessageNotificationParams,
+        ProgressNotificationParams,
         PromptsCapability,
         ResourcesCapability,
+        ResourceUpdatedNotificationParams,
         RootsCapability,
         SamplingCapability,
         ServerCapabilities,
+        SubscriptionFilter,
+        SubscriptionsAcknowledgedNotificationParams,
+        SubscriptionsListenResult,
         TasksCapability,
         ToolsCapability,
     )
-    from syncmcp.types.log import LoggingLevel, LoggingMessageNotificationParams
-    from syncmcp.types.notification import (
-        CancelledNotificationParams,
-        ElicitationCompleteNotificationParams,
-        ProgressNotificationParams,
-        ResourceUpdatedNotificationParams,
-    )
     from syncmcp.types.prompt import (
+        CompleteResult,
+        Completion,
+        CompletionReference,
         GetPromptResult,
         ListPromptsResult,
         Prompt,
         PromptArgument,
         PromptMessage,
+        PromptReference,
+        ResourceTemplateReference,
     )
     from syncmcp.types.resource import (
         BlobResourceContents,
@@ -116,7 +130,6 @@ if TYPE_CHECKING:
         ResourceTemplate,
         TextResourceContents,
     )
-    from syncmcp.types.roots import ListRootsRequestParams, ListRootsResult, Root
     from syncmcp.types.sampling import (
         CreateMessageRequestParams,
         CreateMessageResult,
@@ -124,27 +137,6 @@ if TYPE_CHECKING:
         ModelPreferences,
         SamplingMessage,
         ToolChoice,
-    )
-    from syncmcp.types.skill import (
-        GetSkillResult,
-        ListSkillsResult,
-        ReadResourceDirectoryResult,
-        Skill,
-        SkillResource,
-    )
-    from syncmcp.types.subscription import (
-        SubscriptionFilter,
-        SubscriptionsAcknowledgedNotificationParams,
-        SubscriptionsListenResult,
-    )
-    from syncmcp.types.task import (
-        CreateTaskResult,
-        ListTasksResult,
-        RelatedTaskMetadata,
-        Task,
-        TaskResult,
-        TaskStatus,
-        TaskStatusNotificationParams,
     )
     from syncmcp.types.tool import (
         CallToolResult,
@@ -273,7 +265,23 @@ __all__ = [
 ]
 
 _MODULES = {
-    "auth": ("AuthModel", "AuthorizationServerMetadata", "ProtectedResourceMetadata"),
+    "extensions": (
+        "AuthModel",
+        "AuthorizationServerMetadata",
+        "CreateTaskResult",
+        "GetSkillResult",
+        "ListSkillsResult",
+        "ListTasksResult",
+        "ProtectedResourceMetadata",
+        "ReadResourceDirectoryResult",
+        "RelatedTaskMetadata",
+        "Skill",
+        "SkillResource",
+        "Task",
+        "TaskResult",
+        "TaskStatus",
+        "TaskStatusNotificationParams",
+    ),
     "base": (
         "Annotations",
         "BaseMetadata",
@@ -293,10 +301,15 @@ _MODULES = {
         "TaskMetadata",
         "WireModel",
     ),
-    "completion": (
+    "prompt": (
         "CompleteResult",
         "Completion",
         "CompletionReference",
+        "GetPromptResult",
+        "ListPromptsResult",
+        "Prompt",
+        "PromptArgument",
+        "PromptMessage",
         "PromptReference",
         "ResourceTemplateReference",
     ),
@@ -313,18 +326,11 @@ _MODULES = {
         "UnknownContent",
     ),
     "elicitation": (
+        "BooleanSchema",
         "ElicitRequestFormParams",
         "ElicitRequestParams",
         "ElicitRequestURLParams",
         "ElicitResult",
-    ),
-    "error": (
-        "MissingRequiredClientCapabilityErrorData",
-        "URLElicitationRequiredErrorData",
-        "UnsupportedProtocolVersionErrorData",
-    ),
-    "form": (
-        "BooleanSchema",
         "FormSchema",
         "NumberSchema",
         "PrimitiveSchemaDefinition",
@@ -340,36 +346,34 @@ _MODULES = {
     "input": (
         "InputRequest",
         "InputRequiredResult",
+        "ListRootsRequestParams",
+        "ListRootsResult",
+        "MissingRequiredClientCapabilityErrorData",
+        "Root",
+        "URLElicitationRequiredErrorData",
+        "UnsupportedProtocolVersionErrorData",
     ),
     "lifecycle": (
+        "CancelledNotificationParams",
         "ClientCapabilities",
         "DiscoverResult",
         "ElicitationCapability",
+        "ElicitationCompleteNotificationParams",
         "InitializeResult",
+        "LoggingLevel",
+        "LoggingMessageNotificationParams",
+        "ProgressNotificationParams",
         "PromptsCapability",
+        "ResourceUpdatedNotificationParams",
         "ResourcesCapability",
         "RootsCapability",
         "SamplingCapability",
         "ServerCapabilities",
+        "SubscriptionFilter",
+        "SubscriptionsAcknowledgedNotificationParams",
+        "SubscriptionsListenResult",
         "TasksCapability",
         "ToolsCapability",
-    ),
-    "log": (
-        "LoggingLevel",
-        "LoggingMessageNotificationParams",
-    ),
-    "notification": (
-        "CancelledNotificationParams",
-        "ElicitationCompleteNotificationParams",
-        "ProgressNotificationParams",
-        "ResourceUpdatedNotificationParams",
-    ),
-    "prompt": (
-        "GetPromptResult",
-        "ListPromptsResult",
-        "Prompt",
-        "PromptArgument",
-        "PromptMessage",
     ),
     "resource": (
         "BlobResourceContents",
@@ -381,11 +385,6 @@ _MODULES = {
         "ResourceTemplate",
         "TextResourceContents",
     ),
-    "roots": (
-        "ListRootsRequestParams",
-        "ListRootsResult",
-        "Root",
-    ),
     "sampling": (
         "CreateMessageRequestParams",
         "CreateMessageResult",
@@ -394,35 +393,9 @@ _MODULES = {
         "SamplingMessage",
         "ToolChoice",
     ),
-    "skill": (
-        "GetSkillResult",
-        "ListSkillsResult",
-        "ReadResourceDirectoryResult",
-        "Skill",
-        "SkillResource",
-    ),
-    "subscription": (
-        "SubscriptionFilter",
-        "SubscriptionsAcknowledgedNotificationParams",
-        "SubscriptionsListenResult",
-    ),
-    "task": (
-        "CreateTaskResult",
-        "ListTasksResult",
-        "RelatedTaskMetadata",
-        "Task",
-        "TaskResult",
-        "TaskStatus",
-        "TaskStatusNotificationParams",
-    ),
-    "tool": (
-        "CallToolResult",
-        "ListToolsResult",
-        "Tool",
-        "ToolAnnotations",
-        "ToolExecution",
-    ),
+    "tool": ("CallToolResult", "ListToolsResult", "Tool", "ToolAnnotations", "ToolExecution"),
 }
+
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for Any

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+
 ProgressToken: TypeAlias = str | int
 """An opaque token that pairs progress notifications with a request (basic/utilities/progress)."""
 
@@ -302,3 +303,26 @@ _SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 def _subscription_id(meta: dict[str, Any] | None) -> RequestId | None:
     value = (meta or {}).get(_SUBSCRIPTION_ID)
     return value if isinstance(value, (str, int)) and not isinstance(value, bool) else None
+
+
+# Decoding of binary fields.
+
+
+def decode_base64(data: str, source: str) -> bytes:
+    """Decode base64 strictly: nothing but its alphabet, with complete padding.
+
+    Args:
+        data: The encoded bytes.
+        source: What holds them, for the error message.
+
+    Raises:
+        syncmcp.errors.InvalidOutput: If ``data`` is not base64.
+    """
+    import base64
+
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        from syncmcp.errors import InvalidOutput
+
+        raise InvalidOutput(f"the data of {source} is not base64: {error}") from error

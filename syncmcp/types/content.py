@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Discriminator, Tag
 
-from syncmcp.types._binary import decode_base64
-from syncmcp.types.base import Annotations, Flag, MetaModel, TaggedModel, field_of
+from syncmcp.types.base import Annotations, Flag, MetaModel, TaggedModel, decode_base64, field_of
 from syncmcp.types.resource import Resource, ResourceContents
 
 

@@ -4,10 +4,70 @@ from __future__ import annotations
 
 from typing import Any
 
-from syncmcp.types.base import Result, WireModel
+from syncmcp.types.base import MetaModel, RequestParams, Result, WireModel
 from syncmcp.types.elicitation import ElicitRequestFormParams, ElicitRequestURLParams
-from syncmcp.types.roots import ListRootsRequestParams
+from syncmcp.types.lifecycle import ClientCapabilities
 from syncmcp.types.sampling import CreateMessageRequestParams
+
+# The ``data`` of errors that say more than their message (basic/index#error-codes).
+
+
+class UnsupportedProtocolVersionErrorData(WireModel):
+    """Data of error -32022 (basic/versioning). Since 2026-07-28.
+
+    Attributes:
+        supported: The revisions that the server speaks.
+        requested: The one that it was asked to speak.
+    """
+
+    supported: list[str]
+    requested: str
+
+
+class MissingRequiredClientCapabilityErrorData(WireModel):
+    """Data of error -32021 (basic/index#error-codes). Since 2026-07-28.
+
+    Attributes:
+        required_capabilities: What the client would have to declare.
+    """
+
+    required_capabilities: ClientCapabilities
+
+
+class URLElicitationRequiredErrorData(WireModel):
+    """Data of error -32042. Only 2025-11-25.
+
+    See client/elicitation#url-elicitation-required-error.
+
+    Attributes:
+        elicitations: Where to send the user before the request is sent again.
+    """
+
+    elicitations: list[ElicitRequestURLParams]
+
+
+# Roots: where a client lets servers work (client/roots).
+
+
+class Root(MetaModel):
+    """A directory or file (client/roots#root).
+
+    Attributes:
+        uri: A ``file:`` URI.
+    """
+
+    uri: str
+    name: str | None = None
+
+
+class ListRootsRequestParams(RequestParams):
+    """Parameters of ``roots/list`` (client/roots#listing-roots)."""
+
+
+class ListRootsResult(Result):
+    """Answer to ``roots/list`` (client/roots#listing-roots)."""
+
+    roots: list[Root]
 
 
 class InputRequest(WireModel):

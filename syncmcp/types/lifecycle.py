@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from syncmcp.types.base import CacheableResult, Flag, Implementation, Result, WireModel
+from syncmcp.types.base import (
+    CacheableResult,
+    Flag,
+    Implementation,
+    NotificationParams,
+    ProgressToken,
+    RequestId,
+    Result,
+    WireModel,
+)
 
 
 class RootsCapability(WireModel):
@@ -149,3 +158,114 @@ class DiscoverResult(CacheableResult):
     supported_versions: list[str]
     capabilities: ServerCapabilities
     instructions: str | None = None
+
+
+# Parameters of the notifications that belong to no single feature.
+#
+# ``notifications/initialized`` and the ``list_changed`` notifications carry `NotificationParams`.
+
+
+class CancelledNotificationParams(NotificationParams):
+    """Parameters of ``notifications/cancelled`` (basic/utilities/cancellation).
+
+    Attributes:
+        request_id: The request that is withdrawn; absent only in 2025-11-25, with tasks.
+        reason: For logs and people.
+    """
+
+    request_id: RequestId | None = None
+    reason: str | None = None
+
+
+class ProgressNotificationParams(NotificationParams):
+    """Parameters of ``notifications/progress`` (basic/utilities/progress).
+
+    Attributes:
+        progress: Rises with each notification, in whatever unit the sender counts.
+        total: Where ``progress`` ends, if known.
+        message: What is going on. Since 2025-03-26.
+    """
+
+    progress_token: ProgressToken
+    progress: int | float
+    total: int | float | None = None
+    message: str | None = None
+
+
+class ResourceUpdatedNotificationParams(NotificationParams):
+    """Parameters of ``notifications/resources/updated`` (server/resources#subscriptions).
+
+    Attributes:
+        uri: The resource that changed; may lie below the one that was subscribed to.
+    """
+
+    uri: str
+
+
+class ElicitationCompleteNotificationParams(NotificationParams):
+    """Parameters of ``notifications/elicitation/complete``. Only 2025-11-25.
+
+    See client/elicitation#completion-notifications-for-url-mode-elicitation.
+
+    Attributes:
+        elicitation_id: The URL elicitation whose interaction has ended.
+    """
+
+    elicitation_id: str
+
+
+# Change events by subscription (basic/patterns/subscriptions). Since 2026-07-28.
+
+
+class SubscriptionFilter(WireModel):
+    """Which events are wanted, or granted.
+
+    Attributes:
+        resource_subscriptions: URIs of resources to be told of.
+        task_ids: Tasks to be told of (tasks extension).
+    """
+
+    tools_list_changed: Flag = False
+    prompts_list_changed: Flag = False
+    resources_list_changed: Flag = False
+    resource_subscriptions: list[str] | None = None
+    task_ids: list[str] | None = None
+
+
+class SubscriptionsAcknowledgedNotificationParams(NotificationParams):
+    """Parameters of ``notifications/subscriptions/acknowledged``, the first event.
+
+    Attributes:
+        notifications: What the server grants, perhaps less than was wanted.
+    """
+
+    notifications: SubscriptionFilter
+
+
+class SubscriptionsListenResult(Result):
+    """Answer to ``subscriptions/listen``: the server ends the subscription in good order."""
+
+
+# Log messages of servers (server/utilities/logging).
+
+
+LoggingLevel: TypeAlias = Literal[
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
+]
+"""Severity, rising, as in RFC 5424 (server/utilities/logging#log-levels)."""
+
+
+class LoggingMessageNotificationParams(NotificationParams):
+    """Parameters of ``notifications/message``.
+
+    See server/utilities/logging#log-message-notifications.
+
+    Attributes:
+        level: A ``LoggingLevel``, or what an unruly server sent for it.
+        logger: Which part of the server speaks.
+        data: Any JSON value, often a string; untrusted.
+    """
+
+    level: LoggingLevel | str
+    logger: str | None = None
+    data: Any

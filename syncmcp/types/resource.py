@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import Discriminator, Tag
 
-from syncmcp.types._binary import decode_base64
 from syncmcp.types.base import (
     Annotations,
     BaseMetadata,
@@ -14,6 +13,7 @@ from syncmcp.types.base import (
     Icon,
     MetaModel,
     PaginatedResult,
+    decode_base64,
     field_of,
 )
 

@@ -18,9 +18,9 @@ import requests
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth import OAuth
-from syncmcp.auth.keeper import Keeper
 from syncmcp.auth.receiver import Waiting
 from syncmcp.auth.steps import Redirect
+from syncmcp.auth.token_cache import Keeper
 
 WAIT = 10.0
 """A ceiling for everything that has to happen soon, in seconds."""

@@ -12,7 +12,7 @@ import threading
 from contextlib import ExitStack
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp.auth.file_store import FileStore
+from syncmcp.auth.store import FileStore
 from syncmcp.errors import McpError
 
 KEY = "key"

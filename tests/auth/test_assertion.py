@@ -18,7 +18,7 @@ from joserfc.jwk import import_key
 
 from syncmcp.auth import PrivateKeyJwt, SigningKey
 from syncmcp.errors import RegistrationFailed, UsageError
-from syncmcp.types.auth import AuthorizationServerMetadata
+from syncmcp.types.extensions import AuthorizationServerMetadata
 
 ISSUER = "https://login.example"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncmcp.auth.challenge import Challenge, Demand, demand, parse
+from syncmcp.auth.steps import Challenge, Demand, demand, parse
 
 pytestmark = pytest.mark.requirement("AUD-02")
 

@@ -7,11 +7,11 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from syncmcp.auth.client_auth import choose_method, token_request
+from syncmcp.auth.flow import choose_method, token_request
 from syncmcp.auth.steps import Fetch
-from syncmcp.auth.token import Registration
+from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed
-from syncmcp.types.auth import AuthorizationServerMetadata
+from syncmcp.types.extensions import AuthorizationServerMetadata
 
 ISSUER = "https://as.example"
 

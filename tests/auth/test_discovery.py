@@ -17,7 +17,7 @@ from syncmcp.auth.discovery import (
 )
 from syncmcp.auth.steps import Fetched
 from syncmcp.errors import DiscoveryFailed
-from syncmcp.types.auth import AuthorizationServerMetadata
+from syncmcp.types.extensions import AuthorizationServerMetadata
 from tests.auth.stepping import NOTHING, Walk, told
 
 SERVER = "https://mcp.example/mcp"

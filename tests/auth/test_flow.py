@@ -10,13 +10,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from syncmcp.auth.challenge import Demand
 from syncmcp.auth.discovery import Place
 from syncmcp.auth.flow import Attempt, ask, code_of, read_token, redeem, refresh, revoke
-from syncmcp.auth.steps import Fetch, Fetched
-from syncmcp.auth.token import Registration, Token
+from syncmcp.auth.steps import Demand, Fetch, Fetched
+from syncmcp.auth.tokens import Registration, Token
 from syncmcp.errors import AuthError, DiscoveryFailed, TokenRefused
-from syncmcp.types.auth import AuthorizationServerMetadata
+from syncmcp.types.extensions import AuthorizationServerMetadata
 from tests.auth.stepping import Walk, told
 
 ISSUER = "https://as.example/t1"

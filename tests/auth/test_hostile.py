@@ -15,7 +15,7 @@ from syncmcp._http.guard import UnsafeUrl, UrlGuard
 from syncmcp.auth import MemoryStore, OAuth
 from syncmcp.auth.receiver import answer_in
 from syncmcp.errors import AuthError, RequestTimeout, UsageError
-from syncmcp.transports._http_sending import HttpSender
+from syncmcp.transports._http_base import HttpSender
 from tests.auth.authorization_server import (
     WAIT,
     Answer,
@@ -238,7 +238,7 @@ def test_a_fork_in_the_middle_of_a_login_takes_no_connection_along() -> None:
 import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from syncmcp.auth.driver import Driver
+from syncmcp.auth.fetch import Driver
 from syncmcp.auth.steps import Fetch
 
 warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads

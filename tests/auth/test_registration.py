@@ -11,9 +11,9 @@ from syncmcp.auth import OAuth
 from syncmcp.auth.discovery import Place
 from syncmcp.auth.registration import Identity, check_redirect_uri, identify, register, usable
 from syncmcp.auth.steps import Fetched
-from syncmcp.auth.token import Registration
+from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed, UsageError
-from syncmcp.types.auth import AuthorizationServerMetadata
+from syncmcp.types.extensions import AuthorizationServerMetadata
 from tests.auth.authorization_server import Person
 from tests.auth.stepping import Walk, told
 

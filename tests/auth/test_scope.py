@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp.auth.discovery import Place
-from syncmcp.auth.scope import missing, select, union
-from syncmcp.types.auth import AuthorizationServerMetadata
+from syncmcp.auth.discovery import Place, missing, select, union
+from syncmcp.types.extensions import AuthorizationServerMetadata
 
 
 def place(scopes: tuple[str, ...] | None = None, **server: Any) -> Place:

@@ -9,8 +9,8 @@ import pytest
 import requests
 
 from syncmcp.auth import OAuth, refusals
-from syncmcp.auth.challenge import Demand
-from syncmcp.auth.need import Need
+from syncmcp.auth.flow import Need
+from syncmcp.auth.steps import Demand
 from syncmcp.errors import AuthError, TokenRefused
 from tests.auth.authorization_server import (
     Answer,

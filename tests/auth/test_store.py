@@ -18,9 +18,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.file_lock import FileLock
+from syncmcp._concurrency.file_lock import FileLock, Turns
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._concurrency.turns import Turns
 from syncmcp._http.exchange import Cut, Exchange
 from syncmcp.auth import FileStore, KeyringStore, MemoryStore, OAuth, TokenStore
 from syncmcp.errors import AuthError, RequestTimeout

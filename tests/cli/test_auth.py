@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from syncmcp.cli.sign_ins import kept
+from syncmcp.cli.state import kept
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import call, world
 from tests.cli.running import AtTerminal, Command, at_terminal, ended, program

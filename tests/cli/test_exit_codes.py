@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from syncmcp.cli import failures
+from syncmcp.cli import output
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -111,5 +111,5 @@ def test_without_its_packages_the_command_says_what_to_install(elsewhere: Path) 
     ],
 )
 def test_each_kind_of_error_has_its_code(error: Exception, code: int) -> None:
-    assert failures.exit_code(error) == code
-    assert failures.describe(error)["exit_code"] == code
+    assert output.exit_code(error) == code
+    assert output.describe(error)["exit_code"] == code

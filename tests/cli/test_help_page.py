@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from syncmcp.cli.failures import Exit
+from syncmcp.cli.output import Exit
 from tests.cli import help_page
 
 PAGE = help_page.PAGE.read_text("utf-8")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from syncmcp.cli import items
-from syncmcp.cli.failures import CommandError
+from syncmcp.cli.output import CommandError
 
 
 @pytest.mark.parametrize(

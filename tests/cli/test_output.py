@@ -113,7 +113,7 @@ def test_there_is_a_limit_to_what_is_saved(
 ) -> None:
     url, _ = studio
     limited = partial(syncmcp.saving.save, max_bytes=4)
-    monkeypatch.setattr("syncmcp.cli.saved.save", limited)
+    monkeypatch.setattr("syncmcp.cli.calls.save", limited)
     ran = command("call", url, "draw", "-o", "big")
     assert (ran.code, ran.error["kind"]) == (1, "LimitExceeded")
     assert list(elsewhere.iterdir()) == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from syncmcp.llm import AnthropicFormat, GeminiFormat, OpenAIChatFormat
-from syncmcp.llm._schemas import MAX_DEPTH, AdaptedSchema
+from syncmcp.llm._tools import MAX_DEPTH, AdaptedSchema
 
 ANTHROPIC, OPENAI, GEMINI = (
     AnthropicFormat._schemas,

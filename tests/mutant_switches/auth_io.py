@@ -122,7 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tokens-for-everybody",
         "a token file that others can read is used",
-        "syncmcp.auth.file_store:check_owner",
+        "syncmcp.auth.store:check_owner",
         always(None),
         ("TOK-04",),
     ),

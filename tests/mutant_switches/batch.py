@@ -10,7 +10,7 @@ from tests.mutant_switches.change import always
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-FRAME = "syncmcp._connection.frame"
+FRAME = "syncmcp._connection.outgoing"
 
 
 def _cut_all(original: Function) -> Function:

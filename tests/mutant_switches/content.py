@@ -12,7 +12,7 @@ from tests.mutant_switches.change import always, result
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-ARGUMENTS = "syncmcp._client.arguments"
+ARGUMENTS = "syncmcp._client.operations"
 TEMPLATES = "syncmcp.templates"
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 CLIENT = "syncmcp._client.client:Client"
-NOTICES = "syncmcp._connection.notices:Notices"
+NOTICES = "syncmcp._connection.notifications:Notices"
 FUTURES = "syncmcp._concurrency.futures"
 HTTP_SERVER = "syncmcp.testing.server.http"
 PAGINATION = "syncmcp._client.pages"
@@ -129,21 +129,21 @@ CLIENTS = (
     Mutant(
         "progress-without-total",
         "the total of a progress report is lost",
-        "syncmcp._connection.notices:Notices._progress",
+        "syncmcp._connection.notifications:Notices._progress",
         _without_total,
         ("M-23",),
     ),
     Mutant(
         "debug-unheard",
         "one of the eight log levels does not arrive",
-        "syncmcp._connection.notices:Notices._log_message",
+        "syncmcp._connection.notifications:Notices._log_message",
         _without_debug,
         ("M-25",),
     ),
     Mutant(
         "handlers-unasked",
         "requests that the library does not know reach no handler",
-        "syncmcp._connection.handler_table:HandlerTable.request",
+        "syncmcp._connection.answering:HandlerTable.request",
         always(None),
         ("M-31",),
     ),
@@ -192,7 +192,7 @@ CLIENTS = (
     Mutant(
         "calls-without-handlers",
         "what a call causes is answered by the handlers of the client, never by its own",
-        "syncmcp._connection.handler_table:HandlerTable.for_call",
+        "syncmcp._connection.answering:HandlerTable.for_call",
         lambda original: lambda self, given: self.answering,
         ("M-19",),
     ),
@@ -206,7 +206,7 @@ CLIENTS = (
     Mutant(
         "references-fetched",
         "a `$ref` in a server's schema is fetched",
-        "syncmcp._base.results:validate",
+        "syncmcp._base.checks:validate",
         _fetch_references,
         ("SCHM-05",),
     ),
@@ -237,7 +237,7 @@ SERVERS = (
     Mutant(
         "anything-declared",
         "a tool of the test server takes everything for declared",
-        "syncmcp.testing.server.capabilities:declared",
+        "syncmcp.testing.server.wire:declared",
         always(True),
         ("M-08", "M-22"),
     ),

@@ -11,7 +11,7 @@ from tests.mutant_switches.change import always, effects
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-ENTERPRISE = "syncmcp.auth.enterprise:EnterpriseManaged"
+ENTERPRISE = "syncmcp.auth.grants:EnterpriseManaged"
 MACHINE = "syncmcp.auth.grants:MachineAuth"
 PROOFS = "syncmcp.auth.dpop:Proofs"
 SIGNING = "syncmcp.auth.signing:SigningKey"
@@ -89,7 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "plain-identity-provider",
         "An identity provider may be at a plain http address.",
-        "syncmcp.auth.enterprise:_place_of",
+        "syncmcp.auth.grants:_place_of",
         lambda original: lambda issuer, endpoint: issuer or endpoint or "http://127.0.0.1",
         ("AXT-03",),
     ),

@@ -312,7 +312,7 @@ STREAMS = (
     Mutant(
         "never-resumed",
         "a stream that ended early is not taken up again",
-        "syncmcp.transports._reconnecting:Attempts.next_pause",
+        "syncmcp.transports._events:Attempts.next_pause",
         always(None),
         ("HTL-08",),
     ),
@@ -333,7 +333,7 @@ STREAMS = (
     Mutant(
         "listening-needed",
         "a server that lets nobody listen counts as lost",
-        "syncmcp.transports._http_listening:Listener.once",
+        "syncmcp.transports.http:Listener.once",
         _need_a_listening_stream,
         ("HTL-05",),
     ),

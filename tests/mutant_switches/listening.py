@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._connection.listen_call import ListenCall
+from syncmcp._connection.call import ListenCall
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always
 
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "news-for-everybody",
         "a change event reaches all listeners, whatever id it carries",
-        "syncmcp._connection.news:News.take",
+        "syncmcp._connection.notifications:News.take",
         _tell_everybody,
         ("STD-04",),
     ),
@@ -51,14 +51,14 @@ MUTANTS = (
     Mutant(
         "withdrawn-unheard",
         "a notice that a subscription is over is not understood",
-        "syncmcp._connection.news:News.ended",
+        "syncmcp._connection.notifications:News.ended",
         always(None),
         ("SUB-03",),
     ),
     Mutant(
         "listening-to-the-dead",
         "a listener is not set up again when its connection has broken",
-        "syncmcp._client.listen_stream:Streamed._again",
+        "syncmcp._client.listening:Streamed._again",
         always(None),
         ("STD-08", "SUB-03"),
     ),

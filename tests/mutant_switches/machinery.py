@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 CONNECTION = "syncmcp._connection.connection:Connection"
-DELIVERY = "syncmcp._concurrency.delivery:Delivery"
+DELIVERY = "syncmcp._concurrency.pool:Delivery"
 CLIENT = "syncmcp._client.client:Client"
-NOTICES = "syncmcp._connection.notices:Notices"
+NOTICES = "syncmcp._connection.notifications:Notices"
 PAGINATION = "syncmcp._client.pages"
 
 
@@ -238,14 +238,14 @@ CALLS = (
     Mutant(
         "progress-extends-the-limit",
         "each progress notification starts the total limit anew",
-        "syncmcp._connection.notices:Notices._progress",
+        "syncmcp._connection.notifications:Notices._progress",
         _let_progress_extend_the_limit,
         ("TMO-03", "20"),
     ),
     Mutant(
         "progress-to-anyone",
         "progress goes to the call in flight, whatever its token",
-        "syncmcp._connection.news:News.owner",
+        "syncmcp._connection.notifications:News.owner",
         lambda original: lambda self, method, params, out: original(self, "", params, out),
         ("PRG-04",),
     ),
@@ -363,7 +363,7 @@ CLIENTS = (
     Mutant(
         "unopened-clients-stay-behind",
         "a client that is not open at a fork is dead in the child all the same",
-        "syncmcp._client.forks:_inherit",
+        "syncmcp._client.lifetime:_inherit",
         always(None),
         ("32",),
     ),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol import mirroring
+from syncmcp._protocol import headers as mirroring
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always, result
 
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-MIRRORING = "syncmcp._protocol.mirroring"
+MIRRORING = "syncmcp._protocol.headers"
 MIRRORS = f"{MIRRORING}:Mirrors"
 
 

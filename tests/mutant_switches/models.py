@@ -21,7 +21,7 @@ MUTANTS = (
     Mutant(
         "names-as-they-are",
         "tools go to a provider under names that it refuses",
-        "syncmcp.llm._names:Names.out",
+        "syncmcp.llm._tools:Names.out",
         _unchanged,
         ("M-29",),
     ),

@@ -133,7 +133,7 @@ MUTANTS = (
     Mutant(
         "extensions-of-any-name",
         "an extension may be called anything",
-        "syncmcp._protocol.extensions:is_prefixed",
+        "syncmcp._protocol.offer:is_prefixed",
         always(True),
         ("VER-17",),
     ),
@@ -259,7 +259,7 @@ MUTANTS = (
     Mutant(
         "probed-in-vain-again",
         "what was learnt of a command is forgotten with its client",
-        "syncmcp._client.eras:Eras.find",
+        "syncmcp._client.opening:Eras.find",
         always(None),
         ("VER-16",),
     ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
-from syncmcp.auth.token import Registration
+from syncmcp.auth.tokens import Registration
 from syncmcp.errors import AuthError, DiscoveryFailed
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always, result, without
@@ -21,7 +21,7 @@ DISCOVERY = "syncmcp.auth.discovery"
 FLOW = "syncmcp.auth.flow"
 OAUTH = "syncmcp.auth.oauth:OAuth"
 REGISTRATION = "syncmcp.auth.registration"
-SCOPE = "syncmcp.auth.scope"
+SCOPE = "syncmcp.auth.discovery"
 TOKEN_AUTH = "syncmcp.auth.token_auth:TokenAuth"
 
 
@@ -197,7 +197,7 @@ FINDING = (
     Mutant(
         "challenges-unread",
         "no challenge is understood",
-        "syncmcp.auth.challenge:demand",
+        "syncmcp.auth.steps:demand",
         always(None),
         ("AUD-02",),
     ),
@@ -336,7 +336,7 @@ CODES = (
     Mutant(
         "resource-unsaid",
         "token requests do not name the resource",
-        "syncmcp.auth.client_auth:token_request",
+        "syncmcp.auth.flow:token_request",
         _without_resource,
         ("FLW-04",),
     ),
@@ -371,7 +371,7 @@ CODES = (
     Mutant(
         "codes-sent-twice",
         "a token request whose answer was lost is made again",
-        "syncmcp.auth.driver:Driver._fetch",
+        "syncmcp.auth.fetch:Driver._fetch",
         _ask_twice,
         ("ASC-01",),
     ),
@@ -444,21 +444,21 @@ TOKENS = (
     Mutant(
         "people-asked-for-ever",
         "each request to a server that refuses every token opens a browser",
-        "syncmcp.auth.sign_ins:SignIns.check",
+        "syncmcp.auth.token_auth:SignIns.check",
         always(None),
         ("SCO-05", "SEC-08"),
     ),
     Mutant(
         "step-ups-unlimited",
         "one operation may lead to any number of sign-ins",
-        "syncmcp.auth.step_up:_MOST",
+        "syncmcp.auth.token_auth:_MOST_STEP_UPS",
         lambda original: 1000,
         ("SCO-05",),
     ),
     Mutant(
         "newer-tokens-unseen",
         "a token that another process stored is not noticed",
-        "syncmcp.auth.login:Login.same_token",
+        "syncmcp.auth.tokens:Login.same_token",
         always(True),
         ("17",),
     ),

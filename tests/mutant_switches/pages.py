@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 APPROVAL = "syncmcp.approval:Approval"
 PAGES = "syncmcp.ui.browser.app:Pages"
-FORM_CARD = "syncmcp.ui.browser.form_card"
-CONSENT_CARD = "syncmcp.ui.browser.consent_card"
+FORM_CARD = "syncmcp.ui.browser.cards"
+CONSENT_CARD = "syncmcp.ui.browser.cards"
 DESK = "syncmcp.ui.browser.questions:Desk"
 
 
@@ -131,7 +131,7 @@ MUTANTS = (
     Mutant(
         "pages-edit-in-vain",
         "a request to a model goes on as it was, whatever the person made of it on its page",
-        "syncmcp.ui.browser.sampling_card:RequestCard._edit",
+        "syncmcp.ui.browser.cards:RequestCard._edit",
         always({}),
         ("M-17",),
     ),

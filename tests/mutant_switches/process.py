@@ -18,9 +18,9 @@ from tests.mutant_switches.change import always, result
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-OUTBOX = "syncmcp.transports._outbox:Outbox"
+OUTBOX = "syncmcp.transports._pipes:Outbox"
 POSIX = "syncmcp.transports._posix"
-STDERR = "syncmcp.transports._stderr"
+STDERR = "syncmcp.transports._pipes"
 STDIO = "syncmcp.transports.stdio:StdioTransport"
 
 

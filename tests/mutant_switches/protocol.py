@@ -20,7 +20,7 @@ JSONRPC = "syncmcp._protocol.jsonrpc"
 PEER = "syncmcp._protocol.peer:Peer"
 STATEFUL = "syncmcp._protocol.stateful:Stateful"
 STATELESS = "syncmcp._protocol.stateless:Stateless"
-ROUND = "syncmcp._protocol.rounds:InputRound"
+ROUND = "syncmcp._protocol.steps:InputRound"
 EXCHANGE = "syncmcp._protocol.exchange:exchange"
 
 
@@ -181,14 +181,14 @@ MESSAGES = (
     Mutant(
         "trace-context-of-any-shape",
         "whatever stands below the keys of trace context is sent",
-        "syncmcp._protocol.trace_context:follows_w3c",
+        "syncmcp._protocol.meta:follows_w3c",
         always(True),
         ("RPC-22",),
     ),
     Mutant(
         "trace-context-mixed",
         "a caller's trace context is overwritten by that of the current span",
-        "syncmcp._connection.trace_context:with_trace_context",
+        "syncmcp._connection.options:with_trace_context",
         _overwrite_trace,
         ("RPC-22",),
     ),
@@ -511,7 +511,7 @@ ROUNDS = (
     Mutant(
         "questions-anywhere",
         "the result of any request may be a question",
-        "syncmcp._protocol.rounds:METHODS",
+        "syncmcp._protocol.steps:METHODS",
         lambda methods: methods | KNOWN_REQUESTS,
         ("MRTR-07",),
     ),
@@ -525,7 +525,7 @@ ROUNDS = (
     Mutant(
         "urls-of-an-error-ignored",
         "error -32042 is an error like any other",
-        "syncmcp._protocol.rounds:url_questions",
+        "syncmcp._protocol.steps:url_questions",
         always({}),
         ("ELI-18",),
     ),

@@ -73,14 +73,14 @@ MUTANTS = (
     Mutant(
         "standing-forgotten",
         "a new session knows neither log level nor subscriptions",
-        "syncmcp._client.standing:Standing.restore",
+        "syncmcp._client.session_state:Standing.restore",
         always(None),
         ("15",),
     ),
     Mutant(
         "repeated-blindly",
         "whatever has failed is sent again",
-        "syncmcp._client.retry:may_repeat",
+        "syncmcp._client.retrying:may_repeat",
         always(True),
         ("16",),
     ),
@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         "one-miss-is-enough",
         "a connection ends with the first ping that has no answer",
-        "syncmcp._client.watching:_MISSES",
+        "syncmcp._client.session:_MISSES",
         lambda original: 1,
         ("RPC-25",),
     ),

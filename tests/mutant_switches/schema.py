@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "types-misspelt",
         "the schemas that the test server makes name a type that there is not",
-        "syncmcp.testing.server.binding:Binding.schema",
+        "syncmcp.testing.server.features:Binding.schema",
         _misspell,
         ("SCHM-10",),
     ),

@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         "skills-by-uri",
         "a skill is known by its URI alone",
-        "syncmcp.types.skill:Skill.key",
+        "syncmcp.types.extensions:Skill.key",
         lambda _: property(lambda skill: (None, skill.uri)),
         ("SKL-07",),
     ),

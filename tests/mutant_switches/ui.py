@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 ANSWER = "syncmcp._connection.answering"
 APPROVAL = "syncmcp.approval:Approval"
 TERMINAL = "syncmcp.ui.terminal:Terminal"
-SAMPLING_PROMPTS = "syncmcp.ui.terminal.sampling_prompts"
+SAMPLING_PROMPTS = "syncmcp.ui.terminal.cards"
 SCREEN = "syncmcp.ui.terminal.screen:Screen"
-PROMPTS = "syncmcp.ui.terminal.form_prompts"
-REVIEWS = "syncmcp.ui.terminal.reviews"
+PROMPTS = "syncmcp.ui.terminal.cards"
+REVIEWS = "syncmcp.ui.terminal.cards"
 
 
 # -- the library's own rules ---------------------------------------------------------------------

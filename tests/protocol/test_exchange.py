@@ -13,8 +13,7 @@ from syncmcp._protocol.exchange import MAX_ROUNDS, exchange, single_exchange
 from syncmcp._protocol.offer import NOTHING, Offer
 from syncmcp._protocol.peer import Peer
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, dialect_for
-from syncmcp._protocol.rounds import InputRound
-from syncmcp._protocol.steps import Ask, Effect, InputQuestion, Pause, Reply, Send
+from syncmcp._protocol.steps import Ask, Effect, InputQuestion, InputRound, Pause, Reply, Send
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,

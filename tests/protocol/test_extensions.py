@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.extensions import check_extensions
 from syncmcp._protocol.negotiate import Hello
-from syncmcp._protocol.offer import NOTHING
+from syncmcp._protocol.offer import NOTHING, check_extensions
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, STATELESS, session_capabilities
 from syncmcp.errors import UsageError
 

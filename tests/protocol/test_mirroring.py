@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.mirroring import InvalidMark, Mirror, mirrored, mirrors
+from syncmcp._protocol.headers import InvalidMark, Mirror, mirrored, mirrors
 from syncmcp._protocol.revisions import Dialect, dialect_for
 from syncmcp.errors import UsageError
 

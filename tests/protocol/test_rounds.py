@@ -15,15 +15,15 @@ from syncmcp._protocol.revisions import (
     STATELESS,
     dialect_for,
 )
-from syncmcp._protocol.rounds import (
+from syncmcp._protocol.steps import (
     METHODS,
+    InputQuestion,
     InputRound,
     Links,
     pause_before,
     read_round,
     url_questions,
 )
-from syncmcp._protocol.steps import InputQuestion
 from syncmcp.errors import ProtocolError
 
 ROOTS = {"method": "roots/list"}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from syncmcp._protocol.meta import check_formats, follows_w3c
 from syncmcp._protocol.revisions import dialect_for
-from syncmcp._protocol.trace_context import check_formats, follows_w3c
 from syncmcp.errors import UsageError
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

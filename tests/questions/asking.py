@@ -233,7 +233,7 @@ class Slow:
             "syncmcp._connection.clock",
             "syncmcp._connection.server_requests",
             "syncmcp._connection.connection",
-            "syncmcp.transports._http_sending",
+            "syncmcp.transports._http_base",
         )
 
     def think(self, context: HandlerContext) -> None:

@@ -91,7 +91,7 @@ def test_a_call_that_is_cancelled_just_before_its_questions_are_made_asks_nobody
         assert gate.wait(PATIENCE)
         check_offered(*args)
 
-    monkeypatch.setattr("syncmcp._connection.input.check_offered", slowly)
+    monkeypatch.setattr("syncmcp._connection.questions.check_offered", slowly)
     asked: list[str] = []
 
     def handler(request: Any, context: HandlerContext) -> ElicitResult:

@@ -25,7 +25,7 @@ from syncmcp.errors import LimitExceeded
 from syncmcp.testing import Server
 from syncmcp.testing.demo import demo_server
 from syncmcp.transports._events import EventStream
-from syncmcp.transports._lines import Lines
+from syncmcp.transports._pipes import Lines
 from syncmcp.types import LoggingMessageNotificationParams
 from tests.stage import PATIENCE, STATEFUL, STATELESS, in_threads, relayed
 

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 
 import syncmcp
 from syncmcp import InvalidOutput, LimitExceeded, ProtocolError
-from syncmcp._base import results
+from syncmcp._base import checks
 from syncmcp._client import pages
 from syncmcp._protocol import peer
 from syncmcp._protocol.schema import compiler, run
 from syncmcp.errors import McpError
-from syncmcp.transports import _lines
+from syncmcp.transports import _pipes
 from syncmcp.types import CallToolResult
 from tests.stage import STATELESS
 from tests.stress.doubles import (
@@ -254,7 +254,7 @@ def cut_lines(given: tuple[int, list[bytes], list[int]]) -> None:
     limit, contents, cuts = given
     stream = b"".join(line + b"\n" for line in contents)
     places = sorted({0, len(stream), *(place % (len(stream) + 1) for place in cuts)})
-    lines = _lines.Lines(limit)
+    lines = _pipes.Lines(limit)
     read = [line for start, end in pairwise(places) for line in lines.feed(stream[start:end])]
     expected = []
     for content in contents:
@@ -262,7 +262,7 @@ def cut_lines(given: tuple[int, list[bytes], list[int]]) -> None:
         expected.append(line if len(line) <= limit else line[:limit])
     assert read == expected
     whole = [len(content.removesuffix(b"\r")) <= limit for content in contents]
-    assert [not isinstance(line, _lines.Cut) for line in read] == whole
+    assert [not isinstance(line, _pipes.Cut) for line in read] == whole
     assert lines.rest() == b""
 
 
@@ -573,19 +573,19 @@ def test_a_sound_event_is_heard_after_many_streams() -> None:
 
 
 def plant_a_limit_that_is_one_short(patch: pytest.MonkeyPatch) -> None:
-    whole = _lines.Lines._checked
+    whole = _pipes.Lines._checked
 
-    def checked(self: _lines.Lines, line: bytes) -> bytes:
+    def checked(self: _pipes.Lines, line: bytes) -> bytes:
         short = len(line.removesuffix(b"\r")) < self._limit
-        return whole(self, line) if short else _lines.Cut(line[: self._limit])
+        return whole(self, line) if short else _pipes.Cut(line[: self._limit])
 
-    patch.setattr(_lines.Lines, "_checked", checked)
+    patch.setattr(_pipes.Lines, "_checked", checked)
 
 
 def plant_a_seam_that_loses_a_byte(patch: pytest.MonkeyPatch) -> None:
-    whole = _lines.Lines._first
+    whole = _pipes.Lines._first
     patch.setattr(
-        _lines.Lines,
+        _pipes.Lines,
         "_first",
         lambda self, part: whole(self, part[1:] if self._parts else part),
     )
@@ -602,7 +602,7 @@ def plant_ids_that_are_coerced(patch: pytest.MonkeyPatch) -> None:
 
 
 def plant_a_cursor_that_is_swallowed(patch: pytest.MonkeyPatch) -> None:
-    whole = results.validate
+    whole = checks.validate
 
     def validate(*given: Any) -> Any:
         page: Any = whole(*given)

@@ -25,8 +25,7 @@ import pytest
 
 import syncmcp
 from syncmcp import CancelToken, Stdio
-from syncmcp._concurrency.backoff import Backoff
-from syncmcp._concurrency.timing import timer
+from syncmcp._concurrency.timing import Backoff, timer
 from syncmcp.testing.leaks import child_processes
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads
 from tests.stress.crowd import shuffling_server
@@ -232,7 +231,7 @@ def test_10000_talkative_calls_leave_nothing_behind(wire: Wire) -> None:
 
 def restart(deaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # The pauses between starts grow up to this; at their real length this would take half an hour.
-    monkeypatch.setattr("syncmcp._concurrency.backoff._LONGEST", 0.0)
+    monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST", 0.0)
     seen = set()
     with syncmcp.connect(small(), mode=STATEFUL) as client:
         before = None

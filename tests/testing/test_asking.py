@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from syncmcp.testing import demo_server, serve_http
-from syncmcp.testing.server.revisions import REVISIONS
+from syncmcp.testing.server.wire import REVISIONS
 from tests.testing.talks import EVERYTHING, MODEL, NEWEST_STATEFUL, Open, Talk, both_eras, text_of
 from tests.testing.wires import MODERN, Child, Http, Memory
 

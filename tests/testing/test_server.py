@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from syncmcp.testing import RpcError, Server, ToolContext, demo_server
-from syncmcp.testing.server.revisions import REVISIONS
+from syncmcp.testing.server.wire import REVISIONS
 from tests.testing.wires import PATIENCE, Memory, initialize, modern
 
 STATEFUL = REVISIONS[:-1]

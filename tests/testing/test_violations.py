@@ -10,7 +10,7 @@ from syncmcp.testing import (
     Server,
     ToolContext,
 )
-from syncmcp.testing.server.revisions import REVISIONS
+from syncmcp.testing.server.wire import REVISIONS
 from tests.testing.talks import (
     FORM,
     MODEL,

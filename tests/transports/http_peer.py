@@ -17,7 +17,7 @@ from requests.adapters import HTTPAdapter
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Http
 from syncmcp.errors import McpError
-from syncmcp.transports._http_sending import HttpSender
+from syncmcp.transports._http_base import HttpSender
 from syncmcp.transports.base import Outgoing
 from syncmcp.transports.http import HttpTransport
 

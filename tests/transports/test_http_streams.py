@@ -18,7 +18,7 @@ from syncmcp.errors import (
     RequestTimeout,
     SessionLost,
 )
-from syncmcp.transports._reconnecting import Attempts
+from syncmcp.transports._events import Attempts
 from syncmcp.transports.base import Outgoing
 
 from .http_peer import (

@@ -15,8 +15,7 @@ import pytest
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, LimitExceeded
-from syncmcp.transports._lines import Cut, Lines
-from syncmcp.transports._stderr import StderrSink
+from syncmcp.transports._pipes import Cut, Lines, StderrSink
 from syncmcp.transports.stdio import StdioTransport
 from tests.transports._stdio import (
     ECHO,

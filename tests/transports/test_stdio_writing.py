@@ -17,7 +17,7 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError, ConnectionLost, LimitExceeded
 from syncmcp.testing.leaks import Footprint
-from syncmcp.transports._outbox import Outbox
+from syncmcp.transports._pipes import Outbox
 from syncmcp.transports.stdio import StdioTransport
 from tests.test_interrupts import struck
 from tests.transports._stdio import (

@@ -133,7 +133,7 @@ def unevaluated_items(rest: Any, _schema: Mapping[str, Any], place: Place) -> Ch
     return check
 
 
-MAKERS: Final[Mapping[str, Maker]] = {
+ARRAY_MAKERS: Final[Mapping[str, Maker]] = {
     "maxItems": _max_items,
     "minItems": _min_items,
     "uniqueItems": _unique_items,

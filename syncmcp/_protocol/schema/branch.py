@@ -89,7 +89,7 @@ def _if(condition: Any, schema: Mapping[str, Any], place: Place) -> Check:
     return check
 
 
-MAKERS: Final[Mapping[str, Maker]] = {
+BRANCH_MAKERS: Final[Mapping[str, Maker]] = {
     "allOf": _all_of,
     "anyOf": _any_of,
     "oneOf": _one_of,

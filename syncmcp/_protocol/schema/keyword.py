@@ -14,10 +14,10 @@ from syncmcp._protocol.schema.place import Maker, Place
 from syncmcp._protocol.schema.run import Check
 
 MAKERS: Final[Mapping[str, Maker]] = {
-    **scalar.MAKERS,
-    **array.MAKERS,
-    **member.MAKERS,
-    **branch.MAKERS,
+    **scalar.SCALAR_MAKERS,
+    **array.ARRAY_MAKERS,
+    **member.MEMBER_MAKERS,
+    **branch.BRANCH_MAKERS,
 }
 """What makes the check of a word, in the order in which they are made: the cheap ones first."""
 

@@ -187,7 +187,7 @@ def unevaluated_properties(rest: Any, _schema: Mapping[str, Any], place: Place) 
     return check
 
 
-MAKERS: Final[Mapping[str, Maker]] = {
+MEMBER_MAKERS: Final[Mapping[str, Maker]] = {
     "maxProperties": _max_properties,
     "minProperties": _min_properties,
     "required": _required,

@@ -149,7 +149,7 @@ def _pattern(pattern: str, _schema: Mapping[str, Any], place: Place) -> Check:
     return check
 
 
-MAKERS: Final[Mapping[str, Maker]] = {
+SCALAR_MAKERS: Final[Mapping[str, Maker]] = {
     "type": _type,
     "enum": _enum,
     "const": _const,

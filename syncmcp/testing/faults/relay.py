@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from syncmcp.testing.faults.exchanges import Ending, Exchange, Record
-from syncmcp.testing.faults.faults import Cut, Drip, Hold, Place, Planned
+from syncmcp.testing.faults.faults import Cut, Drip, Ending, Exchange, Hold, Place, Planned, Record
 from syncmcp.testing.faults.framing import (
     Framing,
     Head,

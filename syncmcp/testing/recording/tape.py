@@ -31,7 +31,7 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncmcp._base import descriptor_lock
+from syncmcp._base import files
 from syncmcp.errors import UsageError
 
 _log = logging.getLogger("syncmcp.testing")
@@ -148,7 +148,7 @@ class Tape:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(self.path, _FLAGS, 0o600)
         try:
-            if not descriptor_lock.take(file):
+            if not files.take(file):
                 raise UsageError(f"{self.path} is being recorded by another client")
             if not self._connections:
                 os.ftruncate(file, 0)

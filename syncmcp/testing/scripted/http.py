@@ -12,8 +12,16 @@ from http import HTTPStatus
 from typing import Any, BinaryIO
 
 from syncmcp.testing.script import Script, Step
-from syncmcp.testing.scripted.player import Gone, Inbox, Incoming, ScriptError, encode
-from syncmcp.testing.scripted.transcript import Received, Transcript, method_of
+from syncmcp.testing.scripted.player import (
+    Gone,
+    Inbox,
+    Incoming,
+    Received,
+    ScriptError,
+    Transcript,
+    encode,
+    method_of,
+)
 
 _EVENTS = "text/event-stream"
 _JSON = "application/json"

@@ -14,8 +14,16 @@ from typing_extensions import Self
 
 from syncmcp.testing.script import Script, Step
 from syncmcp.testing.scripted.http import HttpStage
-from syncmcp.testing.scripted.player import Ended, Inbox, Player, ScriptError, encode, read_frame
-from syncmcp.testing.scripted.transcript import Received, Transcript
+from syncmcp.testing.scripted.player import (
+    Ended,
+    Inbox,
+    Player,
+    Received,
+    ScriptError,
+    Transcript,
+    encode,
+    read_frame,
+)
 
 
 class ScriptedPeer:

@@ -1,21 +1,132 @@
-"""Tools that wait for the retry of their request (2026-07-28, `input_required`)."""
+"""How the questions of one handler travel: as requests, or in rounds (2026-07-28)."""
 
 from __future__ import annotations
 
 import queue
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.call import Call
-from syncmcp.testing.server.question import Withdrawn
-from syncmcp.testing.server.stats import Stats
-from syncmcp.testing.server.wire import INVALID_PARAMS, Message, RpcError
+from syncmcp.testing.server.calls import Call
+from syncmcp.testing.server.wire import (
+    INVALID_PARAMS,
+    STATELESS,
+    Message,
+    MissingCapability,
+    RpcError,
+    Stats,
+    missing_for,
+    since,
+)
 
 if TYPE_CHECKING:
+    from syncmcp.testing.server.server import Server
     from syncmcp.testing.server.session import Session
+
+
+# A request of the server to its client (stateful revisions).
+
+
+Progress = Callable[[float, "float | None", "str | None"], object]
+
+
+class Withdrawn(Exception):
+    """A question ended without an answer: it was withdrawn, or its call has ended."""
+
+
+class Question:
+    """A question that waits for its answer. Its methods may be called from any thread.
+
+    Attributes:
+        id: The request's id; also its progress token, if it was given one.
+    """
+
+    def __init__(
+        self,
+        identifier: int,
+        method: str,
+        *,
+        withdraw: Callable[[Question, str | None], bool],
+        progress: Progress | None,
+    ) -> None:
+        self.id = identifier
+        self._method = method
+        self._withdraw = withdraw
+        self._progress = progress
+        self._reached: float | None = None
+        # What came from the client, in order; an exception when nothing more will come.
+        self._inbox: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
+
+    def result(self, timeout: float = 300.0) -> Any:
+        """Wait for the result, an object unless the client errs.
+
+        Progress callbacks run on this thread.
+
+        Args:
+            timeout: Seconds to wait at most; progress starts them anew. When they have passed,
+                the question is withdrawn.
+
+        Raises:
+            RpcError: The client answered with an error.
+            TimeoutError: No answer came in time.
+            Withdrawn: The question was withdrawn, or the call it belongs to has ended.
+            ConnectionError: The session has ended.
+        """
+        while True:
+            try:
+                item = self._inbox.get(timeout=timeout)
+            except queue.Empty:
+                text = f"the client did not answer {self._method} in {timeout} s"
+                self._withdraw(self, text)
+                raise TimeoutError(text) from None
+            if isinstance(item, Exception):
+                raise item
+            if "method" not in item:
+                return _result(item)
+            params: Message = item["params"]
+            if self._progress is not None:
+                self._progress(params["progress"], params.get("total"), params.get("message"))
+
+    def cancel(self, reason: str | None = None) -> bool:
+        """Withdraw the question; the client is told. Return whether it was still open."""
+        if not self._withdraw(self, reason):
+            return False
+        self.end(Withdrawn(reason or f"{self._method} was withdrawn"))
+        return True
+
+    def answered(self, message: Message) -> None:
+        """Take the client's answer; called by the session."""
+        self._inbox.put(message)
+
+    def progressed(self, params: Message) -> str | None:
+        """Take a progress notification; return what is wrong with it."""
+        reached = params.get("progress")
+        if self._progress is None:
+            return f"progress of question {self.id}, which has no progress token"
+        if not isinstance(reached, (int, float)) or isinstance(reached, bool):
+            return f"progress of question {self.id} is not a number: {reached!r}"
+        if self._reached is not None and reached <= self._reached:
+            return f"progress of question {self.id} went from {self._reached} to {reached}"
+        self._reached = reached
+        self._inbox.put({"method": "notifications/progress", "params": params})
+        return None
+
+    def end(self, error: Exception) -> None:
+        """Have whoever waits raise `error`."""
+        self._inbox.put(error)
+
+
+def _result(answer: Message) -> Any:
+    error = answer.get("error")
+    if isinstance(error, dict):
+        raise RpcError(error.get("code", 0), str(error.get("message")), error.get("data"))
+    return answer.get("result")
+
+
+# Tools that wait for the retry of their request (2026-07-28, `input_required`).
+
 
 METHODS = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be `input_required`."""
@@ -171,3 +282,224 @@ def responses(call: Call) -> Mapping[str, Any]:
     """Return the answers that a retry carries, by key."""
     given = call.params.get(RESPONSES, {})
     return given if isinstance(given, dict) else {}
+
+
+# What a client may answer: every breach of the protocol in one sentence.
+
+
+_ACTIONS = ("accept", "decline", "cancel")
+
+
+def breaches(method: str, params: Message, answer: Any, revision: str) -> list[str]:
+    """Return what is wrong with `answer`, the result of a question under `revision`."""
+    if not isinstance(answer, dict):
+        return [f"{method}: the answer is not an object"]
+    found: list[str] = [
+        f"{name} in an answer" for name in ("jsonrpc", "id", "resultType") if name in answer
+    ]
+    if method == "sampling/createMessage":
+        found += _sampling(params, answer, revision)
+    elif method == "elicitation/create":
+        found += _elicitation(params, answer)
+    elif method == "roots/list":
+        found += _roots(answer)
+    return [f"{method}: {breach}" for breach in found]
+
+
+def _sampling(params: Message, answer: Message, revision: str) -> list[str]:
+    found: list[str] = []
+    if answer.get("role") not in ("user", "assistant"):
+        found.append(f"role is {answer.get('role')!r}")
+    if not isinstance(answer.get("model"), str):
+        found.append("model is not a string")
+    if not isinstance(answer.get("stopReason", ""), str):
+        found.append("stopReason is not a string")
+    content = answer.get("content")
+    if isinstance(content, list) and not since(revision, "2025-11-25"):
+        found.append(f"content is an array, which {revision} does not have")
+    kinds = ["text", "image"]
+    if since(revision, "2025-03-26"):
+        kinds.append("audio")
+    if params.get("tools"):
+        kinds.append("tool_use")
+    for block in content if isinstance(content, list) else [content]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind not in kinds:
+            found.append(f"a content block of type {kind!r}")
+    return found
+
+
+def _elicitation(params: Message, answer: Message) -> list[str]:
+    action = answer.get("action")
+    form = params.get("mode", "form") == "form"
+    if action not in _ACTIONS:
+        return [f"action is {action!r}"]
+    if action != "accept" or not form:
+        return ["content that nobody asked for"] if answer.get("content") is not None else []
+    return _content(params["requestedSchema"], answer.get("content", {}))
+
+
+def _content(schema: Message, content: Any) -> list[str]:
+    # Loaded late: most servers never ask.
+    from jsonschema import Draft202012Validator
+
+    validator = Draft202012Validator(
+        {**schema, "additionalProperties": False},
+        format_checker=Draft202012Validator.FORMAT_CHECKER,
+    )
+    return [
+        f"content{''.join(f'.{step}' for step in error.absolute_path)}: {error.message}"
+        for error in validator.iter_errors(content)
+    ]
+
+
+def _roots(answer: Message) -> list[str]:
+    roots = answer.get("roots")
+    if not isinstance(roots, list):
+        return ["roots is not an array"]
+    uris = [root.get("uri") if isinstance(root, dict) else None for root in roots]
+    return [f"a root with the uri {uri!r}" for uri in uris if not _is_file(uri)]
+
+
+def _is_file(uri: Any) -> bool:
+    return isinstance(uri, str) and uri.startswith("file:///")
+
+
+Asked = tuple[str, "Message | None"]
+"""Method and params of a question."""
+
+
+class Asker:
+    """Asks for one handler, whose request changes with every round.
+
+    Attributes:
+        call: The request being served: the latest, if the client had to send it again.
+        cancelled: Set when the caller gave up, or did not come back with the request.
+    """
+
+    def __init__(self, call: Call, server: Server) -> None:
+        self.call = call
+        self.cancelled = threading.Event()
+        self._server = server
+        self._lock = threading.Lock()  # Guards `_waiting`.
+        self._waiting: set[Question] = set()
+        # One `input_required` at a time: there is one request to answer with it.
+        self._turn = threading.Lock()
+        call.at_end(self._call_ended)
+
+    def check(self, method: str, params: Message | None) -> None:
+        """Raise `MissingCapability` unless the client declared what the question needs."""
+        call = self.call
+        missing = missing_for(method, params or {}, call.client_capabilities, call.revision)
+        if missing is not None:
+            raise MissingCapability(missing, call.revision)
+
+    def ask(self, asked: Asked, timeout: float, progress: Progress | None) -> Message:
+        """Ask one thing and wait for the result."""
+        self.check(*asked)
+        if self.call.revision in STATELESS:
+            return self._ask_in_rounds({"question": asked}, timeout)["question"]
+        question = self.send(*asked, progress)
+        try:
+            return self._checked(asked, question.result(timeout))
+        finally:
+            self.done(question)
+
+    def ask_all(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Message]:
+        """Ask several things at once and wait for all results."""
+        for asked in questions.values():
+            self.check(*asked)
+        if self.call.revision in STATELESS:
+            return self._ask_in_rounds(questions, timeout)
+        sent: dict[str, Question] = {}
+        try:
+            for key, asked in questions.items():
+                sent[key] = self.send(*asked, None)
+            return {
+                key: self._checked(questions[key], question.result(timeout))
+                for key, question in sent.items()
+            }
+        finally:
+            for question in sent.values():
+                question.cancel("another question failed")
+                self.done(question)
+
+    def send(self, method: str, params: Message | None, progress: Progress | None) -> Question:
+        """Send a request on the stream of the call (stateful revisions), unchecked."""
+        call, session = self.call, self.call.session
+        if session is None or session.revision != call.revision:
+            raise RpcError(wire.INTERNAL_ERROR, f"{call.revision} has no requests from servers")
+        question = session.question(method, params, send=call.send, progress=progress)
+        with self._lock:
+            self._waiting.add(question)
+        if not call.open:
+            self._call_ended(call)
+        return question
+
+    def done(self, question: Question) -> None:
+        """Forget a question that was sent."""
+        with self._lock:
+            self._waiting.discard(question)
+
+    def round(self, questions: Mapping[str, Asked], timeout: float) -> Mapping[str, Any]:
+        """Answer the request with `input_required`, wait for the retry, go on under it.
+
+        Returns:
+            What the retry answers, by key.
+
+        Raises:
+            TimeoutError: No retry came in time.
+            Withdrawn: The call ended first.
+        """
+        server = self._server
+        with self._turn:
+            call = self.call
+            opened = server.rounds.open(call, frozenset(questions))
+            result: Message = {
+                "resultType": "input_required",
+                STATE: opened.state,
+                "_meta": {wire.SERVER_INFO: server.info},
+            }
+            if questions:
+                result["inputRequests"] = {
+                    key: {"method": method} | ({} if params is None else {"params": params})
+                    for key, (method, params) in questions.items()
+                }
+            with server.stats as stats:
+                stats.questions.update(method for method, _ in questions.values())
+            if not server.answer(call, wire.reply(call.request_id, result)):
+                server.rounds.drop(opened)
+                with server.stats as stats:
+                    stats.questions.subtract(method for method, _ in questions.values())
+                raise Withdrawn("the call has ended")
+            try:
+                retry = self.call = server.rounds.wait(opened, timeout)
+            except (TimeoutError, Withdrawn):
+                self.cancelled.set()
+                raise
+        # Runs at once if the client has given up already.
+        retry.at_end(self._call_ended)
+        return responses(retry)
+
+    def _ask_in_rounds(self, questions: Mapping[str, Asked], timeout: float) -> dict[str, Message]:
+        results: dict[str, Message] = {}
+        missing = dict(questions)
+        while missing:
+            given = self.round(missing, timeout)
+            for key in given.keys() & missing.keys():
+                results[key] = self._checked(missing.pop(key), given[key])
+        return {key: results[key] for key in questions}
+
+    def _checked(self, asked: Asked, answer: Any) -> Message:
+        method, params = asked
+        for breach in breaches(method, params or {}, answer, self.call.revision):
+            self._server.stats.blame(breach)
+        return answer if isinstance(answer, dict) else {}
+
+    def _call_ended(self, call: Call) -> None:
+        if call.cancelled.is_set():
+            self.cancelled.set()
+        with self._lock:
+            waiting = list(self._waiting)
+        for question in waiting:
+            question.cancel("the call has ended")

@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.asker import Asked, Asker
-from syncmcp.testing.server.call import Call
-from syncmcp.testing.server.capabilities import declared
-from syncmcp.testing.server.question import Progress, Question
-from syncmcp.testing.server.revisions import STATELESS, since
-from syncmcp.testing.server.wire import INVALID_PARAMS, Message, RpcError
+from syncmcp.testing.server.asking import Asked, Asker, Progress, Question
+from syncmcp.testing.server.calls import Call
+from syncmcp.testing.server.wire import (
+    INVALID_PARAMS,
+    STATELESS,
+    Message,
+    RpcError,
+    declared,
+    since,
+)
 
 if TYPE_CHECKING:
     from syncmcp.testing.server.server import Server

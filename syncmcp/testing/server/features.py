@@ -6,23 +6,252 @@ Every method here that answers a request has the signature `(params, context) ->
 from __future__ import annotations
 
 import base64
+import dataclasses
+import inspect
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from typing_extensions import is_typeddict
 
 from syncmcp.templates import UriTemplate
-from syncmcp.testing.server.binding import BadArguments, Binding
+from syncmcp.testing.server import wire
 from syncmcp.testing.server.context import ToolContext
-from syncmcp.testing.server.revisions import STATELESS, since
-from syncmcp.testing.server.tool import Tool
 from syncmcp.testing.server.wire import (
     INVALID_PARAMS,
     RESOURCE_NOT_FOUND,
+    STATELESS,
     Message,
     RpcError,
     encode,
+    since,
     text_of,
 )
+
+# From a function's signature to a JSON Schema, and from JSON arguments to a call.
+
+
+class BadArguments(Exception):
+    """The arguments do not fit the function's signature; the text says which and why."""
+
+
+class Binding:
+    """A function together with the model of its parameters.
+
+    A parameter annotated `ToolContext` is left out of the schema and given the context.
+    `**kwargs` accepts any further argument.
+
+    Attributes:
+        function: The function.
+        returns: Its return annotation (`Any` when there is none).
+        parameters: The names of its parameters without the context; the value says whether
+            one must be given.
+        description: Its docstring, or `None`.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        if inspect.iscoroutinefunction(function):
+            raise TypeError(f"{function.__name__} is a coroutine function; give a plain one")
+        hints = get_type_hints(function, include_extras=True)
+        self.function = function
+        self.returns = hints.get("return", Any)
+        self.description = inspect.getdoc(function)
+        self.parameters: dict[str, bool] = {}
+        self._context: str | None = None
+        self._fields: dict[str, str] = {}
+        extra: Any = "ignore"
+        fields: dict[str, Any] = {}
+        for parameter in inspect.signature(function).parameters.values():
+            name = parameter.name
+            hint = hints.get(name, Any)
+            required = parameter.default is inspect.Parameter.empty
+            if hint is ToolContext:
+                self._context = name
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                extra = "allow"
+            elif parameter.kind not in (
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                inspect.Parameter.KEYWORD_ONLY,
+            ):
+                raise TypeError(f"{function.__name__}: {name} cannot be given by name")
+            else:
+                # Field names of our own: a parameter may be called `schema` or `_private`.
+                field = f"parameter_{len(fields)}"
+                default = ... if required else parameter.default
+                fields[field] = (hint, Field(default, alias=name))
+                self._fields[field] = name
+                self.parameters[name] = required
+        config = ConfigDict(extra=extra, arbitrary_types_allowed=True)
+        self._model: type[BaseModel] = create_model(
+            f"{function.__name__}Arguments", __config__=config, **fields
+        )
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the arguments; its root is an object."""
+        return self._model.model_json_schema(by_alias=True)
+
+    def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        """Check `arguments` and call the function on the current thread.
+
+        Raises:
+            BadArguments: They do not fit; the function was not called.
+        """
+        try:
+            model = self._model.model_validate(arguments)
+        except ValidationError as error:
+            raise BadArguments(_explain(error)) from error
+        values = {name: getattr(model, field) for field, name in self._fields.items()}
+        values.update(model.model_extra or {})
+        if self._context is not None:
+            values[self._context] = context
+        return self.function(**values)
+
+
+def _explain(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(str(part) for part in detail['loc']) or 'arguments'}: {detail['msg']}"
+        for detail in error.errors(include_url=False)
+    )
+
+
+# One tool: how it is listed, how it is called, how what it returns becomes a result.
+
+
+TaskSupport = Literal["forbidden", "optional", "required"]
+
+_logger = logging.getLogger(__name__)
+
+
+class Tool:
+    """A function offered as a tool.
+
+    Attributes:
+        name: The name it is called by.
+        input_schema: The JSON Schema of its arguments.
+        output_schema: The JSON Schema of its structured result, or `None`.
+        task_support: Whether it runs as a task; `None` says nothing, which means no.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        input_schema: Mapping[str, Any] | None = None,
+        output_schema: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        task_support: TaskSupport | None = None,
+    ) -> None:
+        self._binding = Binding(function)
+        self.name = name or function.__name__
+        self.input_schema: Message = dict(input_schema or self._binding.schema())
+        self.output_schema = (
+            dict(output_schema) if output_schema is not None else _schema_of(self._binding.returns)
+        )
+        self._title = title
+        self._description = description or self._binding.description
+        self._annotations = dict(annotations) if annotations else None
+        self._meta = dict(meta) if meta else None
+        self.task_support = task_support
+
+    def describe(self, revision: str) -> Message:
+        """Return the tool's entry in `tools/list` as `revision` has it."""
+        entry: Message = {"name": self.name, "inputSchema": self.input_schema}
+        if self._description is not None:
+            entry["description"] = self._description
+        if self._annotations is not None and since(revision, "2025-03-26"):
+            entry["annotations"] = self._annotations
+        if self._title is not None and since(revision, "2025-06-18"):
+            entry["title"] = self._title
+        if self.output_schema is not None and self._structured(revision):
+            entry["outputSchema"] = self.output_schema
+        if self._meta is not None and since(revision, "2025-06-18"):
+            entry["_meta"] = self._meta
+        if self.task_support is not None and revision == "2025-11-25":
+            entry["execution"] = {"taskSupport": self.task_support}
+        return entry
+
+    def call(self, arguments: Mapping[str, Any], context: ToolContext) -> Message:
+        """Run the tool on the current thread and return its `tools/call` result.
+
+        Whatever the function raises becomes a result with `isError`, its text first.
+
+        Raises:
+            RpcError: The function raised one: it is the answer.
+        """
+        try:
+            value = self._binding.call(arguments, context)
+        except RpcError:
+            raise
+        except BadArguments as error:
+            return _failed(f"Invalid arguments for {self.name}: {error}")
+        except Exception as error:
+            # A tool is foreign code: any failure of it is an answer, never the server's end.
+            _logger.debug("tool %s failed", self.name, exc_info=True)
+            return _failed(str(error) or type(error).__name__)
+        return self._result(value, context.revision)
+
+    def _structured(self, revision: str) -> bool:
+        """Structured output came with 2025-06-18; before 2026-07-28 its root was an object."""
+        if self.output_schema is None or not since(revision, "2025-06-18"):
+            return False
+        return self.output_schema.get("type") == "object" or since(revision, "2026-07-28")
+
+    def _result(self, value: Any, revision: str) -> Message:
+        value = _plain(value)
+        if isinstance(value, dict) and isinstance(value.get("content"), list):
+            return dict(value)
+        result: Message = {"content": _content(value)}
+        if self._structured(revision):
+            result["structuredContent"] = value
+        return result
+
+
+def _failed(text: str) -> Message:
+    return {"content": [{"type": "text", "text": text}], "isError": True}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value
+
+
+def _content(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, list) and value and all(_is_block(item) for item in value):
+        return value
+    if _is_block(value):
+        return [value]
+    text = value if isinstance(value, str) else wire.encode(value).decode()
+    return [{"type": "text", "text": text}]
+
+
+def _is_block(value: Any) -> bool:
+    kinds = ("text", "image", "audio", "resource", "resource_link")
+    return isinstance(value, dict) and value.get("type") in kinds
+
+
+def _schema_of(returns: Any) -> Message | None:
+    """Return the schema of a structured return annotation, `None` for any other."""
+    structured = (
+        is_typeddict(returns)
+        or (isinstance(returns, type) and issubclass(returns, BaseModel))
+        or (isinstance(returns, type) and dataclasses.is_dataclass(returns))
+        or get_origin(returns) is dict
+    )
+    if not structured:
+        return None
+    return TypeAdapter(returns).json_schema(mode="serialization", by_alias=True)
+
 
 Completer = Callable[[str, Mapping[str, str]], Sequence[str]]
 

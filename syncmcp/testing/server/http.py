@@ -12,15 +12,21 @@ import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-from syncmcp.testing.server import batch, methods, wire
-from syncmcp.testing.server import headers as mirrored
-from syncmcp.testing.server.events import Event, EventBody, EventStore, EventStream
-from syncmcp.testing.server.revisions import STATELESS, since
+from syncmcp.testing.server import calls, methods, wire
+from syncmcp.testing.server import methods as mirrored
+from syncmcp.testing.server.events import Event, EventBody, EventStore, EventStream, format_event
 from syncmcp.testing.server.server import Server
 from syncmcp.testing.server.session import Session
-from syncmcp.testing.server.wire import INVALID_REQUEST, METHOD_NOT_FOUND, Message, RpcError
+from syncmcp.testing.server.wire import (
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    STATELESS,
+    Message,
+    RpcError,
+    since,
+)
 
 SESSION = "mcp-session-id"
 JSON = "application/json"
@@ -107,10 +113,10 @@ class HttpEndpoint:
             return _error(400, None, error)
         if (
             not isinstance(message, list)
-            and batch.is_answered(message)
+            and calls.is_answered(message)
             and not _is_request(message)
         ):
-            return _json(400, batch.refusal(message, "Not a JSON-RPC 2.0 message"))
+            return _json(400, calls.refusal(message, "Not a JSON-RPC 2.0 message"))
         if self._is_stateless(headers, message):
             return self._post_stateless(headers, message, gone)
         return self._post_stateful(headers, message, gone)
@@ -183,7 +189,7 @@ class HttpEndpoint:
     ) -> HttpReply:
         server = self.server
         if not isinstance(message, dict) or "method" not in message:
-            return _json(400, batch.refusal(message, "Send one request or notification"))
+            return _json(400, calls.refusal(message, "Send one request or notification"))
         identifier = message.get("id")
         if identifier is None:
             with server.stats as stats:
@@ -232,7 +238,7 @@ class HttpEndpoint:
             return found
         if isinstance(message, list):
             try:
-                batch.check(message, found.session.revision, self.server.batches)
+                calls.check(message, found.session.revision, self.server.batches)
             except RpcError as error:
                 return _error(400, None, error)
         members = message if isinstance(message, list) else [message]
@@ -240,7 +246,7 @@ class HttpEndpoint:
         body = self._body(stream, None, gone)
         outlet = _PostOutlet(stream, {}, pausable=found.polls and self._response != "json")
         found.session.take(message, outlet, together=self._response == "json")
-        if not any(batch.is_answered(member) for member in members):
+        if not any(calls.is_answered(member) for member in members):
             return HttpReply(202)
         return self._reply(body, outlet, lambda body: self._resumable(found, body))
 
@@ -433,3 +439,102 @@ def _error(status: int, identifier: Any, error: RpcError) -> HttpReply:
 
 def _json(status: int, message: Message) -> HttpReply:
     return HttpReply(status, {"content-type": JSON}, wire.encode(message))
+
+
+# The HTTP+SSE half (2024-11-05) as a plain object: one stream per session, messages are posted.
+
+
+_PARAMETER = "session"
+
+
+class SseEndpoint:
+    """A server's pair of addresses, to be called by any HTTP server, from any thread.
+
+    Args:
+        server: The server.
+        messages: The address for messages that the stream names, relative to its own.
+        keep_alive: Seconds of silence after which a comment is sent.
+        allowed_hosts: Host names accepted in `Host` and `Origin`; `None` accepts all.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        messages: str = "/messages",
+        keep_alive: float | None = 15.0,
+        allowed_hosts: Iterable[str] | None = None,
+    ) -> None:
+        self.server = server
+        self._messages = messages
+        self._keep_alive = keep_alive
+        self._allowed_hosts = None if allowed_hosts is None else frozenset(allowed_hosts)
+        self._lock = threading.Lock()  # Guards `_sessions`.
+        self._sessions: dict[str, tuple[Session, EventStream]] = {}
+
+    def handle_get(self, headers: Mapping[str, str], *, gone: Gone | None = None) -> HttpReply:
+        """Answer a GET with a stream, which is a session of its own.
+
+        Args:
+            headers: The request's headers.
+            gone: See `HttpEndpoint.handle_post`.
+        """
+        refused = foreign(lower(headers), self._allowed_hosts)
+        if refused is not None:
+            return refused
+        if not self.server.stateful:
+            return HttpReply(405)
+        identifier = secrets.token_urlsafe(32)
+        stream = EventStream(identifier)
+        EventStore(0).add(stream)  # nothing is replayed
+        body = EventBody(stream, after=None, gone=gone, keep_alive=self._keep_alive)
+        address = f"{self._messages}?{_PARAMETER}={identifier}"
+        body.begin(format_event(address.encode(), event="endpoint"))
+        session = self.server.open_session(
+            lambda message: stream.append(wire.encode(message)), identifier
+        )
+        with self._lock:
+            self._sessions[identifier] = session, stream
+        with self.server.stats as stats:
+            stats.streams += 1
+        body.at_close(self._end(identifier))
+        return HttpReply(200, {"content-type": EVENTS, "cache-control": "no-cache"}, body)
+
+    def handle_post(self, headers: Mapping[str, str], body: bytes, query: str) -> HttpReply:
+        """Take a message; whatever comes of it goes to the stream.
+
+        Args:
+            headers: The request's headers.
+            body: Its body.
+            query: What stands behind the question mark of its address.
+        """
+        headers = lower(headers)
+        refused = foreign(headers, self._allowed_hosts)
+        if refused is not None:
+            return refused
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+            return HttpReply(415)
+        with self._lock:
+            found = self._sessions.get("".join(parse_qs(query).get(_PARAMETER, ())))
+        if found is None:
+            return HttpReply(404, {"content-type": "text/plain"}, b"Session not found")
+        found[0].receive(body)
+        return HttpReply(202, {"content-type": "text/plain"}, b"Accepted")
+
+    def close(self) -> None:
+        """End every session opened here."""
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session, stream in sessions:
+            session.close()
+            stream.finish()
+
+    def _end(self, identifier: str) -> Callable[[bool], None]:
+        def end(whole: bool) -> None:
+            with self._lock:
+                session, _ = self._sessions.pop(identifier)
+            with self.server.stats as stats:
+                stats.streams -= 1
+            session.close()
+
+        return end

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import socketserver
+import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,9 +17,8 @@ from urllib.parse import urlsplit
 
 from syncmcp.testing.server.authorization import AuthorizationServer
 from syncmcp.testing.server.events import EventBody
-from syncmcp.testing.server.http import HttpEndpoint, HttpReply
+from syncmcp.testing.server.http import HttpEndpoint, HttpReply, SseEndpoint
 from syncmcp.testing.server.server import Server
-from syncmcp.testing.server.sse import SseEndpoint
 
 PATH = "/mcp"
 SSE_PATH = "/sse"
@@ -342,3 +343,89 @@ class _Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             lines.append("connection: close")
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+# The endpoint as a WSGI application.
+
+
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+def wsgi_app(endpoint: HttpEndpoint | SseEndpoint) -> WsgiApp:
+    """Return a WSGI application that serves `endpoint` at every path.
+
+    Both addresses of an `SseEndpoint` are told apart by the method.
+
+    The WSGI server must give each request a thread: an event stream occupies one. That its
+    client has gone shows when a write fails, at the latest after `keep_alive` seconds.
+    """
+
+    def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        reply = _handle(endpoint, environ)
+        headers = list(reply.headers.items())
+        if reply.status != HTTPStatus.NO_CONTENT:
+            # Strict servers want to know the type of an empty body, too.
+            if "content-type" not in reply.headers:
+                headers.append(("content-type", "text/plain"))
+            if not isinstance(reply.body, EventBody):
+                headers.append(("content-length", str(len(reply.body))))
+        phrase = HTTPStatus(reply.status).phrase
+        start_response(f"{reply.status} {phrase}", headers)
+        # PEP 3333: the server calls `close()` of the body, whatever happened.
+        return reply.body if isinstance(reply.body, EventBody) else [reply.body]
+
+    return application
+
+
+def _handle(endpoint: HttpEndpoint | SseEndpoint, environ: dict[str, Any]) -> HttpReply:
+    headers = {
+        name[5:].replace("_", "-"): value
+        for name, value in environ.items()
+        if name.startswith("HTTP_")
+    }
+    headers["content-type"] = environ.get("CONTENT_TYPE", "")
+    method = environ["REQUEST_METHOD"]
+    if method == "POST":
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+        body = environ["wsgi.input"].read(length)
+        if isinstance(endpoint, SseEndpoint):
+            return endpoint.handle_post(headers, body, environ.get("QUERY_STRING", ""))
+        return endpoint.handle_post(headers, body)
+    if method == "GET":
+        return endpoint.handle_get(headers)
+    if isinstance(endpoint, SseEndpoint):
+        return HttpReply(405, {"allow": "POST, GET"})
+    if method == "DELETE":
+        return endpoint.handle_delete(headers)
+    return HttpReply(405, {"allow": "POST, GET, DELETE"})
+
+
+# The server over stdin and stdout: one message a line.
+
+
+def run(server: Server) -> None:
+    """Serve until stdin ends or stdout breaks; running calls are cancelled then.
+
+    stdout is taken over: what other code prints goes to stderr, for it would not be JSON-RPC.
+    """
+    output = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    lock = threading.Lock()  # Keeps lines whole.
+
+    def deliver(frame: bytes) -> None:
+        # The bare descriptor: a buffered writer is locked for ever when the interpreter ends
+        # while a daemon thread is writing.
+        data = memoryview(frame + b"\n")
+        with lock:
+            while data:
+                data = data[os.write(output, data) :]
+
+    session = server.connect(deliver)
+    try:
+        for line in sys.stdin.buffer:
+            if line.strip():
+                session.receive(line)
+    except BrokenPipeError:
+        pass  # The client has gone; there is nobody left to tell.
+    finally:
+        session.close()

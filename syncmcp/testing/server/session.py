@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp.testing.server import batch, methods, wire
-from syncmcp.testing.server.call import Call, Outlet
-from syncmcp.testing.server.question import Progress, Question, Withdrawn
+from syncmcp.testing.server import calls, methods, wire
+from syncmcp.testing.server.asking import Progress, Question, Withdrawn
+from syncmcp.testing.server.calls import Call, Outlet
 from syncmcp.testing.server.wire import INVALID_PARAMS, INVALID_REQUEST, Message, RpcError
 
 if TYPE_CHECKING:
@@ -208,13 +208,13 @@ class Session:
     def _take_batch(self, messages: list[Any], outlet: Outlet, *, together: bool) -> None:
         batches = self._server.batches
         try:
-            batch.check(messages, self.revision, batches)
+            calls.check(messages, self.revision, batches)
         except RpcError as error:
             outlet.finish(wire.failure(None, error))
             return
-        answered = [message for message in messages if batch.is_answered(message)]
-        turns = batch.Turns()
-        collector = batch.BatchOutlet(
+        answered = [message for message in messages if calls.is_answered(message)]
+        turns = calls.Turns()
+        collector = calls.BatchOutlet(
             outlet,
             answered,
             together=batches.together or together,
@@ -224,7 +224,7 @@ class Session:
             collector.end_after(batches.timeout, self._end_late)
         position = 0
         for message in messages:
-            if batch.is_answered(message):
+            if calls.is_answered(message):
                 slot, place = collector.slot(position), (position, len(answered))
                 position += 1
                 turns.steps.append(partial(self._take_member, message, slot, place))
@@ -235,11 +235,11 @@ class Session:
 
     def _take_member(self, message: Any, slot: Outlet, place: tuple[int, int]) -> None:
         if isinstance(message, dict) and message.get("method") == "initialize":
-            slot.finish(batch.refusal(message, "initialize may not stand in a batch"))
+            slot.finish(calls.refusal(message, "initialize may not stand in a batch"))
         else:
             self._take_one(message, slot, place)
 
-    def _take_told(self, message: Any, outlet: Outlet, turns: batch.Turns) -> None:
+    def _take_told(self, message: Any, outlet: Outlet, turns: calls.Turns) -> None:
         """A member that is not answered: a notification, or the answer to a question."""
         self._take_one(message, outlet, None)
         if not self._server.batches.parallel:
@@ -254,7 +254,7 @@ class Session:
 
     def _take_one(self, message: Any, outlet: Outlet, place: tuple[int, int] | None) -> None:
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            outlet.finish(batch.refusal(message, "Not a JSON-RPC 2.0 message"))
+            outlet.finish(calls.refusal(message, "Not a JSON-RPC 2.0 message"))
         elif "method" in message and "id" in message:
             self._take_request(message, outlet, place)
         elif "method" in message:
@@ -262,14 +262,14 @@ class Session:
         elif "id" in message and ("result" in message or "error" in message):
             self._take_response(message)
         else:
-            outlet.finish(batch.refusal(message, "Neither a request, notification nor response"))
+            outlet.finish(calls.refusal(message, "Neither a request, notification nor response"))
 
     def _take_request(
         self, message: Message, outlet: Outlet, place: tuple[int, int] | None
     ) -> None:
         identifier, method = message["id"], message["method"]
         if not wire.is_identifier(identifier) or not isinstance(method, str):
-            outlet.finish(batch.refusal(message, "id must be a string or integer, method a string"))
+            outlet.finish(calls.refusal(message, "id must be a string or integer, method a string"))
             return
         with self._server.stats as stats:
             stats.requests[method] += 1

@@ -8,8 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncmcp.testing.server.revisions import STATELESS
-from syncmcp.testing.server.wire import INVALID_PARAMS, Message, RpcError, text_of
+from syncmcp.testing.server.wire import INVALID_PARAMS, STATELESS, Message, RpcError, text_of
 
 if TYPE_CHECKING:
     from syncmcp.testing.server.context import ToolContext

@@ -11,16 +11,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp.testing.server import wire
-from syncmcp.testing.server.asker import Asked, Asker
-from syncmcp.testing.server.call import Call
+from syncmcp.testing.server.asking import Asked, Asker, Progress, Question, Withdrawn
+from syncmcp.testing.server.calls import Call
 from syncmcp.testing.server.context import ToolContext
-from syncmcp.testing.server.question import Progress, Question, Withdrawn
-from syncmcp.testing.server.revisions import STATELESS
-from syncmcp.testing.server.wire import INVALID_PARAMS, METHOD_NOT_FOUND, Message, RpcError
+from syncmcp.testing.server.wire import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    STATELESS,
+    Message,
+    RpcError,
+)
 
 if TYPE_CHECKING:
+    from syncmcp.testing.server.features import Tool
     from syncmcp.testing.server.server import Server
-    from syncmcp.testing.server.tool import Tool
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"

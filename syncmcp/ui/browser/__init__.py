@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
     from syncmcp.handlers.roots import Roots
     from syncmcp.types import ElicitRequestFormParams, ElicitRequestURLParams
-    from syncmcp.ui.browser.gate import Gate
     from syncmcp.ui.browser.questions import Card
-    from syncmcp.ui.browser.server import PageServer
+    from syncmcp.ui.browser.server import Gate, PageServer
 
 __all__ = ["AskInBrowser", "Browser"]
 
@@ -126,7 +125,7 @@ class Browser:
         Raises:
             UnsupportedForm: The form has something in it that no form has.
         """
-        from syncmcp.ui.browser.form_card import FillCard
+        from syncmcp.ui.browser.cards import FillCard
 
         question = Question("form", context.server, request, context)
         return self._ask(FillCard(question, None)) or ElicitResult.cancel()
@@ -140,7 +139,7 @@ class Browser:
         Raises:
             UnsafeLink: The URL is none that may be shown.
         """
-        from syncmcp.ui.browser.consent_card import LinkCard
+        from syncmcp.ui.browser.cards import LinkCard
 
         question = Question("url", context.server, request, context)
         return self._ask(LinkCard(question, None)) or ElicitResult.cancel()
@@ -160,9 +159,7 @@ class Browser:
             self._desk.write(question.server.name, question.context, text)
 
     def _card(self, question: Question) -> Card[Verdict]:
-        from syncmcp.ui.browser.consent_card import ConsentCard
-        from syncmcp.ui.browser.form_card import ReviewFormCard
-        from syncmcp.ui.browser.sampling_card import AnswerCard, RequestCard
+        from syncmcp.ui.browser.cards import AnswerCard, ConsentCard, RequestCard, ReviewFormCard
 
         if question.kind == "sampling":
             if question.answer is None:
@@ -182,8 +179,7 @@ class Browser:
 
     def _start(self) -> Gate:
         from syncmcp.ui.browser.app import Pages
-        from syncmcp.ui.browser.gate import Gate
-        from syncmcp.ui.browser.server import PageServer
+        from syncmcp.ui.browser.server import Gate, PageServer
 
         with self._lock:
             if self._closed:

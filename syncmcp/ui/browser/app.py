@@ -21,7 +21,7 @@ from jinja2 import StrictUndefined
 from markupsafe import Markup, escape
 
 from syncmcp.errors import UsageError
-from syncmcp.ui.browser.form_card import FillCard, ReviewFormCard
+from syncmcp.ui.browser.cards import FillCard, ReviewFormCard
 from syncmcp.ui.browser.questions import Card, Desk, Past, Writing
 from syncmcp.ui.text import shorten, visible
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flask.typing import ResponseReturnValue
 
     from syncmcp.handlers.roots import Roots
-    from syncmcp.ui.browser.gate import Gate
+    from syncmcp.ui.browser.server import Gate
 
 # The longest form that a browser may send, in bytes.
 _LONGEST_FORM = 64 * 2**20

@@ -6,9 +6,14 @@ character; a text that is edited goes on as it stood on the page, hidden charact
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from markupsafe import Markup, escape
 
 from syncmcp.types import (
     AudioContent,
@@ -20,13 +25,9 @@ from syncmcp.types import (
     ToolUseContent,
     UnknownContent,
 )
-from syncmcp.ui.browser.images import data_url
-from syncmcp.ui.browser.markup import markdown
 from syncmcp.ui.text import shorten, visible
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from syncmcp.types import (
         ContentBlock,
         CreateMessageResult,
@@ -34,6 +35,126 @@ if TYPE_CHECKING:
         SamplingMessageContentBlock,
     )
     from syncmcp.ui.browser.questions import Answers
+
+
+# A little of Markdown as HTML, for text that nobody vouches for.
+#
+# Headings, lists, quotes, code, bold and italics look as they are meant; everything else, HTML,
+# links and pictures included, stands there as it was written. Takes time in proportion to the
+# text.
+
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r" {0,3}#{1,6} (.*)")
+_ITEM = re.compile(r" {0,8}[-*+] (.*)")
+_QUOTE = re.compile(r" {0,3}> ?(.*)")
+# No alternative can run past the next mark of its kind, so that no text is slow to look through.
+_SPAN = re.compile(r"`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*")
+# In the order of the groups of `_SPAN`.
+_SPANS = (Markup("<code>{}</code>"), Markup("<strong>{}</strong>"), Markup("<em>{}</em>"))
+
+
+def markdown(text: str) -> Markup:
+    """Return `text` as safe HTML; what would be obeyed or hidden is written out."""
+    return Markup("\n").join(_blocks(visible(text, lines=True).split("\n")))
+
+
+def _blocks(lines: list[str]) -> Iterator[Markup]:
+    block: list[str] = []
+    kind = ""
+    fence = ""
+    for line in lines:
+        if fence:
+            block.append(line)
+            if line.strip() == fence:
+                yield _block("pre", block)
+                block, kind, fence = [], "", ""
+            continue
+        found, content = _kind(line)
+        if block and (found != kind or found in ("h", "pre")):
+            yield _block(kind, block)
+            block = []
+        kind = found
+        if match := _FENCE.match(line):
+            fence = match[1]
+        if found:
+            block.append(content)
+    if block:
+        yield _block(kind, block)
+
+
+def _kind(line: str) -> tuple[str, str]:
+    """The kind of block that a line belongs to, and the line as it is shown there."""
+    if _FENCE.match(line):
+        return "pre", line  # with what follows the mark: nothing is hidden from who reads this
+    if match := _HEADING.match(line):
+        return "h", match[1]
+    if match := _ITEM.match(line):
+        return "ul", match[1]
+    if match := _QUOTE.match(line):
+        return "blockquote", match[1]
+    return ("p", line) if line.strip() else ("", "")
+
+
+def _block(kind: str, lines: list[str]) -> Markup:
+    if kind == "pre":
+        return Markup("<pre><code>{}</code></pre>").format("\n".join(lines))
+    if kind == "h":
+        # Not a heading of the page: those are ours.
+        return Markup('<p class="heading">{}</p>').format(_spans(lines[0]))
+    if kind == "ul":
+        items = Markup("").join(Markup("<li>{}</li>").format(_spans(line)) for line in lines)
+        return Markup("<ul>{}</ul>").format(items)
+    text = Markup("<br>\n").join(_spans(line) for line in lines)
+    if kind == "blockquote":
+        return Markup("<blockquote>{}</blockquote>").format(text)
+    return Markup("<p>{}</p>").format(text)
+
+
+def _spans(line: str) -> Markup:
+    parts: list[Markup] = []
+    end = 0
+    for match in _SPAN.finditer(line):
+        parts.append(escape(line[end : match.start()]))
+        number = match.lastindex or 1
+        parts.append(_SPANS[number - 1].format(match[number]))
+        end = match.end()
+    parts.append(escape(line[end:]))
+    return Markup("").join(parts)
+
+
+# Pictures in messages: shown only if their bytes are what they claim to be.
+
+
+# The longest picture to show, in characters of base64 (2 MiB of bytes).
+_LONGEST: Final = 4 * 2**21 // 3
+
+_SIGNATURES: Final = (
+    ("image/png", 0, b"\x89PNG\r\n\x1a\n"),
+    ("image/jpeg", 0, b"\xff\xd8\xff"),
+    ("image/gif", 0, b"GIF87a"),
+    ("image/gif", 0, b"GIF89a"),
+    ("image/webp", 8, b"WEBP"),
+)
+
+
+def data_url(data: str) -> str | None:
+    """Return a `data:` URL of a raster picture given in base64; `None` if it is not to be shown.
+
+    What the sender says of the type does not count, only the first bytes. Drawings (SVG) are
+    documents of their own and never shown.
+    """
+    if len(data) > _LONGEST:
+        return None
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    for kind, offset, signature in _SIGNATURES:
+        if content.startswith(signature, offset) and (offset == 0 or content.startswith(b"RIFF")):
+            return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
+    return None
+
 
 # A page must stay usable, whatever a server sends: longer texts are cut, and cannot be edited.
 _LONGEST_TEXT = 50_000

@@ -104,12 +104,12 @@ class Terminal:
 
     def review(self, question: Question, /) -> Verdict:
         """Let the person allow, deny or edit what a server asks, or what it would be answered."""
-        from syncmcp.ui.terminal import reviews
+        from syncmcp.ui.terminal import cards
         from syncmcp.ui.terminal.screen import Gone, Quit
 
         try:
             with self._turn(question.context) as screen:
-                return reviews.review(screen, question)
+                return cards.review(screen, question)
         except Quit:
             return Verdict.deny("the person cancelled")
         except Gone:
@@ -157,7 +157,7 @@ class Terminal:
     def _url(
         self, screen: Screen, request: ElicitRequestURLParams, context: HandlerContext
     ) -> ElicitResult:
-        from syncmcp.ui.terminal.reviews import show_cause, show_link
+        from syncmcp.ui.terminal.cards import show_cause, show_link
 
         screen.banner(context.server, "asks you to open a web address")
         show_cause(screen, context)
@@ -359,8 +359,8 @@ _turns = _Turns()
 def _form(
     screen: Screen, request: ElicitRequestFormParams, form: Form, context: HandlerContext
 ) -> ElicitResult:
-    from syncmcp.ui.terminal import form_prompts
-    from syncmcp.ui.terminal.reviews import show_cause
+    from syncmcp.ui.terminal import cards
+    from syncmcp.ui.terminal.cards import show_cause
 
     screen.banner(context.server, "asks you to fill in a form")
     show_cause(screen, context)
@@ -377,7 +377,7 @@ def _form(
         return ElicitResult.decline()
     if action == "cancel":
         return ElicitResult.cancel()
-    answers = form_prompts.reviewed(screen, form, form_prompts.fill(screen, form))
+    answers = cards.reviewed(screen, form, cards.fill(screen, form))
     return ElicitResult.cancel() if answers is None else ElicitResult.accept(answers)
 
 

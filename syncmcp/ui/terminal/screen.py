@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -23,7 +24,6 @@ from prompt_toolkit.output import create_output
 from rich.console import Console
 from rich.text import Text
 
-from syncmcp.ui.terminal.tty import forget_typed, modes_of
 from syncmcp.ui.text import shorten, visible
 
 if TYPE_CHECKING:
@@ -31,6 +31,35 @@ if TYPE_CHECKING:
     from syncmcp.handlers.server import ConnectedServer
 
 __all__ = ["Gone", "Quit", "Screen", "named"]
+
+
+# What a question changes of a terminal, and how it is put back, on each system.
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def modes_of(number: int) -> Callable[[], None]:
+        """Return what puts the terminal back as it is now; the console does so by itself."""
+        return lambda: None
+
+    def forget_typed(number: int) -> None:
+        """Throw away what was typed and nobody has read."""
+        while msvcrt.kbhit():
+            msvcrt.getwch()
+
+else:
+    import termios
+
+    def modes_of(number: int) -> Callable[[], None]:
+        """Return what puts the terminal back as it is now."""
+        before = termios.tcgetattr(number)
+        return lambda: termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+    def forget_typed(number: int) -> None:
+        """Throw away what was typed and nobody has read."""
+        termios.tcflush(number, termios.TCIFLUSH)
+
 
 T = TypeVar("T")
 

@@ -1,0 +1,411 @@
+"""One field of a form: what it takes, and what is wrong with an answer to it."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeGuard, cast
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from pydantic_core import SchemaValidator
+
+__all__ = [
+    "ABSENT",
+    "Absent",
+    "Bounds",
+    "Field",
+    "Format",
+    "Kind",
+    "Option",
+    "Value",
+    "asks_for_a_secret",
+    "compile_pattern",
+    "format_problem",
+    "is_number",
+    "is_unicode",
+    "local_date_time",
+    "read_boolean",
+    "read_number",
+]
+
+
+# How people write what forms ask for: numbers, dates, addresses; and the words of secrets.
+
+
+Format = Literal["email", "uri", "date", "date-time"]
+"""What a text must be written as."""
+
+_MAX_EMAIL = 320
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]+"
+_LABEL = (
+    r"[A-Za-z0-9\x80-\U0010ffff](?:[A-Za-z0-9\x80-\U0010ffff-]{0,61}[A-Za-z0-9\x80-\U0010ffff])?"
+)
+_EMAIL = re.compile(rf"({_ATOM}(?:\.{_ATOM})*)@{_LABEL}(?:\.{_LABEL})*")
+_URI_PART = r"(?:[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})"
+_URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:{_URI_PART}+(?:#{_URI_PART}*)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DATE_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]+)?"
+    r"(?:[Zz]|[+-]([0-9]{2}):([0-9]{2}))"
+)
+_LOCAL = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2})?")
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,310}")
+_DECIMAL = re.compile(
+    r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?"
+)
+
+_YES: Final = frozenset({"yes", "y", "true", "on", "1"})
+_NO: Final = frozenset({"no", "n", "false", "off", "0"})
+
+_WORD = re.compile(r"[^\W_]+")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# fmt: off
+_SECRET_WORDS: Final = frozenset({
+    "apikey", "bearer", "card", "credential", "credentials", "cvc", "cvv", "iban", "jwt",
+    "mnemonic", "otp", "passcode", "passkey", "pin", "pwd", "secret", "secrets", "ssn",
+    "token", "totp", "contraseña", "kennwort", "motdepasse", "passwort", "senha", "пароль",
+})
+_SECRET_PHRASES: Final = (
+    "access code", "access key", "account number", "api key", "auth code", "auth key",
+    "authentication code", "encryption key", "license key", "login code", "mot de passe",
+    "one time code", "private key", "recovery code", "recovery phrase", "secret key",
+    "security code", "seed phrase", "session cookie", "signing key", "social security",
+    "ssh key", "verification code",
+)
+_SECRET_PARTS: Final = (
+    "password", "passwd", "passphrase", "apikey", "creditcard", "privatekey",
+    "密码", "密碼", "パスワード", "비밀번호",
+)
+# fmt: on
+
+
+def format_problem(kind: Format, text: str) -> str | None:
+    """Say in a sentence for a person why a text is not written as `kind`; `None` if it is."""
+    match kind:
+        case "email":
+            return None if _is_email(text) else "Give an e-mail address, like name@example.com."
+        case "uri":
+            return None if _is_uri(text) else "Give a full address, like https://example.com/page."
+        case "date":
+            return None if _is_date(text) else "Give a date, like 2026-01-31."
+        case "date-time":
+            if _is_date_time(text):
+                return None
+            return "Give a date and time with its offset, like 2026-01-31T14:30:00+01:00."
+
+
+def _is_email(text: str) -> bool:
+    """RFC 5321 without quoted local parts and address literals."""
+    if len(text) > _MAX_EMAIL:
+        return False
+    found = _EMAIL.fullmatch(text)
+    return found is not None and len(found[1]) <= 64 and not any(map(str.isspace, text))
+
+
+def _is_uri(text: str) -> bool:
+    """RFC 3986: absolute, in ASCII."""
+    if not _URI.fullmatch(text):
+        return False
+    try:
+        parts = urlsplit(text)
+        return parts.scheme not in ("http", "https") or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:  # brackets that do not match, a port out of range
+        return False
+
+
+def _is_date(text: str) -> bool:
+    if not _DATE.fullmatch(text):
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_date_time(text: str) -> bool:
+    """RFC 3339, with its leap seconds."""
+    found = _DATE_TIME.fullmatch(text)
+    if found is None or not _is_date(found[1]):
+        return False
+    hour, minute, second, east, past = (int(part or 0) for part in found.groups()[1:])
+    return hour < 24 and minute < 60 and second <= 60 and east < 24 and past < 60
+
+
+def local_date_time(text: str) -> str:
+    """Give a date and time without an offset the one of this computer; leave others alone."""
+    if not _LOCAL.fullmatch(text):
+        return text
+    try:
+        return datetime.fromisoformat(text.upper()).astimezone().isoformat()
+    except (ValueError, OverflowError):  # no such date; the check of the format says so
+        return text
+
+
+def read_number(text: str) -> int | float | None:
+    """Read a decimal number, an `int` where it is whole; `None` if it is none that can be sent."""
+    text = text.strip()
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if not _DECIMAL.fullmatch(text):
+        return None
+    number = float(text)
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() else number
+
+
+def read_boolean(text: str) -> bool | None:
+    """Read a yes or a no, as people and HTML inputs give it."""
+    word = text.strip().lower()
+    return True if word in _YES else False if word in _NO else None
+
+
+def asks_for_a_secret(*texts: str) -> bool:
+    """Whether the words of a field are such as ask for a password, a key, a card or the like."""
+    for text in texts:
+        # Invisible characters and unusual forms of letters must not hide a word.
+        plain = "".join(
+            character
+            for character in unicodedata.normalize("NFKC", text)
+            if unicodedata.category(character) != "Cf"
+        )
+        words = [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", plain))]
+        spaced = f" {' '.join(words)} "
+        if (
+            not _SECRET_WORDS.isdisjoint(words)
+            or any(part in word for word in words for part in _SECRET_PARTS)
+            or any(f" {phrase}" in spaced for phrase in _SECRET_PHRASES)
+        ):
+            return True
+    return False
+
+
+Kind = Literal["string", "number", "integer", "boolean", "choice", "choices"]
+"""What a field takes; ``"choice"`` is one of its options, ``"choices"`` a list of them."""
+
+Value: TypeAlias = "str | int | float | bool | list[str]"
+"""An answer, as it is sent."""
+
+MAX_MATCHED: Final = 2_000
+"""The longest answer that is held against a pattern, in characters.
+
+The engine takes time in proportion to the length, but a short pattern may make the factor huge.
+"""
+
+
+_LARGEST: Final = int(1.7976931348623157e308)
+"""Beyond this, JSON readers do not agree on what a number is."""
+
+
+class Absent(Enum):
+    """The type of `ABSENT`."""
+
+    ABSENT = "absent"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+ABSENT: Final = Absent.ABSENT
+"""The default of a field that has none."""
+
+
+class Option(NamedTuple):
+    """Something to choose."""
+
+    value: str
+    """What is sent."""
+
+    title: str
+    """What is shown; the value itself if the server gave no title."""
+
+
+class Bounds(NamedTuple):
+    """The least and the most that a field takes, both inclusive; `None` is no bound.
+
+    Of a text it is the number of characters, of a number its value, of choices how many.
+    """
+
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+
+
+_UNBOUNDED: Final = Bounds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One thing to fill in.
+
+    Attributes:
+        name: Its key in the content.
+        label: What to call it before people: its title, or else its name.
+        description: More words for people.
+        required: Whether there must be an answer.
+        kind: What it takes.
+        format: What a text must be written as.
+        pattern: A regular expression that a text must match, anywhere unless it has anchors.
+        options: What there is to choose from, in the order to show it.
+        default: What is sent if nothing else is given, or `ABSENT`. A default that is no answer
+            to its own field counts as absent: it could not be sent.
+        bounds: The least and the most it takes.
+    """
+
+    name: str
+    label: str
+    kind: Kind
+    description: str | None = None
+    required: bool = False
+    format: Format | None = None
+    pattern: str | None = None
+    options: tuple[Option, ...] = ()
+    default: Value | Absent = ABSENT
+    bounds: Bounds = _UNBOUNDED
+
+    @cached_property
+    def secret(self) -> bool:
+        """Whether it looks as if it asked for a password, a key, a card or the like.
+
+        Servers must not ask for such things in a form, and a person is to be warned. It is a guess
+        from the field's words, no protection. What is chosen or ticked is no secret.
+        """
+        typed = self.kind in ("string", "number", "integer")
+        return typed and asks_for_a_secret(self.name, self.label, self.description or "")
+
+    def problem(self, value: object) -> str | None:
+        """Say in a sentence for a person what is wrong with an answer; `None` if nothing is."""
+        match self.kind:
+            case "string":
+                return self._text_problem(value)
+            case "number" | "integer":
+                return self._number_problem(value)
+            case "boolean":
+                return None if isinstance(value, bool) else "Answer yes or no."
+            case "choice":
+                fits = isinstance(value, str) and value in self._values
+                return None if fits else "Choose one of the options."
+            case "choices":
+                return self._choices_problem(value)
+
+    def parse(self, text: str) -> Value:
+        """Read an answer that a person typed.
+
+        A choice is given by its value or its title; several are separated by lines or commas. A
+        date and time without an offset is taken as one of this computer's time zone.
+
+        Raises:
+            ValueError: It is no answer to this field; the message is a sentence for a person.
+        """
+        value: Value | None
+        match self.kind:
+            case "string":
+                value = text.strip() if self.format else text
+                if self.format == "date-time":
+                    value = local_date_time(value)
+            case "number" | "integer":
+                value = read_number(text)
+            case "boolean":
+                value = read_boolean(text)
+            case "choice":
+                value = self._choice(text)
+            case "choices":
+                value = self._choices(text)
+        problem = self.problem(value)
+        if problem is not None or value is None:
+            raise ValueError(problem)
+        return value
+
+    @cached_property
+    def _values(self) -> frozenset[str]:
+        return frozenset(option.value for option in self.options)
+
+    def _text_problem(self, value: object) -> str | None:
+        if not isinstance(value, str):
+            return "Give a text."
+        least, most = self.bounds
+        if least is not None and len(value) < least:
+            return f"Give at least {least} characters, not {len(value)}."
+        if most is not None and len(value) > most:
+            return f"Give at most {most} characters, not {len(value)}."
+        if not is_unicode(value):
+            return "This text has characters that cannot be sent."
+        if self.pattern is not None:
+            if len(value) > MAX_MATCHED:
+                return f"Give at most {MAX_MATCHED} characters, not {len(value)}."
+            if not compile_pattern(self.pattern).isinstance_python(value):
+                return f"Give a text that matches the pattern {self.pattern}"
+        return None if self.format is None else format_problem(self.format, value)
+
+    def _number_problem(self, value: object) -> str | None:
+        whole = self.kind == "integer"
+        if not is_number(value) or (whole and value != value // 1):
+            return "Give a whole number." if whole else "Give a number."
+        least, most = self.bounds
+        if least is not None and value < least:
+            return f"Give a number that is at least {least}."
+        if most is not None and value > most:
+            return f"Give a number that is at most {most}."
+        return None
+
+    def _choices_problem(self, value: object) -> str | None:
+        if not isinstance(value, list):
+            return "Choose from the options."
+        chosen = cast("list[object]", value)
+        if not all(isinstance(choice, str) and choice in self._values for choice in chosen):
+            return "Choose from the options only."
+        if len(set(chosen)) < len(chosen):
+            return "Choose each option only once."
+        least, most = self.bounds
+        if least is not None and len(chosen) < least:
+            return f"Choose at least {least}, not {len(chosen)}."
+        if most is not None and len(chosen) > most:
+            return f"Choose at most {most}, not {len(chosen)}."
+        return None
+
+    def _choice(self, text: str) -> str | None:
+        for given in (text, text.strip()):
+            if given in self._values:
+                return given
+            titled = [option.value for option in self.options if option.title == given]
+            if len(titled) == 1:  # a title that several options bear names none of them
+                return titled[0]
+        return None
+
+    def _choices(self, text: str) -> list[str] | None:
+        alone = self._choice(text)
+        if alone is not None:  # it may have a comma in it
+            return [alone]
+        parts = text.splitlines() if "\n" in text.strip() else text.split(",")
+        chosen = [self._choice(part) for part in parts if part.strip()]
+        return None if None in chosen else cast("list[str]", chosen)
+
+
+def compile_pattern(pattern: str) -> SchemaValidator:
+    """Compile a pattern for an engine that never backtracks: its time is linear in the text."""
+    from pydantic_core import SchemaValidator, core_schema
+
+    return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+
+
+def is_unicode(text: str) -> bool:
+    """Whether it can be sent: a lone surrogate, as JSON may escape it, is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether it is a number that JSON can carry. `True` is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) <= _LARGEST

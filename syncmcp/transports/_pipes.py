@@ -1,0 +1,420 @@
+"""Frames on their way into the pipe of a server that may be slow to read, or not read at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from syncmcp._base.text import redact
+from syncmcp.errors import ClosedError, LimitExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from syncmcp.config import Stderr
+    from syncmcp.errors import ConnectionLost, Delivery, McpError
+    from syncmcp.transports._process import Process
+    from syncmcp.transports.base import Outgoing
+
+
+# What may wait for a server that does not read, as a multiple of the longest frame.
+_BACKLOG_FRAMES = 4
+
+# How long, in seconds, the news of a broken pipe waits for the exit status that explains it.
+_EXIT_WAIT = 0.05
+
+# What `Outgoing.state` says here. `None`: not handed over yet.
+_WAITING = "waiting"
+_BEGUN = "begun"
+_WITHDRAWN = "withdrawn"
+
+
+class Owner(Protocol):
+    """What an outbox asks of its transport."""
+
+    label: str
+
+    def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
+        """Start a thread; `RuntimeError` when the interpreter is ending."""
+        ...
+
+    def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
+        """Build the error for a frame, with an exit status that may be `wait` seconds away."""
+        ...
+
+    def failed(self, out: Outgoing, error: McpError) -> None:
+        """Tell that a frame that waited could not be written."""
+        ...
+
+
+class Outbox:
+    """Writes frames whole and in order, and never makes a sender wait.
+
+    The sender writes by itself. What the pipe does not take at once goes, like every later frame,
+    to a thread that is started then.
+
+    Args:
+        owner: The transport.
+        max_frame: The longest frame, in bytes; a few times this may be waiting.
+    """
+
+    def __init__(self, owner: Owner, max_frame: int) -> None:
+        self._owner = owner
+        self._limit = _BACKLOG_FRAMES * max_frame
+        self._process: Process | None = None
+        self.writer: threading.Thread | None = None
+        # Guards everything here. Held only for what cannot block: one write, or the start of the
+        # writer thread; the reader never takes it. Reentrant, because a signal handler or a
+        # finalizer may send or close while its own thread is in here.
+        self._lock = threading.RLock()
+        self._work = threading.Condition(self._lock)
+        self._closing = False
+        self._closed = False
+        self._broken: OSError | None = None
+        # Whether a thread is using the pipe: others queue, and `close` leaves the closing to it.
+        self._writing = False
+        # What is left of a frame that the pipe took a part of, and whose frame that is.
+        self._rest = memoryview(b"")
+        self._begun: Outgoing | None = None
+        self._backlog: deque[Outgoing] = deque()
+        self._backlog_size = 0
+
+    def open(self, process: Process) -> None:
+        """Write to the stdin of `process` from now on."""
+        self._process = process
+
+    def send(self, out: Outgoing) -> None:
+        """See `StdioTransport.send`."""
+        with self._lock:
+            if out.state is _WITHDRAWN:
+                return
+            process = self._process
+            if process is None or self._closing:
+                raise self._not_open()
+            if self._broken is not None:
+                raise self._owner.broken_pipe("not_sent", 0) from self._broken
+            if process.writes_block or self._writing or self._rest or self._backlog:
+                self._enqueue(out)
+            elif not self._write_now(process, out):
+                return
+            self._work.notify()
+            if self.writer is not None:
+                return
+            try:
+                self.writer = self._owner.start_thread("write", self._write_backlog)
+            except RuntimeError as error:  # at interpreter exit no thread can be started any more
+                raise self._owner.broken_pipe(self.withdraw(out), 0) from error
+
+    def _not_open(self) -> ClosedError:
+        return ClosedError("the transport is not open", server=self._owner.label)
+
+    def _write_now(self, process: Process, out: Outgoing) -> bool:
+        """Write on this thread; returns whether something is left to the writer thread."""
+        data = memoryview(out.body + b"\n")
+        size = len(data)
+        taken: list[int] = []
+        self._writing = True
+        try:
+            if self._closing:  # a signal handler closed just before
+                raise self._not_open()
+            process.write(data, taken)
+        except OSError as error:
+            self._broken = error
+            raise self._owner.broken_pipe("not_sent", 0) from error
+        finally:
+            # Ctrl-C may have come right behind the write; it does not come before the next call.
+            if taken:
+                out.state = _BEGUN
+                if taken[0] < size:
+                    self._begun, self._rest = out, data[taken[0] :]
+            self._writing = False
+            if self._closing:
+                self._close_pipe(process)
+        if not taken:
+            self._enqueue(out)
+        return bool(self._rest or self._backlog)  # a signal handler may have sent something
+
+    def _enqueue(self, out: Outgoing) -> None:
+        size = len(out.body) + 1
+        # A single frame may be of any size, so that the bound is on the server's slowness alone.
+        if self._backlog and self._backlog_size + size > self._limit:
+            raise LimitExceeded(
+                f"the server does not read, and {self._backlog_size} bytes wait for it already "
+                f"(the bound is {_BACKLOG_FRAMES} times max_frame)",
+                server=self._owner.label,
+                delivery="not_sent",
+            )
+        self._backlog_size += size
+        out.state = _WAITING
+        self._backlog.append(out)
+
+    def withdraw(self, out: Outgoing) -> Delivery:
+        """See `Transport`. A frame that was begun is completed: what follows must stay readable."""
+        with self._lock:
+            if out.state is _WAITING:
+                self._backlog_size -= len(out.body) + 1
+                out.state = _WITHDRAWN
+                self._backlog.remove(out)
+            elif out.state is None:
+                out.state = _WITHDRAWN
+            return "not_sent" if out.state is _WITHDRAWN else "unknown"
+
+    def close(self) -> None:
+        """Close the pipe, and let the writer thread end. What still waits is never written."""
+        with self._lock:
+            self._closing = True
+            self._work.notify_all()
+            process = self._process
+            if process is None:
+                return
+            process.end_input()
+            if not self._writing:
+                self._close_pipe(process)
+
+    def abandon(self) -> None:
+        """In a forked child: a thread of the parent may have held the lock."""
+        self._lock = threading.RLock()
+
+    def _close_pipe(self, process: Process) -> None:
+        """Close the server's stdin, once. The caller holds the lock."""
+        if not self._closed:
+            process.close_input()
+            self._closed = True
+
+    # -- the writer thread
+
+    def _write_backlog(self) -> None:
+        with self._lock:  # Ctrl-C may have cut it off from whoever started it
+            if self.writer is None:
+                self.writer = threading.current_thread()
+            if self.writer is not threading.current_thread():
+                return
+        process = self._process
+        while process is not None and self._claim_pipe():
+            self._write_next(process)
+
+    def _claim_pipe(self) -> bool:
+        """Wait for work and take the pipe; `False` when there will be none."""
+        with self._work:
+            while not (self._closing or self._broken or self._rest or self._backlog):
+                self._work.wait()
+            self._writing = not (self._closing or self._broken)
+            return self._writing
+
+    def _write_next(self, process: Process) -> None:
+        """Write what the pipe takes. Outside of the lock: with the pipe claimed, others queue."""
+        taken: list[int] = []
+        failure: OSError | None = None
+        try:
+            if process.wait_writable():
+                process.write(self._next_piece(), taken)
+        except OSError as error:
+            failure = error
+        with self._lock:
+            self._writing = False
+            self._rest = self._rest[sum(taken) :]
+            if self._closing:
+                self._close_pipe(process)
+                return
+            if failure is None:
+                return
+            self._broken = failure
+            unsent = [*self._backlog]
+            for out in unsent:
+                self.withdraw(out)
+        # The reader tells the end of everything, if it is the end: a server may close its stdin and
+        # still answer what it has read.
+        if self._begun is not None:
+            self._tell(self._begun, "unknown", failure)
+        for out in unsent:
+            self._tell(out, "not_sent", failure)
+
+    def _next_piece(self) -> memoryview:
+        with self._lock:
+            if not self._rest and self._backlog:
+                self._begun = out = self._backlog.popleft()
+                self._backlog_size -= len(out.body) + 1
+                out.state = _BEGUN
+                self._rest = memoryview(out.body + b"\n")
+            return self._rest
+
+    def _tell(self, out: Outgoing, delivery: Delivery, failure: OSError) -> None:
+        if out.ids:
+            error = self._owner.broken_pipe(delivery, _EXIT_WAIT)
+            error.__cause__ = failure
+            self._owner.failed(out, error)
+
+
+# A stream of bytes cut into lines, in linear time and bounded memory.
+
+
+class Cut(bytes):
+    """The beginning of a line that was longer than allowed; the rest of it was thrown away."""
+
+    __slots__ = ()
+
+
+class Lines:
+    """Collects chunks until a line is whole.
+
+    A line ends at the byte 0x0A only: the other characters that `str.splitlines` takes for line
+    ends may stand in a JSON string. One carriage return before it is dropped.
+
+    Args:
+        limit: The longest line kept, in bytes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # Joined once when the line is whole: adding to one string would copy it for every chunk.
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._cutting = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take the next bytes; returns the lines that they complete, without their ends.
+
+        Of a line over the limit a `Cut` is returned as soon as the limit is passed.
+        """
+        end = chunk.find(b"\n")
+        if end < 0:
+            return self._hold(chunk)
+        lines = [] if self._cutting else self._first(chunk[:end])
+        self._cutting = False
+        if end + 1 < len(chunk):
+            *whole, rest = chunk[end + 1 :].split(b"\n")
+            lines += [self._checked(line) for line in whole]
+            lines += self._hold(rest)
+        return lines
+
+    def rest(self) -> bytes:
+        """What came after the last line end, when nothing more will come."""
+        return b"".join(self._take())
+
+    def _first(self, part: bytes) -> list[bytes]:
+        if self._parts:
+            part = b"".join((*self._take(), part))
+        return [self._checked(part)]
+
+    def _take(self) -> list[bytes]:
+        parts, self._parts, self._size = self._parts, [], 0
+        return parts
+
+    def _checked(self, line: bytes) -> bytes:
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        return line if len(line) <= self._limit else Cut(line[: self._limit])
+
+    def _hold(self, part: bytes) -> list[bytes]:
+        if self._cutting or not part:
+            return []
+        self._parts.append(part)
+        self._size += len(part)
+        # One byte more than allowed: a carriage return does not count.
+        if self._size <= self._limit + 1:
+            return []
+        self._cutting = True
+        return [Cut(b"".join(self._take())[: self._limit])]
+
+
+# What a server writes to stderr: a bounded tail for errors, and a place for the rest.
+
+
+_log = logging.getLogger("syncmcp.stderr")
+
+_TAIL_BYTES = 4 * 1024
+_TAIL_LINES = 20
+
+# More is kept than shown, so that a secret at the edge of the tail is still known as one.
+_KEPT_BYTES = 4 * _TAIL_BYTES
+
+_LONGEST_LINE = 64 * 1024
+
+
+class StderrSink:
+    """Takes the bytes of one server's stderr, on the one thread that reads them.
+
+    Args:
+        target: Where lines go besides the tail. The log gets them redacted; the others are the
+            caller's own places and get them as they are (a sign-in link must stay usable).
+        label: What the log calls the server.
+        secrets: Values that must not be shown.
+
+    Raises:
+        OSError: The file that `target` names cannot be opened.
+    """
+
+    def __init__(self, target: Stderr, label: str, secrets: Collection[str]) -> None:
+        self._label = label
+        self._secrets = secrets
+        self._lines = Lines(_LONGEST_LINE)
+        self._kept = bytearray()
+        # Guards the bytes kept: the tail is asked for on other threads.
+        self._lock = threading.RLock()
+        self._close: Callable[[], None] | None = None
+        self._sink = self._choose(target)
+
+    def _choose(self, target: Stderr) -> Callable[[str], None] | None:
+        if target == "log":
+            return self._to_log
+        if target == "inherit":
+            return _to_own_stderr
+        if target == "devnull":
+            return None
+        if callable(target):
+            return target
+        file = Path(os.fspath(target)).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self._close = file.close
+
+        def append(line: str) -> None:
+            file.write(line + "\n")
+
+        return append
+
+    def _to_log(self, line: str) -> None:
+        # A server may write to stderr what it likes: that is no sign of an error.
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("[%s] %s", self._label, redact(line, self._secrets))
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes."""
+        with self._lock:
+            self._kept += chunk[-_KEPT_BYTES:]
+            del self._kept[:-_KEPT_BYTES]
+        for line in self._lines.feed(chunk):
+            self._show(line)
+
+    def close(self) -> None:
+        """Show what came after the last line end, and close the file if there is one."""
+        rest = self._lines.rest()
+        if rest:
+            self._show(rest)
+        if self._close is not None:
+            self._close()
+
+    def tail(self) -> str:
+        """The last lines, secrets removed. Any thread may ask."""
+        with self._lock:
+            kept = bytes(self._kept)
+        text = redact(kept.decode("utf-8", "replace"), self._secrets)
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])[-_TAIL_BYTES:].strip()
+
+    def _show(self, line: bytes) -> None:
+        if self._sink is None:
+            return
+        try:
+            self._sink(line.decode("utf-8", "replace"))
+        except Exception:  # the caller's function or file: it must not stop the draining
+            self._sink = None
+            _log.exception("[%s] the place for stderr failed and gets no more lines", self._label)
+
+
+def _to_own_stderr(line: str) -> None:
+    # Looked up each time: a notebook replaces it, and a program without a console has none.
+    if sys.stderr is not None:
+        sys.stderr.write(line + "\n")

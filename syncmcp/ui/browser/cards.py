@@ -1,0 +1,508 @@
+"""The page of a form: to fill one in, and to look over the answers of somebody else."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
+
+from markupsafe import escape
+from pydantic import TypeAdapter
+
+from syncmcp.approval import Question, ToolCall, Verdict
+from syncmcp.handlers.forms import ABSENT, Field, Form
+from syncmcp.handlers.links import Link
+from syncmcp.types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+)
+from syncmcp.ui.browser import message
+from syncmcp.ui.browser.message import as_json, editable
+from syncmcp.ui.browser.questions import Answers, Card
+
+if TYPE_CHECKING:
+    from syncmcp.handlers.forms import Absent, Value
+    from syncmcp.types import ToolAnnotations
+    from syncmcp.ui.browser.questions import Past
+
+
+A = TypeVar("A")
+
+_MOMENT = TypeAdapter(datetime)
+
+_INPUT_TYPES = {"email": "email", "uri": "url", "date": "date", "date-time": "datetime-local"}
+
+# With more options than this a list to open is clearer than buttons.
+_BUTTONS = 6
+# A text that may be longer than this gets several lines.
+_ONE_LINE = 200
+
+
+class Input(NamedTuple):
+    """A field as the page shows it. Its values are texts, or the numbers of its options."""
+
+    name: str
+    field: Field
+    widget: str
+    """``text``, ``lines``, ``number``, ``tick``, ``yes-no``, ``radio``, ``list``, ``ticks``."""
+    type: str
+    """Of an HTML input."""
+    values: list[str]
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether no answer is one: without a default, which would take its place."""
+        return not self.field.required and self.field.default is ABSENT
+
+    @property
+    def hints(self) -> list[str]:
+        """What is to be known of the field, in words."""
+        return list(_hints(self.field))
+
+
+class _FormCard(Card[A]):
+    """What filling in and looking over have in common.
+
+    Raises:
+        UnsupportedForm: The schema is no form.
+    """
+
+    template: ClassVar[str] = "form.html"
+    send: ClassVar[str]
+    """What is written on the button that sends."""
+
+    def __init__(
+        self,
+        question: Question,
+        human_timeout: float | None,
+        content: Mapping[str, Value] | None = None,
+    ) -> None:
+        super().__init__(question, human_timeout)
+        request = cast("ElicitRequestFormParams", question.request)
+        self.message = request.message
+        self.form = Form.read(request.requested_schema)
+        self._shown = self.form.defaults() if content is None else content
+
+    def inputs(self, answers: Answers | None) -> list[Input]:
+        """The fields with what was sent, or with what they hold before anything was."""
+        return [
+            _input(number, field, self._shown.get(field.name, ABSENT), answers)
+            for number, field in enumerate(self.form.fields)
+        ]
+
+    def read(self, answers: Answers) -> tuple[dict[str, Value], dict[str, str]]:
+        """Read what was sent: the content, and what is wrong with it by the names of inputs."""
+        content: dict[str, Value] = {}
+        problems: dict[str, str] = {}
+        for number, field in enumerate(self.form.fields):
+            name = f"field-{number}"
+            try:
+                value = _value(field, answers.getlist(name))
+            except ValueError as error:
+                problems[name] = str(error)
+                continue
+            if value is not ABSENT:
+                content[field.name] = value
+        wrong = self.form.problems(content)
+        for number, field in enumerate(self.form.fields):
+            if field.name in wrong:
+                problems.setdefault(f"field-{number}", wrong[field.name])
+        return content, problems
+
+
+class FillCard(_FormCard[ElicitResult]):
+    """A form to fill in."""
+
+    send = "Send these answers"
+
+    def __init__(self, question: Question, human_timeout: float | None) -> None:
+        super().__init__(question, human_timeout)
+        self.title = "A form to fill in"
+
+    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+        """Send, decline or cancel."""
+        if action == "send":
+            content, problems = self.read(answers)
+            if problems:
+                return problems
+            self.settle(ElicitResult.accept(content), "Your answers were sent.")
+        elif action == "decline":
+            self.settle(ElicitResult.decline(), "You declined; no answers were sent.")
+        else:
+            self.settle(ElicitResult.cancel(), "You cancelled; no answers were sent.")
+        return {}
+
+
+class ReviewFormCard(_FormCard[Verdict]):
+    """Answers to a form that a program gave, before they are sent."""
+
+    send = "Send these answers"
+
+    def __init__(self, question: Question, human_timeout: float | None) -> None:
+        given = cast("ElicitResult", question.answer)
+        super().__init__(question, human_timeout, given.content or {})
+        self.title = "Answers to look over before they are sent"
+
+    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+        """Send them as they stand on the page, or not at all."""
+        if action != "send":
+            self.settle(Verdict.deny("a person said no"), "You said no; no answers were sent.")
+            return {}
+        content, problems = self.read(answers)
+        if problems:
+            return problems
+        self.settle(Verdict.allow(answer=ElicitResult.accept(content)), "The answers were sent.")
+        return {}
+
+
+def _input(number: int, field: Field, shown: Value | Absent, answers: Answers | None) -> Input:
+    name = f"field-{number}"
+    widget, kind = _widget(field)
+    # A person's own words stay as they are; those of others are made visible where they are shown.
+    if answers is None:
+        return Input(name, field, widget, kind, _texts(field, shown))
+    return Input(name, field, widget, kind, [escape(text) for text in answers.getlist(name)])
+
+
+def _widget(field: Field) -> tuple[str, str]:
+    if field.kind in ("number", "integer"):
+        return "number", "number"
+    if field.kind == "boolean":
+        # Without a default, "no" and "no answer" are two things.
+        return ("tick" if field.required or field.default is not ABSENT else "yes-no"), "checkbox"
+    if field.kind == "choices":
+        return "ticks", "checkbox"
+    if field.kind == "choice":
+        return ("radio" if len(field.options) <= _BUTTONS else "list"), "radio"
+    if field.format is not None:
+        return "text", _INPUT_TYPES[field.format]
+    if field.secret:
+        return "text", "password"
+    longest = field.bounds.maximum or 0
+    lines = longest > _ONE_LINE or any("\n" in text for text in _texts(field, field.default))
+    return ("lines" if lines else "text"), "text"
+
+
+def _texts(field: Field, value: Value | Absent) -> list[str]:
+    """A value as the page's inputs hold it."""
+    if value is ABSENT:
+        return []
+    if field.kind in ("choice", "choices"):
+        chosen = value if isinstance(value, list) else [value]
+        return [str(n) for n, option in enumerate(field.options) if option.value in chosen]
+    if isinstance(value, bool):
+        return ["yes" if value else "no"]
+    if field.format == "date-time" and isinstance(value, str):
+        return [_local(value)]
+    return [editable(str(value))]
+
+
+def _local(text: str) -> str:
+    """A point in time on this computer's clock, without an offset, as inputs want it."""
+    try:
+        moment = _MOMENT.validate_python(text).astimezone().replace(tzinfo=None)
+    except (ValueError, OverflowError):  # a leap second, the end of the calendar
+        return ""
+    return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
+
+
+def _is_shown(field: Field, value: Value, text: str) -> bool:
+    """Whether `text` is how the page shows `value`; browsers have ways of their own with times."""
+    (shown,) = _texts(field, value)
+    if field.format != "date-time" or not shown:
+        return text == shown
+    try:
+        return _MOMENT.validate_python(text) == _MOMENT.validate_python(shown)
+    except ValueError:
+        return False
+
+
+def _value(field: Field, sent: list[str]) -> Value | Absent:
+    """Read one field. Raises `ValueError` with a sentence for a person."""
+    if field.kind == "boolean":
+        if _widget(field)[0] == "tick":
+            return "yes" in sent
+        return ABSENT if sent in ([], [""]) else sent == ["yes"]
+    if field.kind in ("choice", "choices"):
+        chosen = [_option(field, number) for number in sent if number]
+        if field.kind == "choice":
+            return chosen[0] if chosen else ABSENT
+        return chosen if chosen or field.required or field.default is not ABSENT else ABSENT
+    text = "".join(sent).replace("\r\n", "\n")
+    if not text:
+        return ABSENT
+    if field.default is not ABSENT and _is_shown(field, field.default, text):
+        return field.default  # the input may have shown it in other words
+    return field.parse(text)
+
+
+def _option(field: Field, number: str) -> str:
+    if not (number.isascii() and number.isdigit() and int(number) < len(field.options)):
+        raise ValueError("This is none of the options.")
+    return field.options[int(number)].value
+
+
+def _hints(field: Field) -> list[str]:
+    hints: list[str] = []
+    least, most = field.bounds
+    unit = {"string": " characters", "choices": " of them"}.get(field.kind, "")
+    if least is not None and most is not None:
+        hints.append(f"From {least} to {most}{unit}.")
+    elif least is not None:
+        hints.append(f"At least {least}{unit}.")
+    elif most is not None:
+        hints.append(f"At most {most}{unit}.")
+    if field.kind == "integer":
+        hints.append("A whole number.")
+    if field.format == "date-time":
+        hints.append("In the time of this computer.")
+    if field.pattern is not None:
+        hints.append(f"Must match {field.pattern}")
+    if field.default is not ABSENT and field.kind in ("string", "number", "integer"):
+        hints.append(f"Left empty, {field.default} is sent.")
+    return hints
+
+
+# The pages of a model's work: what it is asked to do, and what it has written.
+
+
+class RequestCard(Card[Verdict]):
+    """The first review: may a model work on this?"""
+
+    template: ClassVar[str] = "sampling.html"
+
+    def __init__(self, question: Question, human_timeout: float | None) -> None:
+        super().__init__(question, human_timeout)
+        self.title = "A request to your model"
+        self.request = cast("CreateMessageRequestParams", question.request)
+        self.messages = [
+            message.show(one, f"message-{number}")
+            for number, one in enumerate(self.request.messages[: message.MOST_MESSAGES])
+        ]
+        self.left_out = len(self.request.messages) - len(self.messages)
+        self.system = message.editable(self.request.system_prompt or "")
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What else is asked for, by name."""
+        request = self.request
+        wishes = request.model_preferences
+        hints = [] if wishes is None else [hint.name or "" for hint in wishes.hints or ()]
+        priorities = (
+            ()
+            if wishes is None
+            else (
+                ("cost", wishes.cost_priority),
+                ("speed", wishes.speed_priority),
+                ("intelligence", wishes.intelligence_priority),
+            )
+        )
+        stop = [repr(text) for text in request.stop_sequences or ()]
+        facts = [
+            ("Messages", str(len(request.messages))),
+            ("Models wished for", ", ".join(hints)),
+            ("What matters", ", ".join(f"{what} {n:g}" for what, n in priorities if n is not None)),
+            ("Stops at", ", ".join(stop)),
+            ("Context of other servers", request.include_context or ""),
+            ("Tool use", (request.tool_choice.mode or "auto") if request.tool_choice else ""),
+            ("For the provider", message.as_json(request.metadata) if request.metadata else ""),
+        ]
+        return [(name, value) for name, value in facts if value]
+
+    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+        """Approve what stands on the page, or deny."""
+        if action not in ("approve", "remember"):
+            self.settle(Verdict.deny("a person said no"), "You said no; no model was asked.")
+            return {}
+        wire = self.request.to_wire()
+        problems = self._edit(wire, answers)
+        if problems:
+            return problems
+        changed = wire != self.request.to_wire()
+        request = CreateMessageRequestParams.from_wire(wire) if changed else None
+        verdict = Verdict.allow(request, remember=action == "remember")
+        self.settle(verdict, "You approved the request; the model is at work.")
+        return {}
+
+    def _edit(self, wire: dict[str, Any], answers: Answers) -> dict[str, str]:
+        instructions = self.request.system_prompt or ""
+        if (sent := message.edited("system", instructions, answers)) != instructions:
+            wire["systemPrompt"] = sent
+        for number, one in enumerate(wire["messages"][: len(self.messages)]):
+            message.edit(one, f"message-{number}", answers)
+        problems: dict[str, str] = {}
+        most = answers.get("max-tokens") or str(self.request.max_tokens)
+        if not (most.isascii() and most.isdigit() and 0 < len(most) < 10):
+            problems["max-tokens"] = "This must be a whole number."
+        elif int(most) > self.request.max_tokens:
+            problems["max-tokens"] = f"The server asked for at most {self.request.max_tokens}."
+        else:
+            wire["maxTokens"] = int(most)
+        warmth = answers.get("temperature")
+        if warmth == "":
+            wire.pop("temperature", None)
+        elif warmth is not None and warmth != str(self.request.temperature):
+            try:
+                wire["temperature"] = _finite(warmth)
+            except ValueError:
+                problems["temperature"] = "This must be a number."
+        return problems
+
+
+class AnswerCard(Card[Verdict]):
+    """The second review: may the server have this?"""
+
+    template: ClassVar[str] = "answer.html"
+
+    def __init__(self, question: Question, human_timeout: float | None) -> None:
+        super().__init__(question, human_timeout)
+        self.title = "An answer of your model"
+        self.result = cast("CreateMessageResult", question.answer)
+        self.shown = message.show(self.result, "answer")
+
+    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+        """Send what stands on the page, or nothing."""
+        if action not in ("approve", "remember"):
+            self.settle(Verdict.deny("a person said no"), "You said no; nothing was sent.")
+            return {}
+        wire = self.result.to_wire()
+        message.edit(wire, "answer", answers)
+        changed = wire != self.result.to_wire()
+        answer = CreateMessageResult.from_wire(wire) if changed else None
+        self.settle(
+            Verdict.allow(answer=answer, remember=action == "remember"), "The answer was sent."
+        )
+        return {}
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+# The pages that ask for a yes or no: to a link, and to whatever a policy wants a person for.
+
+
+_AUTHORITY = re.compile(r"(https?://)([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
+
+
+class LinkParts(NamedTuple):
+    """A link as it is shown, the part that says where it leads set apart."""
+
+    before: str
+    host: str
+    after: str
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, link: Link) -> LinkParts:
+        """Take a link apart."""
+        match = _AUTHORITY.fullmatch(link.url)
+        before, host, after = match.groups() if match else ("", link.url, "")
+        return cls(before, host, after, tuple(link.warnings))
+
+
+class LinkCard(Card[ElicitResult]):
+    """A server wants to send the person somewhere.
+
+    Raises:
+        UnsafeLink: The URL is none that may be shown.
+    """
+
+    template: ClassVar[str] = "link.html"
+
+    def __init__(self, question: Question, human_timeout: float | None) -> None:
+        super().__init__(question, human_timeout)
+        self.title = "A link to open"
+        request = cast("ElicitRequestURLParams", question.request)
+        self.message = request.message
+        self.link = Link.read(request.url)
+        self.parts = LinkParts.of(self.link)
+
+    @property
+    def page_state(self) -> str:
+        """See `Card`. The server may say at any time that the visit is done."""
+        done = self.context is not None and self.context.wait_completed(0)
+        return "waiting-visited" if done else super().page_state
+
+    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+        """Consent, decline or cancel."""
+        del answers  # a yes or a no is all there is
+        if action == "consent":
+            self.settle(ElicitResult.accept(), "You agreed to open this page:")
+        elif action == "decline":
+            self.settle(ElicitResult.decline(), "You declined; nothing was opened.")
+        else:
+            self.settle(ElicitResult.cancel(), "You cancelled; nothing was opened.")
+        return {}
+
+    def past(self) -> Past:
+        """What to remember; of a link that may be opened, the link."""
+        past, context = super().past(), self.context
+        if context is None or self.answer is None or self.answer.action != "accept":
+            return past
+        return past._replace(visit=context._visit_now(), url=self.link.url)
+
+
+class ConsentCard(Card[Verdict]):
+    """Whether something may go on that has no page of its own."""
+
+    template: ClassVar[str] = "consent.html"
+
+    _TITLES: ClassVar = {
+        "form": "May a program answer this form for you?",
+        "url": "May a program deal with this link?",
+        "roots": "May the server know your directories?",
+        "tool": "A tool is about to be called",
+        "sampling": "A request to your model",
+    }
+
+    def __init__(self, question: Question, human_timeout: float | None) -> None:
+        super().__init__(question, human_timeout)
+        self.title = self._TITLES[question.kind]
+        if question.answer is not None:
+            self.title = "A program agreed to this for you: may the server know?"
+        self.may_remember = question.kind != "url"
+        self.link: LinkParts | None = None
+        self.facts = list(self._facts())
+
+    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+        """Allow or deny."""
+        del answers  # a yes or a no is all there is
+        if action in ("approve", "remember"):
+            self.settle(Verdict.allow(remember=action == "remember"), "You allowed it.")
+        else:
+            self.settle(Verdict.deny("a person said no"), "You said no.")
+        return {}
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        request = self.question.request
+        if isinstance(request, ToolCall):
+            yield "Tool", request.tool
+            yield "Arguments", as_json(dict(request.arguments))
+            if request.annotations is not None:
+                who = "The server" if self.server.trusted else "The server, unchecked,"
+                yield f"{who} says", _claims(request.annotations)
+        elif isinstance(request, ElicitRequestFormParams):
+            yield "Message", request.message
+            for field in Form.read(request.requested_schema).fields:
+                yield field.label, field.description or field.kind
+        elif isinstance(request, ElicitRequestURLParams):
+            self.link = LinkParts.of(Link.read(request.url))
+            yield "Message", request.message
+
+
+def _claims(annotations: ToolAnnotations) -> str:
+    if annotations.read_only_hint:
+        return "it only reads"
+    claims = ["it changes things"]
+    claims.append("may destroy" if annotations.destructive_hint is not False else "only adds")
+    if annotations.open_world_hint is not False:
+        claims.append("deals with the world outside")
+    return ", ".join(claims)
