@@ -218,7 +218,7 @@ _LAZY = {
     "ClientGroup": "syncmcp.group",
     "DenyAll": "syncmcp.approval",
     "InvalidAnswer": "syncmcp.handlers.forms",
-    "Listener": "syncmcp.subscriptions",
+    "Listener": "syncmcp._client.subscriptions",
     "NotApproved": "syncmcp.servers_file",
     "RateLimit": "syncmcp.approval",
     "RequiredServersFailed": "syncmcp.group",
@@ -230,7 +230,7 @@ _LAZY = {
     "ServersFile": "syncmcp.servers_file",
     "ServersFileError": "syncmcp.servers_file",
     "Outcome": "syncmcp.executors",
-    "Subscription": "syncmcp.subscriptions",
+    "Subscription": "syncmcp._client.subscriptions",
     "ToolLoop": "syncmcp.tools",
     "fan_out": "syncmcp.executors",
 }

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from syncmcp._connection.options import whole_number
+from syncmcp._base.checks import whole_number
 
 __all__ = ["CacheStore", "CachedResult", "MemoryCache"]
 

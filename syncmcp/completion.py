@@ -7,10 +7,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from syncmcp._base.checks import seconds, whole_number
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import CallOptions, seconds, whole_number
+from syncmcp._connection.options import CallOptions
 from syncmcp.errors import MethodNotFound, NotSupported, RequestCancelled, UsageError
 
 if TYPE_CHECKING:

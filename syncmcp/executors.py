@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import Unpack
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines, whole_number
 from syncmcp._base.text import redact
 from syncmcp._client.client import Client, Target
 from syncmcp._client.settings import configured, settings_of
 from syncmcp._concurrency.futures import done_futures
-from syncmcp._connection.options import CallOptions, Options, whole_number
+from syncmcp._connection.options import CallOptions, Options
 from syncmcp._protocol.steps import Send
 from syncmcp.errors import ConnectionLost, OutcomeUnknown, UsageError
 

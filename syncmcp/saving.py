@@ -12,7 +12,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
-from syncmcp._connection.options import whole_number
+from syncmcp._base.checks import whole_number
 from syncmcp.errors import LimitExceeded, UsageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 from typing_extensions import Unpack
 
 from syncmcp import types
-from syncmcp._base.checks import validate
+from syncmcp._base.checks import seconds, text, validate
 from syncmcp._client.background import submit
 from syncmcp._client.driver import run
 from syncmcp._client.operation import OperationHost, operation
@@ -30,7 +30,7 @@ from syncmcp._client.tool_calls import (
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
-from syncmcp._connection.options import CallOptions, Options, seconds, text
+from syncmcp._connection.options import CallOptions, Options
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.exchange import exchange, exchange_or_task
 from syncmcp._protocol.steps import Reply, Send, Steps

@@ -40,7 +40,7 @@ def loaded_by(code: str) -> set[str]:
 
 def test_the_import_loads_nothing_heavy() -> None:
     loaded = loaded_by("import syncmcp")
-    assert "syncmcp.client" in loaded
+    assert "syncmcp._client.client" in loaded
     assert loaded.isdisjoint(HEAVY)
     assert not {name for name in loaded if name.startswith("syncmcp.transports.")} & {
         "syncmcp.transports.http",

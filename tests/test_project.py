@@ -17,8 +17,10 @@ PACKAGE = ROOT / "syncmcp"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 REVISIONS = {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"}
 
+DIALECTS = {f"_protocol/{name}.py" for name in ("revisions", "stateful", "stateless")}
+
 # The longest a file of the library may be, in lines: beyond that it is two ideas.
-LONGEST_FILE = 590
+LONGEST_FILE = 620
 
 
 def relative(path: Path) -> str:
@@ -44,7 +46,7 @@ def strings(tree: ast.Module) -> Iterator[str]:
 
 def may_name_a_revision(path: Path) -> bool:
     inside = path.relative_to(PACKAGE)
-    return inside.match("_protocol/dialect*.py") or inside.parts[0] == "testing"
+    return inside.as_posix() in DIALECTS or inside.parts[0] == "testing"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -81,9 +82,6 @@ def _first_problem(error: ValueError) -> str:
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
-# Coroutine functions are refused where they are given, not lost where they would be called.
-
-
 def refuse_coroutines(handler: Callable[..., object], name: str) -> None:
     """Refuse what cannot be called here.
 
@@ -95,3 +93,62 @@ def refuse_coroutines(handler: Callable[..., object], name: str) -> None:
         raise UsageError(f"{name} is not callable")
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call):
         raise UsageError(f"{name} is a coroutine function; a plain function is needed here")
+
+
+def check_mapping(value: object, name: str) -> None:
+    """Check an argument that is a mapping or left out.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if value is not None and not isinstance(value, Mapping):
+        raise UsageError(f"{name} is a mapping or None, not {value!r}")
+
+
+def seconds(value: float | None, name: str) -> float | None:
+    """Check a length of time given by a caller.
+
+    Raises:
+        UsageError: It is negative, not a number, or not even a numeric type.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError(f"{name} is a number of seconds or None, not {value!r}")
+    if value != value or value < 0:  # noqa: PLR0124 - NaN alone differs from itself
+        raise UsageError(f"{name} cannot be {value!r}")
+    # What the platform cannot wait for (about 292 years) is no limit.
+    return None if value >= threading.TIMEOUT_MAX else float(value)
+
+
+def some_seconds(value: float, name: str) -> float:
+    """Check a length of time that must be one.
+
+    Raises:
+        UsageError: It is zero, negative or endless, or no number at all.
+    """
+    checked = seconds(value, name)
+    if not checked:
+        raise UsageError(f"{name} is a number of seconds above 0, not {value!r}")
+    return checked
+
+
+def whole_number(value: Any, name: str) -> int:
+    """Check a bound given by a caller.
+
+    Raises:
+        UsageError: It is no whole number of at least 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name} is a whole number of at least 1, not {value!r}")
+    return int(value)
+
+
+def text(value: object, name: str) -> None:
+    """Check a name given by a caller.
+
+    Raises:
+        UsageError: It is no string, or an empty one.
+    """
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{name} is a string that is not empty, not {value!r}")

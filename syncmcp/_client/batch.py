@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Ty
 
 from typing_extensions import ParamSpec, Unpack
 
+from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client.background import Begun
 from syncmcp._client.operation import Operation, OperationHost, take_options
 from syncmcp._client.operations import Operations
 from syncmcp._client.requests import any_request, as_told
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import CallOptions, Options, seconds, whole_number
+from syncmcp._connection.options import CallOptions, Options
 from syncmcp._connection.outgoing import Gathering, Place
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import LimitExceeded, McpError, RequestCancelled, RequestTimeout, UsageError

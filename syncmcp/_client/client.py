@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from typing_extensions import ParamSpec
 
+from syncmcp._base.checks import seconds, some_seconds, text, whole_number
 from syncmcp._client import lifetime
 from syncmcp._client.batch import Batching
 from syncmcp._client.caching import Kept
@@ -34,15 +35,7 @@ from syncmcp._concurrency import gevent, timing
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.answering import HandlerTable
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.options import (
-    CallOptions,
-    Options,
-    check_undeclared,
-    seconds,
-    some_seconds,
-    text,
-    whole_number,
-)
+from syncmcp._connection.options import CallOptions, Options, check_undeclared
 from syncmcp._connection.questions import Desk
 from syncmcp._connection.schemas import Checks, OutputCheck
 from syncmcp._connection.wire_log import Wire

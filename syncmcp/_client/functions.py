@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Union
 
 from typing_extensions import Unpack
 
+from syncmcp._base.checks import text, whole_number
 from syncmcp._client.operations import Operations
 from syncmcp._concurrency.futures import fan_out
-from syncmcp._connection.options import CallOptions, text, whole_number
+from syncmcp._connection.options import CallOptions
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ it that blocks, with a `future` beside it that does not.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, TypeVar, overload
 
 from typing_extensions import ParamSpec
@@ -22,7 +22,6 @@ from syncmcp._connection.options import OPTION_NAMES, CallOptions, Options
 from syncmcp._connection.schemas import Checks, Schemas
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.steps import Steps
-from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
     from syncmcp._connection.connection import Connection
@@ -168,13 +167,3 @@ def take_options(
 def operation(steps: Callable[Concatenate[Any, P], Steps[R]]) -> Operation[P, R]:
     """Make an operation of a generator method."""
     return Operation(steps)
-
-
-def check_mapping(value: object, name: str) -> None:
-    """Check an argument that is a mapping or left out.
-
-    Raises:
-        UsageError: It is neither.
-    """
-    if value is not None and not isinstance(value, Mapping):
-        raise UsageError(f"{name} is a mapping or None, not {value!r}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from typing_extensions import Unpack
 
 from syncmcp import types
-from syncmcp._base.checks import validate
+from syncmcp._base.checks import text, validate
 from syncmcp._client.caching import recall_or_exchange
 from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages
@@ -23,7 +23,7 @@ from syncmcp._client.tool_calls import (
     tool_params,
     with_fresh_marks,
 )
-from syncmcp._connection.options import CallOptions, check_log_level, text
+from syncmcp._connection.options import CallOptions, check_log_level
 from syncmcp._protocol.exchange import exchange, single_exchange
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps

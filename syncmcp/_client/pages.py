@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from syncmcp import types
-from syncmcp._base.checks import validate
+from syncmcp._base.checks import validate, whole_number
 from syncmcp._client.caching import recall, recall_or_exchange
 from syncmcp._client.driver import run
 from syncmcp._client.operation import OperationHost
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import CallOptions, whole_number
+from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import OneSession, SessionChanged, Steps
 from syncmcp.errors import InvalidParams, LimitExceeded, ProtocolError, SessionLost

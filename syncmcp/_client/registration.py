@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from typing_extensions import Unpack
 
+from syncmcp._base.checks import text
 from syncmcp._client.operation import OperationHost
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.answering import HandlerTable
-from syncmcp._connection.options import CallOptions, text
+from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.revisions import KNOWN_QUESTIONS
 from syncmcp._protocol.subscription import Wanted
 from syncmcp.errors import NotSupported, SessionLost, UsageError

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from typing_extensions import Unpack
 
 from syncmcp import types
-from syncmcp._base.checks import validate
+from syncmcp._base.checks import check_mapping, text, validate
 from syncmcp._client.background import submit
 from syncmcp._client.driver import run
-from syncmcp._client.operation import OperationHost, check_mapping
+from syncmcp._client.operation import OperationHost
 from syncmcp._client.pages import one_page
 from syncmcp._client.tool_calls import check_output
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import CallOptions, Options, text
+from syncmcp._connection.options import CallOptions, Options
 from syncmcp._protocol.exchange import single_exchange
 from syncmcp._protocol.offer import Offer
 from syncmcp._protocol.steps import InputRound, Steps

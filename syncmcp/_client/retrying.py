@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._base.checks import seconds, whole_number
 from syncmcp._concurrency.timing import Deadline, monotonic
-from syncmcp._connection.options import seconds, whole_number
 from syncmcp._protocol.capabilities import HARMLESS
 from syncmcp.errors import (
     AuthError,

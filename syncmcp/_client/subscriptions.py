@@ -9,13 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
 from syncmcp._client.driver import open_link
 from syncmcp._client.listening import Listening, Streamed, Subscribed
 from syncmcp._concurrency.pool import Lane, lending_handler
 from syncmcp._concurrency.queue import Inbox
 from syncmcp._concurrency.timing import Deadline, reaper, timer
-from syncmcp._connection.options import seconds, whole_number
 from syncmcp._protocol.capabilities import Undeclared, not_declared
 from syncmcp._protocol.subscription import ChangeEvent, Wanted
 from syncmcp.errors import ClosedError, McpError, NotSupported, SubscriptionLost, UsageError

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp import types
-from syncmcp._client.operation import OperationHost, check_mapping
+from syncmcp._base.checks import check_mapping, text
+from syncmcp._client.operation import OperationHost
 from syncmcp._client.pages import all_pages
-from syncmcp._connection.options import text
 from syncmcp._connection.schemas import Checks
 from syncmcp._protocol.steps import Meet, Steps, Work
 from syncmcp._protocol.tasks import AUGMENTED

@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from syncmcp._base.checks import seconds as checked_seconds
 from syncmcp._concurrency.pool import Delivery
 from syncmcp._concurrency.timing import Deadline, acquire, monotonic, timer
-from syncmcp._connection.options import seconds as checked_seconds
 from syncmcp.errors import (
     InterceptorFailed,
     McpError,

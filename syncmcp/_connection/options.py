@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines, seconds
 from syncmcp._concurrency.cancel import CancelToken, as_token
 from syncmcp._concurrency.pool import in_handler
 from syncmcp._protocol.capabilities import Undeclared
@@ -220,55 +220,6 @@ class Options:
         other = copy.copy(self)
         other.cancel = token
         return other
-
-
-def seconds(value: float | None, name: str) -> float | None:
-    """Check a length of time given by a caller.
-
-    Raises:
-        UsageError: It is negative, not a number, or not even a numeric type.
-    """
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UsageError(f"{name} is a number of seconds or None, not {value!r}")
-    if value != value or value < 0:  # noqa: PLR0124 - NaN alone differs from itself
-        raise UsageError(f"{name} cannot be {value!r}")
-    # What the platform cannot wait for (about 292 years) is no limit.
-    return None if value >= threading.TIMEOUT_MAX else float(value)
-
-
-def some_seconds(value: float, name: str) -> float:
-    """Check a length of time that must be one.
-
-    Raises:
-        UsageError: It is zero, negative or endless, or no number at all.
-    """
-    checked = seconds(value, name)
-    if not checked:
-        raise UsageError(f"{name} is a number of seconds above 0, not {value!r}")
-    return checked
-
-
-def whole_number(value: Any, name: str) -> int:
-    """Check a bound given by a caller.
-
-    Raises:
-        UsageError: It is no whole number of at least 1.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{name} is a whole number of at least 1, not {value!r}")
-    return int(value)
-
-
-def text(value: object, name: str) -> None:
-    """Check a name given by a caller.
-
-    Raises:
-        UsageError: It is no string, or an empty one.
-    """
-    if not isinstance(value, str) or not value:
-        raise UsageError(f"{name} is a string that is not empty, not {value!r}")
 
 
 def check_log_level(level: str) -> str:

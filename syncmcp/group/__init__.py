@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Unpack
 
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines, seconds, text
 from syncmcp._client.client import Client
 from syncmcp._client.functions import ToolFunction, ToolFunctions
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import CallOptions, seconds, text
+from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.subscription import Wanted
 from syncmcp.errors import McpError, UsageError
 from syncmcp.group.catalog import Catalog, Kind, NameHook, Offered

@@ -10,11 +10,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client.subscriptions import begin
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.queue import Inbox
 from syncmcp._concurrency.timing import Deadline, acquire, reaper
-from syncmcp._connection.options import seconds, whole_number
 from syncmcp._protocol.subscription import Wanted
 from syncmcp.errors import McpError, NotSupported, UsageError
 from syncmcp.group.parallel import together

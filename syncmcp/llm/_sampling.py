@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypedDict, get_args
 
 from syncmcp import types
+from syncmcp._base.checks import whole_number
 from syncmcp._concurrency.timing import monotonic
-from syncmcp._connection.options import whole_number
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp.errors import InvalidOutput, Refused, UsageError
 from syncmcp.llm._format import Unrepresentable, content_of

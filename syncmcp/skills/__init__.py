@@ -24,10 +24,11 @@ from urllib.parse import unquote
 from typing_extensions import Unpack
 
 from syncmcp import types
+from syncmcp._base.checks import text
 from syncmcp._client.driver import open_link, run
 from syncmcp._client.pages import ALL_PAGES, pages
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import CallOptions, text
+from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.capabilities import not_declared
 from syncmcp.errors import InvalidOutput, NotSupported, UsageError, fresh
 from syncmcp.skills.entry import (

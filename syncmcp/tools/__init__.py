@@ -10,11 +10,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from syncmcp import types
-from syncmcp._base.checks import refuse_coroutines
+from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import seconds, whole_number
 from syncmcp._protocol.conversation import check_balance, tool_uses
 from syncmcp._protocol.offer import SAMPLING
 from syncmcp.approval import as_approval
