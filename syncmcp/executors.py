@@ -23,8 +23,8 @@ from typing_extensions import Unpack
 
 from syncmcp._base.checks import refuse_coroutines, whole_number
 from syncmcp._base.text import redact
-from syncmcp._client.client import Client, Target
-from syncmcp._client.settings import configured, settings_of
+from syncmcp._client.client import Client, Target, twin
+from syncmcp._client.core import core_of
 from syncmcp._concurrency.futures import done_futures
 from syncmcp._connection.options import CallOptions, Options
 from syncmcp._protocol.steps import Send
@@ -88,7 +88,7 @@ class Call:
         method = _METHODS[self.operation] or (args[0] if args else "")
         params = {"name": args[0] if args else self.options.get("name")}
         options = Options(None, None, idempotent=self.options.get("idempotent") is True)
-        return client._repeatable.is_harmless(Send(method, params), options)
+        return core_of(client).repeatable.is_harmless(Send(method, params), options)
 
 
 class Outcome:
@@ -177,7 +177,7 @@ def fan_out(
     if on_done is not None:
         refuse_coroutines(on_done, "on_done")
     client = config if isinstance(config, Client) else Client(config)
-    client._resolve(options)  # a mistake is raised here, not by each call
+    core_of(client).resolve(options)  # a mistake is raised here, not by each call
     if isinstance(executor, ThreadPoolExecutor):
         plan = _Plan(client, executor, options, None)
     else:
@@ -235,7 +235,7 @@ class _Plan:
         self.executor = executor
         self.options = options
         self.pickled = pickled
-        policy = client._repeatable.policy
+        policy = core_of(client).repeatable.policy
         self._attempts = 1 if policy is None else policy.attempts
         self._here: Client | None = None
 
@@ -266,7 +266,7 @@ class _Plan:
 
     def _lost(self, task: _Task, cause: BaseException) -> Outcome | None:
         facts: dict[str, Any] = {
-            "server": self.client._label,
+            "server": core_of(self.client).label,
             "method": _METHODS[task.call.operation] or None,
             "attempts": max(1, task.attempts),
         }
@@ -279,7 +279,7 @@ class _Plan:
             and task.attempts < self._attempts
             and task.call._but(self.options)._is_harmless(self.client)
         ):
-            _log.warning("[%s] %r is made again: %s", self.client._label, task.call, why)
+            _log.warning("[%s] %r is made again: %s", core_of(self.client).label, task.call, why)
             return None
         else:
             error = OutcomeUnknown(f"its worker was lost: {why}", **facts)
@@ -288,10 +288,7 @@ class _Plan:
 
     def _own_client(self) -> Client:
         if self._here is None:
-            client = self.client
-            self._here = configured(
-                Client, client._target, settings_of(client), client._handlers.by_method()
-            )
+            self._here = twin(self.client)
         return self._here
 
     def close(self) -> None:
@@ -429,7 +426,7 @@ def _begin(client: Client, call: Call) -> None:
     if earlier is not None:
         raise OutcomeUnknown(
             f"it began on the worker {earlier}, which was lost, and is not made twice",
-            server=client._label,
+            server=core_of(client).label,
             method=_METHODS[call.operation] or None,
         )
     scheduler.set_metadata([key], _worker())

@@ -6,9 +6,9 @@ import concurrent.futures
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from typing_extensions import Unpack
 
@@ -16,9 +16,8 @@ from syncmcp import types
 from syncmcp._base.checks import seconds, text, validate
 from syncmcp._client.background import submit
 from syncmcp._client.driver import run
-from syncmcp._client.operation import OperationHost, operation
+from syncmcp._client.operation import operation
 from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages
-from syncmcp._client.task_hearing import TaskHearing
 from syncmcp._client.tool_calls import (
     check_input,
     check_output,
@@ -31,15 +30,14 @@ from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp._connection.options import CallOptions, Options
-from syncmcp._protocol.capabilities import Undeclared
-from syncmcp._protocol.exchange import exchange, exchange_or_task
+from syncmcp._protocol.exchange import exchange_or_task
 from syncmcp._protocol.steps import Reply, Send, Steps
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, Course, TaskState
 from syncmcp._protocol.tasks import EXTENSION as _EXTENSION
 from syncmcp.errors import InvalidParams, McpError, NotSupported, fresh
 
 if TYPE_CHECKING:
-    from syncmcp._client.client import Client
+    from syncmcp._client.core import ClientCore, HasCore
     from syncmcp._concurrency.futures import RequestFuture
     from syncmcp.types import CallToolResult, ListTasksResult, Task
 
@@ -48,10 +46,6 @@ __all__ = ["EXTENSION", "TaskUpdate", "ToolTask"]
 EXTENSION: Final = _EXTENSION
 """The identifier of the extension that tasks are since 2026-07-28; switched on by
 ``Client(extensions={tasks.EXTENSION: {}})``."""
-
-POST_SECONDS = 30.0
-"""What having a task cancelled may take, in seconds, where nobody waits for it."""
-
 
 _LASTING = ("handlers", "headers", "meta", "undeclared")
 
@@ -180,7 +174,7 @@ class _Following:
 
     def __init__(
         self,
-        host: OperationHost,
+        core: ClientCore,
         course: Course | None,
         tool: str | None,
         options: Options,
@@ -188,7 +182,7 @@ class _Following:
     ) -> None:
         self.id = None if course is None else course.id
         self.tool = tool
-        self._host = host
+        self._core = core
         self._course = course
         self._options = options
         self._result = result
@@ -232,7 +226,7 @@ class _Following:
         with self._beginning:
             future = self._future
             if future is None or (future.done() and not self.over):
-                future = submit(self._steps(), self._host, self._options, Deadline(None))
+                future = submit(self._steps(), self._core, self._options, Deadline(None))
                 self._future = future
                 future.add_done_callback(self._ended)
             return future
@@ -247,8 +241,8 @@ class _Following:
         raw = yield from self._course.follow(self._options.timeout)
         result = validate(types.CallToolResult, raw, AUGMENTED)
         if self.tool is not None:
-            result._came_from(self.tool, self._host._label)
-            yield from check_output(self._host, self.tool, result, self._host._checks)
+            result._came_from(self.tool, self._core.label)
+            yield from check_output(self._core, self.tool, result, self._core.checks)
         return result
 
     def stop(self) -> None:
@@ -260,18 +254,18 @@ class _Following:
     # -- for the handle --------------------------------------------------------------------------
 
     def _resolve(self, given: CallOptions) -> Options:
-        return self._host._resolve({"undeclared": self._options.undeclared, **given})
+        return self._core.resolve({"undeclared": self._options.undeclared, **given})
 
     def look(self, given: CallOptions) -> None:
         course = self._course
         if course is None:
             return
         options = self._resolve(given)
-        run(course.look(), self._host, options, Deadline(options.timeout))
+        run(course.look(), self._core, options, Deadline(options.timeout))
         if course.over:
             self._withdraw(course)
         # Whoever follows it need not wait to see it.
-        self._host._pools.naps.news(course.id)
+        self._core.pools.naps.news(course.id)
 
     def _withdraw(self, course: Course) -> None:
         """Withdraw what it asks at the moment. Never blocks, and calls no code of the caller's."""
@@ -311,15 +305,15 @@ class _Following:
         options = self._resolve(given)
         deadline = Deadline(options.timeout)
         try:
-            run(_cancel(course), self._host, options, deadline)
+            run(_cancel(course), self._core, options, deadline)
         except InvalidParams:
             # It may have ended a moment ago; the server says no more than that it cannot.
-            run(course.look(), self._host, options, deadline)
+            run(course.look(), self._core, options, deadline)
             if not course.over:
                 raise
         # Also where the server may go on: whoever cancels it wants no person to be asked any more.
         self._withdraw(course)
-        self._host._pools.naps.news(course.id)
+        self._core.pools.naps.news(course.id)
 
     def updates(self, handle: ToolTask) -> Iterator[TaskUpdate]:
         """`handle` is kept: whoever iterates has it."""
@@ -356,8 +350,8 @@ def _cancel(course: Course) -> Steps[None]:
 class StartTask:
     """`client.start_task`, with its own typing."""
 
-    def __init__(self, host: OperationHost) -> None:
-        self._host = host
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
 
     def __call__(
         self,
@@ -383,9 +377,9 @@ class StartTask:
                 switched on; nothing was started.
             McpError: Whatever else `Client.call_tool` raises.
         """
-        resolved = self._host._resolve(options)
-        steps = _start(self._host, name, arguments, ttl, self._host._resolve(_lasting(options)))
-        return run(steps, self._host, resolved, Deadline(resolved.timeout))
+        resolved = self._core.resolve(options)
+        steps = _start(self._core, name, arguments, ttl, self._core.resolve(_lasting(options)))
+        return run(steps, self._core, resolved, Deadline(resolved.timeout))
 
     def future(
         self,
@@ -396,16 +390,16 @@ class StartTask:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[ToolTask]:
         """Like calling it, but returns a future of the handle at once."""
-        resolved = self._host._resolve(options)
+        resolved = self._core.resolve(options)
         # A task reports for longer than the future lasts, which it must not keep: that has the
         # handle.
         resolved.watch = _unwatched
-        steps = _start(self._host, name, arguments, ttl, self._host._resolve(_lasting(options)))
-        return submit(steps, self._host, resolved, Deadline(resolved.timeout))
+        steps = _start(self._core, name, arguments, ttl, self._core.resolve(_lasting(options)))
+        return submit(steps, self._core, resolved, Deadline(resolved.timeout))
 
 
 def _start(
-    host: OperationHost,
+    core: ClientCore,
     name: str,
     arguments: Mapping[str, Any] | None,
     ttl: float | None,
@@ -413,21 +407,21 @@ def _start(
 ) -> Steps[ToolTask]:
     params = tool_params(name, arguments)
     keep = seconds(ttl, "ttl")
-    shape = (yield from meet(host)).check_tasks(options.undeclared)
+    shape = (yield from meet(core)).check_tasks(options.undeclared)
     if shape.asked_for:
-        if (yield from task_support(host, name)) not in ("optional", "required"):
-            raise NotSupported(f"the tool {name!r} does not run as a task", server=host._label)
+        if (yield from task_support(core, name)) not in ("optional", "required"):
+            raise NotSupported(f"the tool {name!r} does not run as a task", server=core.label)
         params["task"] = {} if keep is None else {"ttl": int(keep * 1000)}
-    yield from check_input(host, name, arguments, host._checks)
-    call = partial(exchange_or_task, AUGMENTED, params, max_rounds=host._round_limit)
-    outcome = yield from with_fresh_marks(call, host)
+    yield from check_input(core, name, arguments, core.checks)
+    call = partial(exchange_or_task, AUGMENTED, params, max_rounds=core.settings.max_rounds)
+    outcome = yield from with_fresh_marks(call, core)
     if isinstance(outcome, TaskState):
-        course = Course(outcome.id, params, outcome, host._round_limit)
-        return ToolTask(_Following(host, course, name, options))
+        course = Course(outcome.id, params, outcome, core.settings.max_rounds)
+        return ToolTask(_Following(core, course, name, options))
     result = validate(types.CallToolResult, outcome, AUGMENTED)
-    result._came_from(name, host._label)
-    yield from check_output(host, name, result, host._checks)
-    return ToolTask(_Following(host, None, name, options, result))
+    result._came_from(name, core.label)
+    yield from check_output(core, name, result, core.checks)
+    return ToolTask(_Following(core, None, name, options, result))
 
 
 def _unwatched(_: object) -> None:
@@ -441,71 +435,43 @@ def _lasting(options: CallOptions) -> CallOptions:
     return lasting  # type: ignore[no-any-return]
 
 
-class Tasks(OperationHost, Protocol):
-    """The part of a client that is about tasks (2025-11-25, and the extension since 2026-07-28).
+def task(
+    client: HasCore, id: str, tool: str | None = None, **options: Unpack[CallOptions]
+) -> ToolTask:
+    """Make a handle of a task that was started before, perhaps in another process.
 
-    The extension counts where both sides have it: `Client(extensions={tasks.EXTENSION: {}})`.
+    Nothing is sent. A server gives a task only to whom it belongs.
+
+    Args:
+        id: The handle's `id`.
+        tool: The tool's name, by whose output schema the result is then checked.
+        options: `handlers`, `meta`, `headers` and `undeclared`, for everything that is asked
+            about it.
     """
+    text(id, "id")
+    if tool is not None:
+        text(tool, "tool")
+    core = client._core
+    course = Course(id, None, None, core.settings.max_rounds)
+    return ToolTask(_Following(core, course, tool, core.resolve(_lasting(options))))
 
-    @property
-    def start_task(self) -> StartTask:
-        """Call a tool and get a handle of what it does; see `StartTask.__call__`."""
-        return StartTask(self)
 
-    def task(self, id: str, tool: str | None = None, **options: Unpack[CallOptions]) -> ToolTask:
-        """Make a handle of a task that was started before, perhaps in another process.
+@operation
+def list_tasks(
+    core: ClientCore,
+    *,
+    cursor: str | AllPages | None = ALL_PAGES,
+    max_pages: int | None = None,
+    **options: Unpack[CallOptions],
+) -> Steps[ListTasksResult]:
+    """List the tasks that the server has for us (2025-11-25 only); see `list_tools`."""
+    return (yield from pages("tasks/list", types.ListTasksResult, "tasks", core, cursor, max_pages))
 
-        Nothing is sent. A server gives a task only to whom it belongs.
 
-        Args:
-            id: The handle's `id`.
-            tool: The tool's name, by whose output schema the result is then checked.
-            options: `handlers`, `meta`, `headers` and `undeclared`, for everything that is asked
-                about it.
-        """
-        text(id, "id")
-        if tool is not None:
-            text(tool, "tool")
-        course = Course(id, None, None, self._round_limit)
-        return ToolTask(_Following(self, course, tool, self._resolve(_lasting(options))))
-
-    @operation
-    def list_tasks(
-        self,
-        *,
-        cursor: str | AllPages | None = ALL_PAGES,
-        max_pages: int | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Steps[ListTasksResult]:
-        """List the tasks that the server has for us (2025-11-25 only); see `list_tools`."""
-        return (
-            yield from pages("tasks/list", types.ListTasksResult, "tasks", self, cursor, max_pages)
-        )
-
-    def iter_tasks(
-        self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
-    ) -> Iterator[Task]:
-        """Iterate over the tasks that the server has for us, page by page; see `iter_tools`."""
-        return iterate(
-            "tasks/list", types.ListTasksResult, "tasks", "task_id", self, max_pages, options
-        )
-
-    _hearing: TaskHearing | None = None
-    """Made by the first who waits for a task, under the lock."""
-
-    def _hear(self, task: str) -> Callable[[], object]:
-        client = cast("Client", self)
-        with client._lock:
-            if self._hearing is None:
-                self._hearing = TaskHearing(client)
-        return self._hearing.claim(task, self._pools)
-
-    def _post(self, method: str, params: dict[str, Any] | None, undeclared: Undeclared) -> None:
-        options = self._resolve(
-            {"timeout": POST_SECONDS, "idle_timeout": None, "undeclared": undeclared}
-        )
-        options.nested = True  # what it is to end may be what is in front
-        try:
-            submit(exchange(method, params), self, options, Deadline(POST_SECONDS))
-        except McpError as error:
-            _log.debug("[%s] was not sent %s: %s", self._label, method, error)
+def iter_tasks(
+    client: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
+) -> Iterator[Task]:
+    """Iterate over the tasks that the server has for us, page by page; see `iter_tools`."""
+    return iterate(
+        "tasks/list", types.ListTasksResult, "tasks", "task_id", client._core, max_pages, options
+    )

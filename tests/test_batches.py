@@ -25,7 +25,7 @@ from syncmcp import (
     UsageError,
 )
 from syncmcp._client import batch as batch_module
-from syncmcp._client.operations import Operations
+from syncmcp._client import operations
 from syncmcp.cache import CachedResult, MemoryCache
 from syncmcp.testing import Batches, Server, ToolContext, serve_http
 from tests.intercepting import Gate, Seen, on_call
@@ -174,7 +174,7 @@ def test_the_handshake_goes_alone_even_if_a_batch_makes_the_client_open(wire: Wi
     stage = Placed()
     with wire.connect(stage.server, lazy=True) as opened:
         opened.close()
-        client = Client(opened._target, mode=BATCHING, lazy=True)
+        client = Client(opened._core.settings.target, mode=BATCHING, lazy=True)
         with client.batch() as batch:
             places(batch, "a", "b")
         assert texts(batch.futures) == ["a", "b"]
@@ -323,7 +323,7 @@ def test_what_was_claimed_for_a_call_that_is_not_sent_is_given_back() -> None:
         batch = client.batch()
         with pytest.raises(ZeroDivisionError), batch:
             claim_and_fail(batch)
-        assert client._standing.uris.wanted() == []
+        assert client._core.state.uris.wanted() == []
 
 
 @both_kinds
@@ -333,7 +333,7 @@ def test_what_was_claimed_for_a_call_that_was_cancelled_is_given_back(parallel: 
     with MEMORY.connect(stage.server) as client:
         with client.batch(parallel=parallel) as batch:
             batch.subscribe_resource("demo://a").cancel()
-        assert client._standing.uris.wanted() == []
+        assert client._core.state.uris.wanted() == []
 
 
 def places_and_claims(batch: Batch) -> None:
@@ -359,7 +359,7 @@ def test_ctrl_c_while_a_batch_is_sent_ends_all_of_it(monkeypatch: pytest.MonkeyP
         with pytest.raises(KeyboardInterrupt), batch:
             places_and_claims(batch)
         assert [future.cancelled() for future in batch.futures] == [True] * 3
-        assert client._standing.uris.wanted() == []
+        assert client._core.state.uris.wanted() == []
         client.ping()
     assert stage.places == {}
 
@@ -417,7 +417,7 @@ def test_the_client_may_be_opened_while_calls_are_collected(wire: Wire) -> None:
     stage = Placed()
     with wire.connect(stage.server, lazy=True) as opened:
         opened.close()
-        client = Client(opened._target, mode=wire.revision, lazy=True)
+        client = Client(opened._core.settings.target, mode=wire.revision, lazy=True)
         with client.batch() as batch:
             places(batch, "a", "b")
             client.list_tools()
@@ -534,10 +534,10 @@ def test_a_client_that_was_closed_within_the_block_fails_every_call(parallel: bo
 
 
 def test_a_batch_has_every_operation_of_a_client() -> None:
-    operations = {
-        name for name, value in vars(Operations).items() if type(value).__name__ == "Operation"
+    known = {
+        name for name, value in vars(operations).items() if type(value).__name__ == "Operation"
     }
-    assert operations == {
+    assert known == {
         name for name, value in vars(Batch).items() if type(value).__name__ == "Collected"
     }
     assert inspect.getdoc(Batch.call_tool) == inspect.getdoc(Client.call_tool)

@@ -374,7 +374,7 @@ def test_what_is_kept_names_no_credential(mirror: Mirror, raw: RawServer) -> Non
         assert who(client) == who(client) == "Bearer canaryada"
     ((key, kept),) = store.kept.items()
     assert len(mirror.asked) == 1
-    assert "canary" not in key + repr(kept) + repr(client._kept)
+    assert "canary" not in key + repr(kept) + repr(client._core.cache)
 
 
 @pytest.mark.requirement("CCH-03")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._client.caching import Kept, recall_or_exchange
+from syncmcp._client.caching import Kept
+from syncmcp._client.pages import recall_or_exchange
 from syncmcp._connection.options import CacheUse, Options
 from syncmcp._protocol.offer import NOTHING
 from syncmcp._protocol.revisions import dialect_for
@@ -28,12 +29,12 @@ class Client:
 
     def __init__(self, store: MemoryCache) -> None:
         target = Http("https://example.com/mcp")
-        self._kept: Kept | None = Kept(store, target, extensions={}, offer=lambda: NOTHING)
-        self._round_limit = 1
+        self.cache: Kept | None = Kept(store, target, extensions={}, offer=lambda: NOTHING)
+        self.settings = SimpleNamespace(max_rounds=1)
         self.heard = dict.fromkeys(METHODS, 0)
         self.news: list[tuple[str, int]] = []
 
-    def _live(self) -> Any:
+    def live(self) -> Any:
         agreed = SimpleNamespace(check=lambda method, undeclared: DIALECT)
         return SimpleNamespace(dialect=DIALECT, of_this_process=True, agreed=agreed)
 
@@ -71,9 +72,9 @@ class World:
     def call(self, client: Client, method: str, use: CacheUse) -> None:
         options = Options(None, None, cache=use)
         params = {"uri": "a:1"} if method == "resources/read" else None
-        assert client._kept is not None
-        steps: Steps[Any] = recall_or_exchange(client, method, params)
-        steps = client._kept.between(steps, client, options)
+        assert client.cache is not None
+        steps: Steps[Any] = recall_or_exchange(cast("Any", client), method, params)
+        steps = client.cache.between(steps, client.live, options)
         effect, found = advance(steps, None)
         if found is None:
             assert isinstance(effect, Send)
@@ -111,8 +112,8 @@ class World:
     def hear(self, client: Client) -> None:
         if client.news:
             method, version = client.news.pop(0)
-            assert client._kept is not None
-            client._kept.changed(METHODS[method])
+            assert client.cache is not None
+            client.cache.changed(METHODS[method])
             client.heard[method] = version
 
 

@@ -118,8 +118,8 @@ def test_a_change_below_a_resource_is_one_of_it() -> None:
         client.read_resource("shelf:/old")
         with client.listen(uris=["shelf:/new"], timeout=PATIENCE) as events:
             (session,) = server.sessions
-            assert client._connection is not None
-            tag = {"io.modelcontextprotocol/subscriptionId": client._connection.next_id - 1}
+            assert client._core.connection is not None
+            tag = {"io.modelcontextprotocol/subscriptionId": client._core.connection.next_id - 1}
             below = {"uri": "shelf:/new/first", "_meta": tag}
             session.notify("notifications/resources/updated", below)
             assert next(events).uri == "shelf:/new/first"

@@ -446,9 +446,9 @@ def test_a_long_line_whose_frames_cannot_be_sent_ends_to_the_last_call(
         first = client.call_tool.future("hold", {"key": "first"})
         stage.inside("first")
         line = [client.call_tool.future("echo", {"text": "x"}) for _ in range(1500)]
-        assert client._connection is not None
+        assert client._core.connection is not None
         with monkeypatch.context() as patch:
-            patch.setattr(client._connection.transport, "send", refuse)
+            patch.setattr(client._core.connection.transport, "send", refuse)
             stage.gate.set()
             assert first.result(PATIENCE).text == "first"
             errors = [future.exception(PATIENCE) for future in line]

@@ -9,7 +9,6 @@ import pytest
 
 import syncmcp
 from syncmcp import Mode, NotSupported
-from syncmcp._client.settings import settings_of
 from syncmcp.testing import Server, ToolContext
 from tests.scripts import REVISIONS
 from tests.stage import Wire, every_wire
@@ -64,4 +63,4 @@ def test_extensions_are_checked_at_once_and_survive_a_pickle() -> None:
     with pytest.raises(syncmcp.UsageError, match="'maps'"):
         syncmcp.Client("http://127.0.0.1:9/", extensions={"maps": {}})
     client = syncmcp.Client("http://127.0.0.1:9/", extensions=MAPS)
-    assert settings_of(pickle.loads(pickle.dumps(client)))["extensions"] == MAPS
+    assert pickle.loads(pickle.dumps(client))._configuration()[1]["extensions"] == MAPS

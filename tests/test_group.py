@@ -226,7 +226,7 @@ class TestFromAFile:
         servers["two"] = read(self.written("../two.json", two={**CHILD, "cwd": "."}))["two"]
         own = {"two": {"timeout": 7.0}}
         with ClientGroup(servers, timeout=8.0, per_server=own) as group:
-            limits = {name: client._timeout for name, client in group.clients.items()}
+            limits = {name: client._core.settings.timeout for name, client in group.clients.items()}
         assert limits == {"one": 9.0, "two": 7.0, "three": 8.0}
 
 

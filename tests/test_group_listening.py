@@ -198,7 +198,7 @@ class TestListening:
             raise KeyboardInterrupt
 
         with ClientGroup({"a": shops["a"]}) as group:
-            (standing,) = (client._standing for client in group.clients.values())
+            (standing,) = (client._core.state for client in group.clients.values())
             before = len(standing._listeners)
             with monkeypatch.context() as patched:
                 patched.setattr("syncmcp.group.listening.together", interrupted)

@@ -251,7 +251,7 @@ def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wi
         # Its seat is gone for good: it may not be counted twice.
         for _ in range(3):
             assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
-        pool = client._pools.handlers
+        pool = client._core.pools.handlers
         until(lambda: pool._threads == len(pool._idle))
 
 
@@ -293,7 +293,7 @@ def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lo
 
     options: dict[str, Any] = {"max_handlers": 2, "max_questions": 3}
     with wire.connect(curious(), sampling=answer, **options) as client:
-        pool = client._pools.handlers
+        pool = client._core.pools.handlers
 
         def stand_in_line(count: int) -> bool:
             return pool.waiting == count

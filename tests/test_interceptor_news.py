@@ -87,8 +87,8 @@ def test_a_hook_that_never_ends_does_not_keep_a_result_beyond_the_limit_of_its_c
     clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
     guard = Does("incoming", "notifications/progress", gate)
     with wire.connect(Stage().server, interceptors=[guard]) as client:
-        assert client._connection is not None
-        calls = client._connection._clock
+        assert client._core.connection is not None
+        calls = client._core.connection._clock
         finishing = calls.finishing
 
         def finish(call: Any) -> None:

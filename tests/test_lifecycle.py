@@ -21,7 +21,6 @@ import pytest
 
 import syncmcp
 from syncmcp import Client, ClosedError, ConnectionLost, HandlerContext, OutcomeUnknown, Stdio
-from syncmcp._client.settings import settings_of
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.options import Options
 from syncmcp.testing import Server, ToolContext
@@ -462,7 +461,7 @@ def test_a_pickled_client_is_an_unopened_one_with_the_same_settings() -> None:
         assert repr(copy).endswith("closed>")
         theirs = copy.call_tool("pid").text  # opens by itself, a server of its own
         assert theirs != client.call_tool("pid").text
-        assert settings_of(copy) == settings_of(client)
+        assert copy._configuration()[1] == client._configuration()[1]
         copy.close()
         with pytest.raises(ClosedError):
             copy.ping()
@@ -512,10 +511,10 @@ def test_a_connection_that_drains_takes_no_new_requests(monkeypatch: pytest.Monk
     server = Server("slow")
     server.add_tool(lambda: str(gate.wait(CEILING)), name="slow")
     client = syncmcp.connect(server)
-    connection = client._connection
+    connection = client._core.connection
     assert connection is not None
     call = client.call_tool.future("slow")
-    monkeypatch.setattr("syncmcp._client.client.Deadline", Watched)
+    monkeypatch.setattr("syncmcp._client.core.Deadline", Watched)
     closer = threading.Thread(target=lambda: client.close(timeout=CEILING, drain=True))
     closer.start()
     assert draining.wait(CEILING)

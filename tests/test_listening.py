@@ -210,7 +210,7 @@ def test_closing_the_client_ends_the_iteration(wire: Wire) -> None:
 
         assert in_threads(listen, close) == [[], None]
         assert server.stats.wait_for(lambda stats: stats.listeners == 0, PATIENCE)
-        assert client._standing.listeners == []
+        assert client._core.state.listeners == []
 
 
 @every_wire
@@ -333,7 +333,7 @@ def test_a_lazy_client_opens_to_listen_and_misses_nothing_by_that(wire: Wire) ->
     server = shop()
     with wire.connect(server) as other:
         other.close()
-        lazy = syncmcp.Client(other._target, mode=wire.revision, lazy=True)
+        lazy = syncmcp.Client(other._core.settings.target, mode=wire.revision, lazy=True)
         try:
             with lazy.listen(tools=True, timeout=PATIENCE) as events:
                 server.list_changed("tools")
@@ -408,10 +408,10 @@ def test_after_many_cycles_neither_side_holds_anything(wire: Wire) -> None:
         client.listen(uris=["a:1", "a:2"]).close()  # waits for what a pool thread still does
         assert let_go(server)
         assert server.stats.wait_for(lambda stats: stats.running == 0, PATIENCE)
-        assert client._standing.listeners == []
-        assert len(client._standing.uris) == 0
-        assert client._connection is not None
-        assert client._connection._peer.open_calls() == []
+        assert client._core.state.listeners == []
+        assert len(client._core.state.uris) == 0
+        assert client._core.connection is not None
+        assert client._core.connection._peer.open_calls() == []
 
 
 def test_an_event_of_a_child_process_is_one_of_its_parent_s_no_more() -> None:
@@ -437,8 +437,10 @@ def test_too_many_different_events_end_the_subscription(
     with syncmcp.connect(server, mode=revision) as client:
         events = client.listen(uris=["a:1"], timeout=PATIENCE)
         (session,) = server.sessions
-        assert client._connection is not None
-        tag = {"_meta": {"io.modelcontextprotocol/subscriptionId": client._connection.next_id - 1}}
+        assert client._core.connection is not None
+        tag = {
+            "_meta": {"io.modelcontextprotocol/subscriptionId": client._core.connection.next_id - 1}
+        }
         for number in range(4):
             session.notify("notifications/resources/updated", {"uri": f"a:1/{number}", **tag})
         assert let_go(server)

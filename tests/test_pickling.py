@@ -105,7 +105,7 @@ def test_interceptors_travel_if_they_know_how() -> None:
     with serve_http(stage.server) as http:
         copy = again(Client(http.url, interceptors=[Careful()]))
         copy.call_tool("echo", {"text": "a"})
-        (careful,) = copy._interceptors
+        (careful,) = copy._core.settings.interceptors
         assert isinstance(careful, Careful)
         assert "tools/call" in careful.seen
 

@@ -25,7 +25,6 @@ from syncmcp import (
     Stdio,
     UsageError,
 )
-from syncmcp._client.settings import settings_of
 from syncmcp._concurrency.timing import Backoff
 from syncmcp.testing import Cut, FaultProxy, Server, serve_http
 from tests import programs
@@ -551,8 +550,8 @@ def test_a_policy_is_a_value() -> None:
     assert repr(policy) == "Retry(4, budget=5, pause=0.1, longest_pause=1)"
     client = Client("http://127.0.0.1:1/mcp", retry=policy, ping_interval=3)
     copy = pickle.loads(pickle.dumps(client))
-    assert settings_of(copy)["retry"] == policy
-    assert settings_of(copy)["ping_interval"] == 3
+    assert copy._configuration()[1]["retry"] == policy
+    assert copy._configuration()[1]["ping_interval"] == 3
 
 
 SENSELESS: dict[str, Callable[[], object]] = {

@@ -509,7 +509,9 @@ def test_arguments_that_a_newer_schema_takes_are_sent() -> None:
     with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, validate_input=True) as client:
         client.list_tools()
         assert not client.call_tool("a").is_error
-        client._schemas.learn([Tool.from_wire(older)], client._schemas.generation, whole=True)
+        client._core.schemas.learn(
+            [Tool.from_wire(older)], client._core.schemas.generation, whole=True
+        )
         assert not client.call_tool("a").is_error
 
 
@@ -567,4 +569,4 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
 def test_the_options_survive_a_pickle() -> None:
     client = syncmcp.Client("https://e.example/", validate_output="warn", validate_input=True)
     again = pickle.loads(pickle.dumps(client))
-    assert again._checks == client._checks == ("warn", True)
+    assert again._core.checks == client._core.checks == ("warn", True)

@@ -102,7 +102,7 @@ def test_news_that_finds_nobody_waiting_yet_is_not_lost(
 ) -> None:
     oven = Oven(notify=False)
     with syncmcp.connect(oven, mode=revision, **ON) as client:
-        naps = client._pools.naps
+        naps = client._core.pools.naps
         begin = naps.begin
 
         def late(pause: Any, *rest: Any) -> Any:
@@ -118,6 +118,11 @@ def test_news_that_finds_nobody_waiting_yet_is_not_lost(
         assert (naps._followers, naps._unheard) == ({}, {})
 
 
+def hearing_of(client: syncmcp.Client) -> Any:
+    """What has the server tell of tasks."""
+    return client._core.hearing
+
+
 def test_who_waits_for_a_task_that_others_hear_of_hears_what_they_were_told_just_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,8 +132,7 @@ def test_who_waits_for_a_task_that_others_hear_of_hears_what_they_were_told_just
         task = client.start_task("bake")
         assert task.wait(0) is False
         oven.listened(1, 1)
-        hearing, naps = client._hearing, client._pools.naps
-        assert hearing is not None
+        hearing, naps = hearing_of(client), client._core.pools.naps
         claim, news = hearing.claim, naps.news
 
         def tell(id: str) -> None:
@@ -176,7 +180,7 @@ def test_tasks_share_one_request_that_listens(wire: Wire) -> None:
         assert again.result(PATIENCE).text == "rye is done"
         oven.until(lambda stats: stats.listeners == 0)
         assert oven.stats.requests[LISTEN] == 3
-        assert client._standing.listeners == []
+        assert client._core.state.listeners == []
 
 
 @stateless_wires
@@ -212,7 +216,7 @@ def test_a_server_that_tells_nothing_of_tasks_is_asked_once() -> None:
             task = client.start_task("bake", {"bread": bread})
             assert task.wait(0) is False
             oven.until(lambda stats: stats.requests[LISTEN] == 1 and stats.listeners == 0)
-            oven.until(lambda stats: client._hearing is not None and not client._hearing._adjusting)
+            oven.until(lambda stats: not hearing_of(client)._adjusting)
             oven.open(bread)
             assert task.result(PATIENCE).text == f"{bread} is done"
     assert oven.stats.requests[LISTEN] == 1
@@ -264,6 +268,5 @@ def test_a_call_that_is_given_up_listens_no_more_and_so_does_a_closed_client(wir
         with pytest.raises(syncmcp.McpError):
             future.result(PATIENCE)
         oven.until(lambda stats: stats.listeners == 0)
-        assert client._hearing is not None
-        assert not client._hearing._claims
+        assert not hearing_of(client)._claims
     oven.tasks.close()

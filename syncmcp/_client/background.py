@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from syncmcp._client.caching import keeping
-from syncmcp._client.driver import Host, Parked, leave, name_server, run
+from syncmcp._client.driver import Parked, keeping, leave, name_server, run
 from syncmcp._client.retrying import Repetition, is_over
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.futures import RequestFuture
@@ -20,20 +20,28 @@ from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import Options
 from syncmcp._connection.outgoing import leave_frame
 from syncmcp._connection.questions import InputAnswers
+from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import Ask, Hear, Meet, Pause, Post, Reply, Send, Steps, Work
 from syncmcp.errors import McpError, NotSupported, RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
+    from syncmcp._client.core import ClientCore
     from syncmcp._concurrency.cancel import Nap
     from syncmcp._concurrency.pool import Seat
     from syncmcp._concurrency.timing import TimerEntry
+    from syncmcp._protocol.capabilities import Undeclared
 
 R = TypeVar("R")
+
+_log = logging.getLogger("syncmcp.tasks")
+
+POST_SECONDS = 30.0
+"""What a request may take, in seconds, whose end nobody waits for."""
 
 
 def submit(
     steps: Steps[R],
-    host: Host,
+    core: ClientCore,
     options: Options,
     deadline: Deadline,
     *,
@@ -43,7 +51,7 @@ def submit(
 
     Args:
         steps: The operation.
-        host: The client.
+        core: The client.
         options: The options of the call.
         deadline: When the whole of it must be over.
         foreign: Whether the steps run code of the caller's (a model with validators of its own).
@@ -52,9 +60,23 @@ def submit(
         UsageError: The arguments are wrong, or the server lacks what is asked for.
         ClosedError: The client is not open.
     """
-    begun = Begun(steps, host, options, foreign=foreign)
+    begun = Begun(steps, core, options, foreign=foreign)
     begun.go(deadline)
     return begun.future
+
+
+def post(
+    core: ClientCore, method: str, params: dict[str, Any] | None, undeclared: Undeclared
+) -> None:
+    """Make a request whose end nobody waits for; never blocks."""
+    options = core.resolve(
+        {"timeout": POST_SECONDS, "idle_timeout": None, "undeclared": undeclared}
+    )
+    options.nested = True  # what it is to end may be what is in front
+    try:
+        submit(exchange(method, params), core, options, Deadline(POST_SECONDS))
+    except McpError as error:
+        _log.debug("[%s] was not sent %s: %s", core.label, method, error)
 
 
 class Begun(Generic[R]):
@@ -65,18 +87,20 @@ class Begun(Generic[R]):
         ClosedError: The client is not open.
     """
 
-    def __init__(self, steps: Steps[R], host: Host, options: Options, *, foreign: bool) -> None:
-        self._steps = keeping(steps, host, options)
-        self._host = host
-        self._foreign = foreign or (host._kept is not None and host._kept.foreign)
+    def __init__(
+        self, steps: Steps[R], core: ClientCore, options: Options, *, foreign: bool
+    ) -> None:
+        self._steps = keeping(steps, core, options)
+        self._core = core
+        self._foreign = foreign or (core.cache is not None and core.cache.foreign)
         self.options = options
-        self.future: RequestFuture[R] = RequestFuture(host._pools.workers)
+        self.future: RequestFuture[R] = RequestFuture(core.pools.workers)
         if options.watch is None:  # else somebody else iterates
             options.watch = self.future._report
-        connection = host._live()
+        connection = core.live()
         self.send: Send | Meet | Pause | None = None
         try:
-            self.send = _first(self._steps, host, connection, options)
+            self.send = _first(self._steps, core, connection, options)
         except StopIteration as stop:
             self.future._settle(stop.value, None)
             return
@@ -95,9 +119,9 @@ class Begun(Generic[R]):
         if self.future.done():  # cancelled while nothing was sent
             self.drop(RequestCancelled("cancelled by the caller", delivery="not_sent"))
             return
-        connection = self._host._live()
+        connection = self._core.live()
         self.send = None
-        drive = (self._steps, self._host, self.options, deadline, self.future)
+        drive = (self._steps, self._core, self.options, deadline, self.future)
         if connection is None or self._needs_thread(connection):
             _Exchange(*drive).start(send)
         else:
@@ -125,12 +149,12 @@ class Begun(Generic[R]):
 
 
 def _first(
-    steps: Steps[Any], host: Host, connection: Connection | None, options: Options
+    steps: Steps[Any], core: ClientCore, connection: Connection | None, options: Options
 ) -> Send | Meet | Pause:
     """Take the first step here and now: a mistake of the caller is raised to the caller."""
     send = next(steps)
     if isinstance(send, Hear):
-        send = steps.send(host._hear(send.task))
+        send = steps.send(core.hearing.claim(send.task))
     while connection is not None and isinstance(send, (Send, Meet)):
         try:
             if isinstance(send, Meet):
@@ -151,13 +175,13 @@ class _Exchange(Generic[R]):
     def __init__(
         self,
         steps: Steps[R],
-        host: Host,
+        core: ClientCore,
         options: Options,
         deadline: Deadline,
         future: RequestFuture[R],
     ) -> None:
         self._steps = steps
-        self._host = host
+        self._core = core
         # A token of its own: that is how `future.cancel()` reaches the thread of the exchange.
         self._token = CancelToken() if options.cancel is None else options.cancel.child()
         self._options = options.with_cancel(self._token)
@@ -178,7 +202,7 @@ class _Exchange(Generic[R]):
             self._expiry = timer.at(at, self._expire)
         self._unsubscribe = self._token._subscribe(self._cancelled)
         # A handler's call does not stand in line: those in front may wait for the handler.
-        busy = not self._host._pools.exchanges.submit(self._drive, at_once=self._options.nested)
+        busy = not self._core.pools.exchanges.submit(self._drive, at_once=self._options.nested)
         place = self._options.place
         if busy and place is not None:  # others need not stand in line with it
             place.leave()
@@ -215,14 +239,14 @@ class _Exchange(Generic[R]):
         future = self._future
         if future.done() and not self._begun:
             error = RequestCancelled("nobody waited long enough", delivery="not_sent")
-            leave(self._steps, self._host, self._options, error)
+            leave(self._steps, self._core, self._options, error)
             return
         self._begun = True
         self._options.abandon = self._abandon
         try:
             result = run(
                 self._steps,
-                self._host,
+                self._core,
                 self._options,
                 self._deadline,
                 self._first,
@@ -232,7 +256,7 @@ class _Exchange(Generic[R]):
         except Parked as parked:
             # What is done by now, the steps learn from the request that they make next.
             self._first = Pause(0.0)
-            self._host._pools.naps.begin(parked.pause, self._deadline, self._token, self._wake)
+            self._core.pools.naps.begin(parked.pause, self._deadline, self._token, self._wake)
         except BaseException as error:
             future._settle(None, error)
         else:
@@ -244,7 +268,7 @@ class _Exchange(Generic[R]):
 
     def _wake(self) -> None:
         """Go on after a pause, on an exchange thread. Never blocks."""
-        run, turn = self._host._pools.exchanges.run, threading.Lock()
+        run, turn = self._core.pools.exchanges.run, threading.Lock()
 
         def drive() -> None:
             if turn.acquire(blocking=False):
@@ -264,7 +288,7 @@ class _Run(Generic[R]):
     def __init__(
         self,
         steps: Steps[R],
-        host: Host,
+        core: ClientCore,
         options: Options,
         deadline: Deadline,
         future: RequestFuture[R],
@@ -272,7 +296,7 @@ class _Run(Generic[R]):
         foreign: bool,
     ) -> None:
         self._steps = steps
-        self._host = host
+        self._core = core
         self._options = options
         self._deadline = deadline
         self._future = future
@@ -304,7 +328,7 @@ class _Run(Generic[R]):
             deadline = deadline.sooner(send.within)
         call = Call(send.method, self._options, deadline, self._done)
         if connection.transport.blocking:
-            call.pool = self._host._pools.exchanges
+            call.pool = self._core.pools.exchanges
         self._send, self._connection, self._call = send, connection, call
         try:
             if send.session is not None:
@@ -335,7 +359,7 @@ class _Run(Generic[R]):
         # The call refers to us: what is over must not wait for the garbage collector.
         self._call = None
         if self._foreign:
-            self._host._pools.resumer.run(partial(self._settling, self._resume, call))
+            self._core.pools.resumer.run(partial(self._settling, self._resume, call))
         else:
             self._settling(self._resume, call)
 
@@ -343,13 +367,13 @@ class _Run(Generic[R]):
         """Take a step; whatever it raises ends the future, and not the thread that it is on."""
         if self._future._claimed:
             error = RequestCancelled("cancelled by the caller", delivery="unknown")
-            leave(self._steps, self._host, self._options, error)
+            leave(self._steps, self._core, self._options, error)
             leave_frame(self._options)
             return
         try:
             step(*args)
         except BaseException as failure:
-            name_server(failure, self._host)
+            name_server(failure, self._core)
             self._future._settle(None, failure)
 
     def _resume(self, call: Call) -> None:
@@ -358,7 +382,7 @@ class _Run(Generic[R]):
             self._repetition = None
         elif (pause := self._again(error)) is not None:
             # A server has to be started, which takes a while.
-            self._host._pools.workers.run(partial(self._settling, self._repeat, call, pause))
+            self._core.pools.workers.run(partial(self._settling, self._repeat, call, pause))
             return
         self._reply(call, error)
 
@@ -370,8 +394,8 @@ class _Run(Generic[R]):
                 self._send,
                 self._options,
                 self._deadline,
-                self._host._repeatable,
-                self._host._label,
+                self._core.repeatable,
+                self._core.label,
                 self._future._sent,
             )
         return self._repetition.pause(error, self._connection)
@@ -397,14 +421,14 @@ class _Run(Generic[R]):
         elif isinstance(effect, Work):
             # Not on the thread that reads: others wait for their answers.
             work = partial(self._settling, self._work, effect)
-            self._host._pools.resumer.run(work)
+            self._core.pools.resumer.run(work)
         elif isinstance(effect, Post):
-            self._host._post(*effect, self._options.undeclared)
+            self._core.post(*effect, self._options.undeclared)
             self._advance(None, None)
         elif isinstance(effect, Meet):
             self._advance(self._connection.agreed, None)
         elif isinstance(effect, Hear):
-            self._advance(self._host._hear(effect.task), None)
+            self._advance(self._core.hearing.claim(effect.task), None)
         else:
             assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
             self._pause(effect)
@@ -412,8 +436,8 @@ class _Run(Generic[R]):
     def _pause(self, pause: Pause) -> None:
         # The timer must not write: what comes after the pause happens on a pool thread.
         go_on = partial(self._settling, self._advance, None, None)
-        woken = partial(self._host._pools.workers.run, go_on)
-        naps = self._host._pools.naps
+        woken = partial(self._core.pools.workers.run, go_on)
+        naps = self._core.pools.naps
         self._nap = naps.begin(pause, self._deadline, self._options.cancel, woken)
         if self._future._withdrawn:
             # While it fell asleep: `_withdraw` may have seen the one before.
@@ -443,7 +467,7 @@ class _Run(Generic[R]):
         """On the thread that brought the last answer."""
         self._deadline.release()
         if self._foreign:
-            self._host._pools.resumer.run(partial(self._settling, self._take_answers))
+            self._core.pools.resumer.run(partial(self._settling, self._take_answers))
         else:
             self._settling(self._take_answers)
 
@@ -467,11 +491,11 @@ class _Run(Generic[R]):
             return
         self._repetition.count(call.outcome, pause)
         if pause:
-            self._host._sit_out(pause, self._options, self._deadline)
+            self._core.sit_out(pause, self._options, self._deadline)
         if self._future._claimed:  # withdrawn meanwhile
             return
         try:
-            connection = self._host._link(self._deadline)
+            connection = self._core.link(self._deadline)
         except McpError as failure:
             self._repetition.end(failure)
             self._reply(call, failure)

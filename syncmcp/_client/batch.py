@@ -6,14 +6,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
 
 from typing_extensions import ParamSpec, Unpack
 
 from syncmcp._base.checks import seconds, whole_number
+from syncmcp._client import operations
 from syncmcp._client.background import Begun
-from syncmcp._client.operation import Operation, OperationHost, take_options
-from syncmcp._client.operations import Operations
+from syncmcp._client.operation import Operation, take_options
 from syncmcp._client.requests import any_request, as_told
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from typing_extensions import Self
 
+    from syncmcp._client.core import ClientCore, HasCore
     from syncmcp._concurrency.pool import Workers
 
 __all__ = ["Batch", "Oversize"]
@@ -73,32 +74,32 @@ class Batch:
     Any thread may collect.
     """
 
-    call_tool = Collected(Operations.call_tool)
-    list_tools = Collected(Operations.list_tools)
-    list_resources = Collected(Operations.list_resources)
-    list_resource_templates = Collected(Operations.list_resource_templates)
-    read_resource = Collected(Operations.read_resource)
-    subscribe_resource = Collected(Operations.subscribe_resource)
-    unsubscribe_resource = Collected(Operations.unsubscribe_resource)
-    list_prompts = Collected(Operations.list_prompts)
-    get_prompt = Collected(Operations.get_prompt)
-    begin_tool = Collected(Operations.begin_tool)
-    begin_prompt = Collected(Operations.begin_prompt)
-    begin_read = Collected(Operations.begin_read)
-    complete = Collected(Operations.complete)
-    ping = Collected(Operations.ping)
-    set_log_level = Collected(Operations.set_log_level)
+    call_tool = Collected(operations.call_tool)
+    list_tools = Collected(operations.list_tools)
+    list_resources = Collected(operations.list_resources)
+    list_resource_templates = Collected(operations.list_resource_templates)
+    read_resource = Collected(operations.read_resource)
+    subscribe_resource = Collected(operations.subscribe_resource)
+    unsubscribe_resource = Collected(operations.unsubscribe_resource)
+    list_prompts = Collected(operations.list_prompts)
+    get_prompt = Collected(operations.get_prompt)
+    begin_tool = Collected(operations.begin_tool)
+    begin_prompt = Collected(operations.begin_prompt)
+    begin_read = Collected(operations.begin_read)
+    complete = Collected(operations.complete)
+    ping = Collected(operations.ping)
+    set_log_level = Collected(operations.set_log_level)
 
     def __init__(
         self,
-        host: OperationHost,
+        core: ClientCore,
         *,
         parallel: bool,
         timeout: float | None,
         max_size: int,
         oversize: Oversize,
     ) -> None:
-        self._host = host
+        self._core = core
         self._parallel = parallel
         self._timeout = seconds(timeout, "timeout")
         self._max_size = whole_number(max_size, "max_size")
@@ -146,7 +147,7 @@ class Batch:
             if self._parallel:
                 self._send(begun)
             else:
-                _Sequence(begun, Deadline(self._timeout), self._host._pools.workers).next()
+                _Sequence(begun, Deadline(self._timeout), self._core.pools.workers).next()
         except BaseException:  # Ctrl-C, mostly: who waits for the others would wait for these, too
             _give_up(begun)
             raise
@@ -178,14 +179,14 @@ class Batch:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[Any]:
         """Collect a request of any method; see `Client.request`."""
-        steps = any_request(self._host, method, params, result)
-        return self._collect(steps, as_told(self._host, options), foreign=result is not dict)
+        steps = any_request(self._core, method, params, result)
+        return self._collect(steps, as_told(self._core, options), foreign=result is not dict)
 
     def _collect_operation(
         self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> RequestFuture[R]:
-        options = take_options(operation, self._host, kwargs)
-        return self._collect(operation.steps(self._host, *args, **kwargs), options)
+        options = take_options(operation, self._core, kwargs)
+        return self._collect(operation.steps(self._core, *args, **kwargs), options)
 
     def _collect(
         self, steps: Steps[R], options: Options, *, foreign: bool = False
@@ -193,7 +194,7 @@ class Batch:
         if (refusal := self._refusal()) is not None:
             raise refusal
         # Without the lock: a cache store and a function for headers are the caller's code.
-        begun = Begun(steps, self._host, options, foreign=foreign)
+        begun = Begun(steps, self._core, options, foreign=foreign)
         begun.future._collected_by(self._collector)
         with self._lock:
             refusal = self._refusal()
@@ -211,12 +212,12 @@ class Batch:
             if self._oversize == "refuse" and len(self._begun) >= self._max_size:
                 return LimitExceeded(
                     f"more than {self._max_size} calls in a batch (option max_size)",
-                    server=self._host._label,
+                    server=self._core.label,
                 )
         return None
 
     def _send(self, begun: list[Begun[Any]]) -> None:
-        pool = self._host._pools.exchanges
+        pool = self._core.pools.exchanges
         wanted = [each for each in begun if each.send is not None and not each.future.done()]
         for start in range(0, len(wanted), self._max_size):
             part = wanted[start : start + self._max_size]
@@ -273,35 +274,30 @@ def _go(begun: Begun[Any], timeout: float | None) -> None:
         begun.drop(error)
 
 
-# The part of a client that makes batches.
+def batch(
+    client: HasCore,
+    *,
+    parallel: bool = True,
+    timeout: float | None = None,
+    max_size: int = 100,
+    oversize: Oversize = "split",
+) -> Batch:
+    """Collect calls in a `with` block, and send them when it is left.
 
+    In one frame where the revision has batches (2025-03-26), one by one and at the same time
+    elsewhere. A block that is left by an exception sends nothing and cancels the futures.
 
-class Batching(OperationHost, Protocol):
-    """Many calls at once."""
+    Args:
+        parallel: Whether the calls run at the same time; otherwise each is sent alone, when the one
+            before it is done.
+        timeout: The longest that all calls may take, in seconds, from when the block is left;
+            `None` for no limit but that of each call.
+        max_size: How many requests a frame may hold.
+        oversize: What becomes of more calls than that: ``"split"`` sends several frames,
+            ``"refuse"`` raises `LimitExceeded` at the call that is one too many.
 
-    def batch(
-        self,
-        *,
-        parallel: bool = True,
-        timeout: float | None = None,
-        max_size: int = 100,
-        oversize: Oversize = "split",
-    ) -> Batch:
-        """Collect calls in a `with` block, and send them when it is left.
-
-        In one frame where the revision has batches (2025-03-26), one by one and at the same time
-        elsewhere. A block that is left by an exception sends nothing and cancels the futures.
-
-        Args:
-            parallel: Whether the calls run at the same time; otherwise each is sent alone, when
-                the one before it is done.
-            timeout: The longest that all calls may take, in seconds, from when the block is left;
-                `None` for no limit but that of each call.
-            max_size: How many requests a frame may hold.
-            oversize: What becomes of more calls than that: ``"split"`` sends several frames,
-                ``"refuse"`` raises `LimitExceeded` at the call that is one too many.
-
-        Raises:
-            UsageError: An argument makes no sense.
-        """
-        return Batch(self, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)
+    Raises:
+        UsageError: An argument makes no sense.
+    """
+    core = client._core
+    return Batch(core, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)

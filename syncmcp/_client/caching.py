@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._concurrency.timing import monotonic
 from syncmcp._http.identity import Identity, next_identity, tells_identity
@@ -27,8 +27,7 @@ from syncmcp._protocol.caching import (
     may_be_kept,
     refused_page,
 )
-from syncmcp._protocol.exchange import exchange
-from syncmcp._protocol.steps import OneSession, Recall, Reply, Send, Steps
+from syncmcp._protocol.steps import Recall, Reply, Send, Steps
 from syncmcp._protocol.subscription import ChangeEvent, read_event
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
 from syncmcp.config import Http
@@ -43,47 +42,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _log = logging.getLogger("syncmcp.cache")
-
-
-class Keeping(Protocol):
-    """A client, as what it keeps sees it."""
-
-    _kept: Kept | None
-    _round_limit: int
-
-    def _live(self) -> Connection | None: ...
-
-
-def recall(
-    host: Keeping,
-    method: str,
-    params: dict[str, Any] | None,
-    *,
-    session: OneSession | None = None,
-) -> Steps[dict[str, Any] | None]:
-    """The result of this request that is kept; `None` if there is none, or nothing is kept.
-
-    With `session`, those of several pages are of one walk through their list.
-    """
-    if host._kept is None:
-        return None
-    kept: dict[str, Any] | None = yield Recall(method, params, session)
-    return kept
-
-
-def recall_or_exchange(
-    host: Keeping, method: str, params: dict[str, Any] | None
-) -> Steps[dict[str, Any]]:
-    """The result of a request: one that is kept, or else the server's; see `exchange`."""
-    kept = yield from recall(host, method, params)
-    if kept is not None:
-        return kept
-    return (yield from exchange(method, params, max_rounds=host._round_limit))
-
-
-def keeping(steps: Steps[R], host: Keeping, options: Options) -> Steps[R]:
-    """The same steps, without their `Recall`; what they get is kept, if it may be."""
-    return steps if host._kept is None else host._kept.between(steps, host, options)
 
 
 class Kept:
@@ -167,13 +125,15 @@ class Kept:
 
     # -- on the way of an operation ----------------------------------------------------------
 
-    def between(self, steps: Steps[R], host: Keeping, options: Options) -> Steps[R]:
+    def between(
+        self, steps: Steps[R], live: Callable[[], Connection | None], options: Options
+    ) -> Steps[R]:
         """The same steps, without their `Recall`."""
         try:
             effect = steps.send(None)
             while True:
                 if isinstance(effect, Recall):
-                    effect = steps.send(self._find(effect, host, options))
+                    effect = steps.send(self._find(effect, live, options))
                     continue
                 finish = self._begin(effect, options) if isinstance(effect, Send) else None
                 try:
@@ -190,13 +150,15 @@ class Kept:
             result: R = stop.value
             return result
 
-    def _find(self, wanted: Recall, host: Keeping, options: Options) -> dict[str, Any] | None:
+    def _find(
+        self, wanted: Recall, live: Callable[[], Connection | None], options: Options
+    ) -> dict[str, Any] | None:
         method, params, _ = wanted
         if options.cache != "use" or not options.plain or not may_be_kept(method, params):
             return None
         if options.cancel is not None and options.cancel.cancelled:
             return None  # sending it raises what there is to raise
-        connection = host._live()
+        connection = live()
         if connection is None or connection.dialect.stateful or not connection.of_this_process:
             return None
         try:

@@ -1,78 +1,56 @@
-"""The client: puts the parts together, opens and closes them."""
+"""The client: the methods that programs call, in front of the parts that do the work."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-import threading
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from typing_extensions import ParamSpec
+from typing_extensions import ParamSpec, Unpack
 
-from syncmcp._base.checks import seconds, some_seconds, text, whole_number
-from syncmcp._client import lifetime
-from syncmcp._client.batch import Batching
-from syncmcp._client.caching import Kept
-from syncmcp._client.functions import ToolFunctions
-from syncmcp._client.opening import (
-    behind,
-    first_way,
-    label_of,
-    open_connection,
-    settled,
-    transport_to,
-)
-from syncmcp._client.pools import Pools
-from syncmcp._client.registration import Changes, Notifying, Registration, as_roots
+from syncmcp import tasks
+from syncmcp._base.checks import seconds, text
+from syncmcp._client import batch, functions, operations, subscriptions
+from syncmcp._client.background import post
+from syncmcp._client.core import ClientCore
+from syncmcp._client.opening import settled
 from syncmcp._client.requests import Request, Resume
-from syncmcp._client.retrying import Repeatable, Retry
-from syncmcp._client.session import Attempt, Sessions
-from syncmcp._client.session_state import Standing
-from syncmcp._client.settings import reduced, settings_of
-from syncmcp._concurrency import gevent, timing
-from syncmcp._concurrency.timing import Backoff, Deadline
+from syncmcp._client.retrying import Retry
+from syncmcp._client.settings import CAREFUL, TIMEOUT, Settings, Tables, configured, reduced
+from syncmcp._client.task_hearing import TaskHearing
+from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp._connection.answering import HandlerTable
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.options import CallOptions, Options, check_undeclared
-from syncmcp._connection.questions import Desk
-from syncmcp._connection.schemas import Checks, OutputCheck
-from syncmcp._connection.wire_log import Wire
+from syncmcp._connection.options import CallOptions
+from syncmcp._connection.schemas import OutputCheck
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.exchange import MAX_ROUNDS
-from syncmcp._protocol.negotiate import MODES, Hello, Negotiated
-from syncmcp._protocol.offer import check_extensions
-from syncmcp._protocol.revisions import Mode
+from syncmcp._protocol.revisions import KNOWN_QUESTIONS, Mode
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import (
-    ClosedError,
-    ForkedError,
-    ProtocolError,
-    ServerError,
-    SessionLost,
-    TransportError,
-    UsageError,
-    fresh,
-)
+from syncmcp.errors import NotSupported, SessionLost, UsageError
 from syncmcp.handlers import (
     HandlerContext,
     Handlers,
     LogHandler,
+    NotificationHandler,
     ProgressHandler,
+    RequestHandler,
     SamplingHandler,
 )
 from syncmcp.handlers.server import ConnectedServer
 from syncmcp.interceptors import Interceptor, as_interceptors
-from syncmcp.observe.diagnosis import Diagnosis
+from syncmcp.observe.diagnosis import Dump, threads
 from syncmcp.observe.logging import as_log_handler
+from syncmcp.tasks import StartTask
 from syncmcp.transports.base import TransportSource
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from syncmcp._client.session import Watch
-    from syncmcp._concurrency.cancel import CancelToken
+    from syncmcp._protocol.offer import Offer
     from syncmcp.approval import Approval, Policy
     from syncmcp.cache import CacheStore
     from syncmcp.handlers import AnyElicitation, RootsHandler
@@ -83,16 +61,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "Mode", "Target", "connect"]
 
-# What a client does unless it is told otherwise.
-_CAREFUL = Retry()
-_TIMEOUT = 300.0
-
 Target: TypeAlias = Union[str, Stdio, Http, "ServerEntry", "InProcessServer", TransportSource]
 """A URL, a command to run, an entry of a file of servers, a server in this process, or a recording
 or replay of one of these."""
 
 
-class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes, Diagnosis):
+class Client:
     """A client of one server.
 
     Opens on `with` or `open()`, and may be opened again after `close()`. Any thread may call it,
@@ -161,12 +135,62 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         NotApproved: A file in the working tree names the server, and nobody approved it.
     """
 
+    _core: ClientCore
+
+    # -- requests (`operations` says what each does) ---------------------------------------------
+
+    call_tool = operations.call_tool
+    list_tools = operations.list_tools
+    iter_tools = operations.iter_tools
+    tool = functions.tool
+    list_resources = operations.list_resources
+    iter_resources = operations.iter_resources
+    list_resource_templates = operations.list_resource_templates
+    iter_resource_templates = operations.iter_resource_templates
+    read_resource = operations.read_resource
+    subscribe_resource = operations.subscribe_resource
+    unsubscribe_resource = operations.unsubscribe_resource
+    list_prompts = operations.list_prompts
+    iter_prompts = operations.iter_prompts
+    get_prompt = operations.get_prompt
+    complete = operations.complete
+    ping = operations.ping
+    set_log_level = operations.set_log_level
+    begin_tool = operations.begin_tool
+    begin_prompt = operations.begin_prompt
+    begin_read = operations.begin_read
+    batch = batch.batch
+    task = tasks.task
+    list_tasks = tasks.list_tasks
+    iter_tasks = tasks.iter_tasks
+
+    listen = subscriptions.listen
+    on_tools_changed = subscriptions.on_tools_changed
+    on_prompts_changed = subscriptions.on_prompts_changed
+    on_resources_changed = subscriptions.on_resources_changed
+    on_resource_updated = subscriptions.on_resource_updated
+
+    @property
+    def start_task(self) -> StartTask:
+        """Call a tool and get a handle of what it does; see `StartTask.__call__`."""
+        return StartTask(self._core)
+
+    @property
+    def request(self) -> Request:
+        """Send a request of any method; see `Request.__call__`."""
+        return Request(self._core)
+
+    @property
+    def resume(self) -> Resume:
+        """Go on with a call that waits for answers given by hand; see `Resume.__call__`."""
+        return Resume(self._core)
+
     def __init__(
         self,
         target: Target,
         *,
         mode: Mode = "auto",
-        timeout: float | None = _TIMEOUT,
+        timeout: float | None = TIMEOUT,
         idle_timeout: float | None = 60.0,
         open_timeout: float | None = 30.0,
         probe_timeout: float = 10.0,
@@ -189,7 +213,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         max_handlers: int = 8,
         max_questions: int = 64,
         max_rounds: int = MAX_ROUNDS,
-        retry: Retry | None = _CAREFUL,
+        retry: Retry | None = CAREFUL,
         validate_output: OutputCheck = "raise",
         validate_input: bool = False,
         ping_interval: float | None = None,
@@ -198,94 +222,61 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         cache: CacheStore | bool = True,
         undeclared: Undeclared = "refuse",
     ) -> None:
-        if mode not in MODES:
-            raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
-        self._target, name, stated_timeout = settled(target, name)
-        # By identity: whoever says 300 wants 300.
-        if timeout is _TIMEOUT and stated_timeout is not None:
+        resolved, name, stated_timeout = settled(target, name)
+        # By identity: a caller who says 300 wants 300.
+        if timeout is TIMEOUT and stated_timeout is not None:
             timeout = stated_timeout
-        self._mode = mode
-        self._timeout = seconds(timeout, "timeout")
-        self._idle_timeout = seconds(idle_timeout, "idle_timeout")
-        self._open_timeout = seconds(open_timeout, "open_timeout")
-        self._probe_timeout = seconds(probe_timeout, "probe_timeout") or 0.0
-        self._close_timeout = seconds(close_timeout, "close_timeout")
-        if client_info is not None and not hasattr(client_info, "to_wire"):
-            raise UsageError(f"client_info is an Implementation, not {client_info!r}")
-        self._client_info = client_info
-        self._extensions = check_extensions({} if extensions is None else extensions)
-        self._max_in_flight = whole_number(max_in_flight, "max_in_flight")
-        self._page_limit = whole_number(max_pages, "max_pages")
+        settings = Settings(
+            target=resolved,
+            mode=mode,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            open_timeout=open_timeout,
+            probe_timeout=probe_timeout,
+            close_timeout=close_timeout,
+            client_info=client_info,
+            max_in_flight=max_in_flight,
+            max_pages=max_pages,
+            name=name,
+            trusted=trusted,
+            human_timeout=human_timeout,
+            max_handlers=max_handlers,
+            max_questions=max_questions,
+            max_rounds=max_rounds,
+            retry=retry,
+            validate_output=validate_output,
+            validate_input=validate_input,
+            ping_interval=ping_interval,
+            extensions={} if extensions is None else extensions,
+            interceptors=as_interceptors(interceptors),
+            cache=cache,
+            undeclared=undeclared,
+        )
         if approval is not None:
             from syncmcp.approval import as_approval
 
             approval = as_approval(approval)
-        if name is not None:
-            text(name, "name")
-        self._name = name
-        # Once: secrets are searched for in it.
-        self._label = name if name is not None else label_of(self._target)
-        self._registering = threading.RLock()
-        answering = Handlers(sampling, elicitation, approval=approval)
         self._handlers = HandlerTable(
-            as_log_handler(on_log, self._label),
+            as_log_handler(on_log, settings.label),
             on_progress,
             on_notification,
-            answering,
+            Handlers(sampling, elicitation, approval=approval),
             on_handler_error,
         )
-        self._human_timeout = seconds(human_timeout, "human_timeout")
-        self._max_handlers = whole_number(max_handlers, "max_handlers")
-        self._max_questions = whole_number(max_questions, "max_questions")
-        self._round_limit = whole_number(max_rounds, "max_rounds")
-        if not isinstance(trusted, bool):
-            raise UsageError(f"trusted is True or False, not {trusted!r}")
-        self._trusted = trusted
-        if retry is not None and not isinstance(retry, Retry):
-            raise UsageError(f"retry is a Retry or None, not {retry!r}")
-        self._repeatable = Repeatable(
-            retry, trusted=trusted, reopens=isinstance(behind(self._target), Http)
+        self._core = ClientCore(
+            settings, self._handlers, lazy=lazy, version=_version, post=post, context=_context
         )
-        if ping_interval is not None:
-            ping_interval = some_seconds(ping_interval, "ping_interval")
-        self._ping_interval = ping_interval
-        self._interceptors = as_interceptors(interceptors)
-        self._undeclared: Undeclared = check_undeclared(undeclared)
-        self._cache = cache
-        self._kept = Kept.of(
-            cache, self._target, extensions=self._extensions, offer=self._handlers.offer
-        )
-        self._wire = Wire(self._label, self._target, self._interceptors)
-        self._repeatable.on_repeat = self._wire.on_repeat
-        self._checks = Checks.of(validate_output, validate_input)
-        self._schemas = self._handlers.schemas
-        self._standing = Standing()
-        self._generation = timing.generation
-        # Guards everything below it; held for changes only, never while something opens or closes.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._wanted = lazy
-        self._opening: Connection | None = None
-        self._attempt = None
-        self._connection: Connection | None = None
-        # Those whose session is gone, as long as calls are in flight there.
-        self._retired: list[Connection] = []
-        self._watch: Watch | None = None
-        self._negotiated: Negotiated | None = None
-        self._pools_now: Pools | None = None
-        self._finalizer: weakref.finalize[..., Client] | None = None
-        # The revision that the server spoke last and the transport that led there, and the id after
-        # the last one used.
-        self._known: str | None = None
-        self._way = first_way(self._target, mode)
-        self._next_id = 1
-        self._restarts = Backoff()
+        self._core.facade = weakref.ref(self)
+        self._core.hearing = TaskHearing(self._core)
+        # True if the process shares it, having unpickled it: no `with` of one user closes it then.
+        self._shared = False
         self._roots: Roots | None = None
         if roots is not None:
-            self._register_roots(as_roots(roots))
-        lifetime.renew_in_child(self)
+            from syncmcp.handlers.roots import as_roots
 
-    # -- life --------------------------------------------------------------------------------
+            self._set_roots(as_roots(roots))
+
+    # -- life ------------------------------------------------------------------------------------
 
     def open(self) -> Self:
         """Connect to the server; does nothing if the client is open.
@@ -296,8 +287,8 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             ProtocolError: There is no revision that both sides speak.
             McpError: What else can go wrong with the first requests.
         """
-        self._check_process()
-        self._open_or(self.close)
+        self._core.check_process()
+        self._core.open_or_close()
         return self
 
     def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
@@ -311,33 +302,7 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             drain: Wait for the requests in flight to end by themselves first. No new one is
                 sent meanwhile: a list that is fetched page by page ends with `ClosedError`.
         """
-        if self._generation != timing.generation:
-            return  # the connection belongs to the parent process, which goes on using it
-        limit = self._close_timeout if timeout is None else seconds(timeout, "timeout")
-        deadline = Deadline(limit)
-        with self._lock:
-            self._wanted = False
-            connections = [self._opening, self._connection, *self._retired]
-            self._retired.clear()
-            watch, self._watch = self._watch, None
-            self._standing.close()
-            # An opening that goes on all the same finds that it is nobody's any more.
-            self._opening = self._connection = self._negotiated = None
-            pools = self._pools_now
-            self._schemas.forget()
-            finalizer, self._finalizer = self._finalizer, None
-            self._changed.notify_all()
-        if finalizer is not None:
-            finalizer.detach()
-        if watch is not None:
-            watch.stop()
-        for connection in filter(None, connections):
-            if drain:
-                connection.drain(deadline)
-            self._next_id = max(self._next_id, connection.next_id)
-            connection.close(deadline)
-        if pools is not None:
-            pools.close()
+        self._core.close(seconds(timeout, "timeout"), drain=drain)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -347,13 +312,34 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
             self.close()
 
     def __repr__(self) -> str:
-        state = "open" if self._connection is not None else "closed"
-        return f"<Client {self._label} {state}>"
+        return repr(self._core)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced(Client, self._target, settings_of(self), self._handlers.by_method())
+        return reduced(Client, *self._configuration())
 
-    # -- what the server is --------------------------------------------------------------------
+    def _configuration(self) -> tuple[Target, dict[str, Any], Tables]:
+        """The target, the options and the handlers of single methods that make a client like it."""
+        table, settings = self._handlers, self._core.settings
+        options = {
+            **settings.options(),
+            "on_log": table.on_log,
+            "on_progress": table.on_progress,
+            "on_notification": table.on_notification,
+            "on_handler_error": table.on_handler_error,
+            "sampling": table.answering.sampling,
+            "elicitation": table.answering.elicitation,
+            "approval": table.answering.approval,
+            "roots": self._roots,
+        }
+        return settings.target, options, table.by_method()
+
+    def _share(self) -> None:
+        self._shared = True
+
+    def _is_wanted(self) -> bool:
+        return self._core.wanted
+
+    # -- what the server is, and what goes on ----------------------------------------------------
 
     @property
     def server(self) -> ConnectedServer:
@@ -362,210 +348,242 @@ class Client(ToolFunctions, Batching, Notifying, Registration, Sessions, Changes
         Raises:
             ClosedError: The client is not open.
         """
-        negotiated = self._negotiated
-        if negotiated is None:
-            raise self._not_open()
-        return self._connected(negotiated)
-
-    def _connected(self, negotiated: Negotiated) -> ConnectedServer:
-        return ConnectedServer(
-            negotiated, name=self._label, trusted=self._trusted, extensions=self._extensions
-        )
+        return self._core.server
 
     @property
-    def request(self) -> Request:
-        """Send a request of any method; see `Request.__call__`."""
-        return Request(self)
+    def session_id(self) -> str | None:
+        """The id of the HTTP session, for `Http(session_id=...)`; `None` if there is none.
+
+        Whoever knows it can speak in our name: keep it like a password.
+        """
+        resumable = self._core.resumable()
+        return None if resumable is None else resumable.session_id
 
     @property
-    def resume(self) -> Resume:
-        """Go on with a call that waits for answers given by hand; see `Resume.__call__`."""
-        return Resume(self)
+    def last_event_id(self) -> str | None:
+        """Where the stream is on which the server sends what belongs to no request.
 
-    # -- for the runner --------------------------------------------------------------------------
+        For `Http(last_event_id=...)`; `None` if there is no such stream, or its events have no ids.
+        """
+        resumable = self._core.resumable()
+        return None if resumable is None else resumable.last_event_id
 
-    def _resolve(self, given: CallOptions) -> Options:
-        defaults = Options(self._timeout, self._idle_timeout, undeclared=self._undeclared)
-        return Options.checked(given, defaults) if given else defaults
+    def dump(self) -> Dump:
+        """Say what the client is doing at this moment; works in any state, on any thread.
 
-    def _remember_log_level(self, level: str | None, undeclared: Undeclared) -> None:
-        self._standing.log_level = level
-        self._standing.log_level_undeclared = undeclared
-        if self._connection is not None:
-            self._connection.log_level = level
+        Calls in flight with their ages, what the server has asked, queues, threads and where they
+        are, the newest frames and the end of the server's stderr; see `Dump`.
+        """
+        return Dump(_facts(self._core))
+
+    # -- who answers, and who is told (at any time, from any thread) -----------------------------
 
     @property
-    def _pools(self) -> Pools:
-        pools = self._pools_now
-        if pools is None or pools.closed:
-            with self._lock:
-                pools = self._pools_now
-                # A closed client keeps its own for calls that are about to learn of it.
-                if pools is None or (pools.closed and self._wanted):
-                    pools = self._pools_now = Pools(
-                        self._label, self._max_in_flight, self._max_handlers
-                    )
-        return pools
+    def roots(self) -> Roots:
+        """Where servers are told to work: add, remove, replace and list (spec: "Roots").
 
-    def _live(self) -> Connection | None:
-        connection = self._connection
-        if connection is not None and connection.dead is None:
-            return connection
-        self._check_process()
-        if not self._wanted:
-            raise self._not_open()
-        return None
+        A change reaches the server by itself. Roots inform; they do not confine.
 
-    def _link(self, deadline: Deadline, cancel: CancelToken | None = None) -> Connection:
-        connection = self._connection
-        if connection is not None and connection.dead is None:
-            return connection
-        self._check_process()
-        mine: Attempt | None = None
-        forget = None if cancel is None else cancel._subscribe(self._wake)
-        try:  # around all of it: Ctrl-C may come at any moment
-            with self._lock:
-                self._wait_for_others(deadline, cancel)
-                if not self._wanted:
-                    raise self._not_open()
-                dead = self._connection
-                if dead is not None and dead.dead is None:
-                    return dead
-                mine = self._attempt = Attempt()
-                self._opener = mine.thread
-            if dead is not None:
-                self._bury(dead, deadline)
-            return self._open(deadline.sooner(self._open_timeout))
-        except (TransportError, ProtocolError, ServerError) as error:
-            if mine is not None:  # another thread would fare no better
-                mine.failure = fresh(error)
-            raise
-        finally:
-            if forget is not None:
-                forget()
-            if mine is not None:
-                with self._lock:
-                    useless, self._opening = self._opening, None
-                    self._attempt = None
-                    self._changed.notify_all()
-                if useless is not None:
-                    useless.close(deadline.sooner(self._close_timeout))
+        Raises:
+            UsageError: The client is open, and its handshake said that there are none.
+        """
+        with self._handlers.changing:
+            if self._roots is None:
+                from syncmcp.handlers.roots import Roots
 
-    def _bury(self, dead: Connection, deadline: Deadline) -> None:
-        """Clear away a connection that died, and wait a little before the next one."""
-        server = behind(self._target)
-        if isinstance(server, Stdio) and server.restart == "never":
-            raise fresh(dead.dead or self._not_open(), delivery="not_sent")
-        self._next_id = max(self._next_id, dead.next_id)
-        self._repeatable.forget()
-        self._schemas.forget()
-        if isinstance(dead.dead, SessionLost):
-            self._retire(dead)
-        else:
-            dead.close(deadline.sooner(self._close_timeout))
-        if isinstance(server, Http):
-            return  # nothing has to be started; pauses are up to `retry`
-        pause = deadline.sooner(self._restarts.next())
-        with self._lock:
-            while self._wanted and not pause.expired:
-                self._changed.wait(pause.remaining())
+                self._set_roots(Roots())
+            assert self._roots is not None
+            return self._roots
 
-    def _open(self, deadline: Deadline) -> Connection:
-        """Open a connection. One thread at a time."""
-        gevent.check()
-        lifetime.prepare()
-        server = behind(self._target)
-        # What another program may have taken the place of is known once it has opened again.
-        known, self._known = self._known, self._known if isinstance(server, Http) else None
-        connection, negotiated, way = open_connection(
-            self._connect,
-            self._way,
-            self._mode,
-            self._hello(),
-            known,
-            deadline,
-            self._probe_timeout,
-            server if isinstance(server, Stdio) else None,
-        )
-        self._standing.restore(connection, deadline)
-        # Before there is a connection to see: then calls go out and questions come in.
-        connection.desk.server = self._connected(negotiated)
-        if self._kept is not None:
-            self._kept.reconnected()
-        with self._lock:
-            wanted = self._opening is connection  # or closed by another thread meanwhile
-            if wanted:
-                self._opening = None
-                self._connection = connection
-                self._negotiated = negotiated
-                self._known = negotiated.dialect.revision
-                self._way = way
-                if self._watch is not None:
-                    self._watch.stop()
-                self._watch = self._watcher(connection)
-                if self._finalizer is not None:
-                    self._finalizer.detach()
-                self._finalizer = weakref.finalize(
-                    self, lifetime.abandoned, connection, self._pools_now, self._label
-                )
-                self._finalizer.atexit = False
-        if not wanted:
-            connection.close(deadline.sooner(self._close_timeout))
-            raise self._not_open()
-        self._restarts.opened()
-        connection.ready()
-        return connection
+    def set_sampling(self, handler: SamplingHandler | None) -> None:
+        """Set, replace or (with `None`) remove who lets a model answer.
 
-    def _connect(self, older: bool) -> Connection:
-        transport = transport_to(
-            self._target,
-            older=older,
-            rejoin=self._known is None,
-            max_in_flight=self._max_in_flight,
-        )
-        transport.label = self._label
-        pools = self._pools
-        desk = Desk(
-            self._label,
-            weakref.ref(self),
-            self._handlers,
-            pools.handlers,
-            pools.workers,
-            self._human_timeout,
-        )
-        connection = Connection(
-            transport,
-            desk,
-            self._wire,
-            first_id=self._next_id,
-            max_in_flight=self._max_in_flight,
-            max_questions=self._max_questions,
-            interceptors=self._interceptors,
-        )
-        with self._lock:
-            if not self._wanted:
-                raise self._not_open()
-            self._opening = connection  # where `close` finds it
-        lifetime.close_at_exit(connection)
-        return connection
+        Raises:
+            UsageError: It is no handler; or the client is open, and its handshake did not say
+                that this can be asked (until 2025-11-25).
+        """
+        self._change_handlers(sampling=handler)
 
-    def _hello(self) -> Hello:
-        offer = self._handlers.answering._offer
-        if self._client_info is not None:
-            return Hello(self._client_info.to_wire(), offer, self._extensions)
-        from syncmcp import __version__
+    def set_elicitation(self, handler: AnyElicitation | None) -> None:
+        """Set, replace or (with `None`) remove who answers forms and URLs.
 
-        return Hello({"name": "syncmcp", "version": __version__}, offer, self._extensions)
+        Raises:
+            UsageError: See `set_sampling`.
+        """
+        self._change_handlers(elicitation=handler)
 
-    def _check_process(self) -> None:
-        if self._generation != timing.generation:
-            raise ForkedError(
-                "this client belongs to the parent process; make a new one after a fork",
-                server=self._label,
+    def on_request(self, method: str, handler: RequestHandler | None) -> None:
+        """Answer a request of the server's that the library does not know (until 2025-11-25).
+
+        Args:
+            method: The method.
+            handler: See `RequestHandler`; `None` takes the handler away.
+
+        Raises:
+            UsageError: The library answers this method by itself, or the handler is a coroutine
+                function.
+            NotSupported: The client is open, and servers of its revision send no requests.
+        """
+        if method in KNOWN_QUESTIONS:
+            raise UsageError(f"{method} is no custom method; there is an option of its own for it")
+        connection = self._core.connection
+        if handler is not None and connection is not None and not connection.dialect.stateful:
+            raise NotSupported(
+                f"in revision {connection.dialect.revision} servers send no requests",
+                server=connection.label,
+                method=method,
             )
+        self._handlers.set_request(method, handler)
 
-    def _not_open(self) -> ClosedError:
-        return ClosedError("the client is not open", server=self._label)
+    def on_notification(self, method: str, handler: NotificationHandler | None) -> None:
+        """Be told of one kind of notification.
+
+        Args:
+            method: The method, ``"notifications/tools/list_changed"`` for example.
+            handler: See `NotificationHandler`; `None` takes the handler away.
+        """
+        self._handlers.set_notification(method, handler)
+
+    def _change_handlers(self, **changed: Any) -> None:
+        """Replace some of those who answer.
+
+        Raises:
+            UsageError: One of them is no handler; or the client is open, and its handshake did not
+                say that this can be asked (until 2025-11-25).
+        """
+
+        def check(offer: Offer) -> None:
+            connection = self._core.connection
+            if connection is not None and connection.dead is None:
+                connection.agreed.check_declared(offer)
+
+        self._handlers.change(check, **changed)
+
+    def _set_roots(self, roots: Roots) -> None:
+        self._change_handlers(roots=roots.current)
+        self._roots = roots
+        # Whoever shares the roots must not keep every client that ever used them.
+        reference = weakref.ref(self._core)
+
+        def changed() -> None:
+            core = reference()
+            if core is not None:
+                _announce_roots(core)
+            else:
+                unsubscribe()
+
+        unsubscribe = roots.on_change(changed)
+
+    # -- notifications of our own (until 2025-11-25) ---------------------------------------------
+
+    def notify(
+        self, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> None:
+        """Send a notification (until 2025-11-25).
+
+        Raises:
+            NotSupported: The revision has no such notification from a client.
+        """
+        resolved = self._core.resolve(options)
+        text(method, "method")
+        deadline = Deadline(resolved.timeout)
+        sent = None if params is None else dict(params)
+        try:
+            self._core.link(deadline).notify(method, sent, deadline)
+        except SessionLost:  # refused: so it goes to the new session
+            self._core.link(deadline).notify(method, sent, deadline)
+
+    def report_progress(
+        self,
+        token: str | int,
+        progress: float,
+        total: float | None = None,
+        message: str | None = None,
+    ) -> None:
+        """Tell the server how far a request of its own has come (until 2025-11-25).
+
+        Args:
+            token: The ``progressToken`` from the `_meta` of the server's request.
+            progress: Must grow with each report.
+            total: What `progress` will be at the end, if known.
+            message: What is being done.
+        """
+        params: dict[str, Any] = {"progressToken": token, "progress": progress}
+        if total is not None:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        self.notify("notifications/progress", params)
+
+
+def _announce_roots(core: ClientCore) -> None:
+    connection = core.connection
+    if connection is not None and connection.dead is None:
+        connection.announce_roots()
+
+
+def twin(client: Client) -> Client:
+    """Make another client of the same configuration, which opens at its first call."""
+    return configured(Client, *client._configuration())
+
+
+def _situation(core: ClientCore) -> str:
+    """How the client is, in a word or two for people."""
+    connection = core.connection
+    if not core.of_this_process:
+        return "of the parent process"
+    if connection is None and core._opening is not None:
+        return "opening"
+    if connection is None:
+        return "not open" if core.wanted else "closed"
+    return "open" if connection.dead is None else "lost"
+
+
+def _facts(core: ClientCore) -> dict[str, Any]:
+    """What the client is doing, as plain values; see `Dump`."""
+    now, connection = monotonic(), core.connection or core._opening
+    dead = None if connection is None else connection.dead
+    negotiated, pools = core.negotiated, core._pools
+    facts: dict[str, Any] = {
+        "client": {
+            "label": core.label,
+            "state": _situation(core),
+            "revision": None if negotiated is None else negotiated.dialect.revision,
+            "transport": None if connection is None else type(connection.transport).__name__,
+            "process": os.getpid(),
+            "lost": None if dead is None else str(dead),
+        },
+        "calls": [],
+        "questions": [],
+        "queues": {},
+        "threads": list(threads(core.label, Connection._exchange.__code__)),
+        "frames": core.wire.facts(now),
+        "server": {"stderr": "", "said": ""},
+    }
+    if connection is not None:
+        facts |= connection.facts(now)
+    if pools is not None:
+        facts["queues"] |= pools.facts()
+    return facts
+
+
+def _version() -> str:
+    from syncmcp import __version__
+
+    return __version__
+
+
+def _context(core: ClientCore, *args: Any, **options: Any) -> HandlerContext:
+    """What a handler is given: with the client, or another one for what the client's calls keep."""
+    client = None if core.facade is None else core.facade()
+    if client is None:
+        client = object.__new__(Client)
+        client._core, client._handlers = core, core.handlers
+        client._shared, client._roots = False, None
+        core.facade = weakref.ref(client)
+    context = HandlerContext(client, *args, **options)
+    context._run_callback = core.pools.workers.run
+    return context
 
 
 P = ParamSpec("P")

@@ -6,17 +6,19 @@ import inspect
 import keyword
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, Union
+from typing import TYPE_CHECKING, Any, Final, Union
 
 from typing_extensions import Unpack
 
 from syncmcp._base.checks import text, whole_number
-from syncmcp._client.operations import Operations
+from syncmcp._client.operation import BoundOperation
+from syncmcp._client.operations import call_tool, iter_tools
 from syncmcp._concurrency.futures import fan_out
 from syncmcp._connection.options import CallOptions
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
+    from syncmcp._client.core import ClientCore, HasCore
     from syncmcp._client.streams import ResultStream
     from syncmcp._concurrency.futures import RequestFuture
     from syncmcp.types import CallToolResult, Tool
@@ -71,9 +73,9 @@ class ToolFunction:
         tool: The tool, as the server listed it.
     """
 
-    def __init__(self, client: Operations, tool: Tool, options: CallOptions) -> None:
+    def __init__(self, core: ClientCore, tool: Tool, options: CallOptions) -> None:
         self.tool = tool
-        self._client = client
+        self._call = BoundOperation(call_tool, core)
         self._options = options
         self.__name__ = self.__qualname__ = tool.name
         self.__doc__ = _docstring(tool)
@@ -88,7 +90,7 @@ class ToolFunction:
             McpError: Whatever else `Client.call_tool` raises.
         """
         self._check(arguments)
-        call = self._client.call_tool
+        call = self._call
         return call(self.tool.name, arguments, **self._options).raise_for_error()
 
     def future(self, **arguments: Any) -> RequestFuture[CallToolResult]:
@@ -98,7 +100,7 @@ class ToolFunction:
             TypeError: See calling it.
         """
         self._check(arguments)
-        return self._client.call_tool.future(self.tool.name, arguments, **self._options)
+        return self._call.future(self.tool.name, arguments, **self._options)
 
     def stream(self, **arguments: Any) -> ResultStream[CallToolResult]:
         """Call the tool; iterate over what it sends while it runs, and its result at the end.
@@ -107,7 +109,7 @@ class ToolFunction:
             TypeError: See calling it.
         """
         self._check(arguments)
-        return self._client.call_tool.stream(self.tool.name, arguments, **self._options)
+        return self._call.stream(self.tool.name, arguments, **self._options)
 
     def map(
         self,
@@ -155,27 +157,25 @@ class ToolFunction:
                 raise TypeError(f"{self.__name__}() missing a required argument: {name!r}")
 
 
-class ToolFunctions(Operations, Protocol):
-    """The part of a client that makes functions of tools."""
+def tool(client: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
+    """Make a function of a tool. Lists the tools, page by page, until it is found.
 
-    def tool(self, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
-        """Make a function of a tool. Lists the tools, page by page, until it is found.
+    Args:
+        name: The tool's name.
+        options: For each call of the function; see `CallOptions`. `undeclared` counts for the list,
+            too.
 
-        Args:
-            name: The tool's name.
-            options: For each call of the function; see `CallOptions`. Of these, `undeclared` is
-                also that of the list.
-
-        Raises:
-            UsageError: The server lists no such tool, or an option makes no sense.
-            McpError: The tools cannot be listed.
-        """
-        text(name, "name")
-        self._resolve(options)  # a mistake is raised here, not at the first call
-        for tool in self.iter_tools(undeclared=options.get("undeclared")):
-            if tool.name == name:
-                return ToolFunction(self, tool, options)
-        raise UsageError(f"there is no tool {name!r}", server=self._label)
+    Raises:
+        UsageError: The server lists no such tool, or an option makes no sense.
+        McpError: The tools cannot be listed.
+    """
+    text(name, "name")
+    core = client._core
+    undeclared = core.resolve(options).undeclared  # a mistake is raised here, not at the first call
+    for listed in iter_tools(client, undeclared=undeclared):
+        if listed.name == name:
+            return ToolFunction(core, listed, options)
+    raise UsageError(f"there is no tool {name!r}", server=core.label)
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:

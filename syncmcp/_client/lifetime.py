@@ -1,4 +1,4 @@
-"""What happens to connections that nobody closes: at the end of the program, or of their client."""
+"""What ends a connection that nobody closes: the program, its client, a fork, pings in vain."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import os
 import threading
 import warnings
 import weakref
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
-from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Deadline, launch, reaper, timer
+from syncmcp._connection.options import Options
 from syncmcp._protocol import jsonrpc
+from syncmcp.errors import ConnectionLost, McpError, RequestTimeout, SessionLost, TransportError
 
 if TYPE_CHECKING:
-    from syncmcp._client.client import Client
     from syncmcp._client.pools import Pools
+    from syncmcp._concurrency.pool import Workers
+    from syncmcp._concurrency.timing import TimerEntry
     from syncmcp._connection.connection import Connection
 
 
@@ -99,28 +102,102 @@ def _warm_up() -> None:
 # client that has no connection at that moment has nothing that is the parent's alone.
 
 
-_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+class Inheritable(Protocol):
+    """What a child process may have of its parent."""
+
+    def renew(self) -> None:
+        """Belong to this process, unless something of the parent's is open."""
+        ...
 
 
-def renew_in_child(client: Client) -> None:
+_inheritable: weakref.WeakSet[Inheritable] = weakref.WeakSet()
+
+
+def renew_in_child(client: Inheritable) -> None:
     """Have a client belong to the child as well, should the process fork while it is not open."""
-    _clients.add(client)
+    _inheritable.add(client)
 
 
 def _after_fork_in_child() -> None:
-    for client in list(_clients):
-        if client._connection is None and client._attempt is None and not client._retired:
-            _inherit(client)
-
-
-def _inherit(client: Client) -> None:
-    client._generation = timing.generation
-    client._pools_now = None
-    # A thread of the parent may have held these.
-    client._registering = threading.RLock()
-    client._lock = threading.RLock()
-    client._changed = threading.Condition(client._lock)
+    for client in list(_inheritable):
+        client.renew()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# Watching a connection with pings (until 2025-11-25; spec: "Ping").
+
+
+_heartbeat_log = logging.getLogger("syncmcp.connection")
+
+# Misses in a row that end a connection: one may be an accident.
+_MISSES = 2
+
+
+class Watch:
+    """Pings the server of one connection, and ends a connection on which two in a row are missed.
+
+    Each ping runs on a thread of a pool, and the next one is due an interval after the last one has
+    ended.
+
+    Args:
+        connection: The connection.
+        interval: The time between two pings, and the longest that an answer may take, in seconds.
+        workers: Where pings run.
+    """
+
+    def __init__(self, connection: Connection, interval: float, workers: Workers) -> None:
+        self._connection = connection
+        self._interval = interval
+        self._workers = workers
+        self._missed = 0
+        self._entry: TimerEntry | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin: the first ping is due in an interval."""
+        self._entry = timer.after(self._interval, partial(self._workers.run, self._look))
+        if self._stopped:
+            self._entry.cancel()
+
+    def stop(self) -> None:
+        """Send no more pings."""
+        self._stopped = True
+        if self._entry is not None:
+            self._entry.cancel()
+
+    def _look(self) -> None:
+        """On a pool thread."""
+        connection = self._connection
+        if self._stopped or connection.dead is not None:
+            return
+        self._ping(connection)
+        if connection.dead is None:
+            self.start()
+
+    def _ping(self, connection: Connection) -> None:
+        options = Options(None, None)
+        options.nested = True  # it must not stand in line: whoever is in front may wait for ever
+        try:
+            connection.request("ping", None, options, Deadline(self._interval))
+        except SessionLost:
+            return  # the server is there, and the connection knows
+        except (RequestTimeout, TransportError) as error:
+            self._missed += 1
+            _heartbeat_log.warning(
+                "[%s] no answer to a ping (%d): %s", connection.label, self._missed, error
+            )
+        except McpError as error:  # the server refuses it, which is an answer
+            self._missed = 0
+            _heartbeat_log.debug("[%s] a ping was refused: %s", connection.label, error)
+        else:
+            self._missed = 0
+        if self._missed >= _MISSES and connection.dead is None:
+            connection.lost(
+                ConnectionLost(
+                    f"{_MISSES} pings in a row had no answer within {self._interval:g} s"
+                    " (option ping_interval)"
+                )
+            )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
-    from syncmcp._client.client import Client
+    from syncmcp._client.core import ClientCore
     from syncmcp._concurrency.queue import Inbox
     from syncmcp._connection.call import Call
     from syncmcp._connection.connection import Connection
@@ -64,9 +64,9 @@ class Listening(ABC):
 
     stateful: bool
 
-    def __init__(self, client: Client, wanted: Wanted, inbox: Inbox) -> None:
-        self._client: Callable[[], Client | None] = weakref.ref(client)
-        self._label = client._label
+    def __init__(self, core: ClientCore, wanted: Wanted, inbox: Inbox) -> None:
+        self._core: Callable[[], ClientCore | None] = weakref.ref(core)
+        self._label = core.label
         self.wanted = wanted
         self.granted = wanted
         self.inbox = inbox
@@ -98,14 +98,14 @@ class Listening(ABC):
         if not self.inbox.put(event):
             self.lose("backlog")
 
-    def start(self, client: Client, deadline: Deadline) -> None:
+    def start(self, core: ClientCore, deadline: Deadline) -> None:
         """Begin.
 
         Raises:
             McpError: The server does not agree; it tells nothing then.
         """
         # First: what is told from the moment it agrees must not be missed.
-        client._standing.add(self)
+        core.state.add(self)
         try:
             self.open(deadline)
         except BaseException:
@@ -115,9 +115,9 @@ class Listening(ABC):
     def finish(self) -> None:
         """The program wants no more. Never blocks."""
         self.inbox.end()
-        client = self._client()
-        if client is not None:
-            client._standing.remove(self)
+        core = self._core()
+        if core is not None:
+            core.state.remove(self)
 
     def closed(self) -> None:
         """The client is closed, and nothing is left to be given up. Never blocks."""
@@ -131,9 +131,9 @@ class Listening(ABC):
     def abandon(self) -> None:
         """As `close`, but never blocks."""
         self.finish()
-        client = self._client()
-        if client is not None:
-            client._pools.workers.run(partial(self.release, Deadline(_RELEASE_SECONDS)))
+        core = self._core()
+        if core is not None:
+            core.pools.workers.run(partial(self.release, Deadline(_RELEASE_SECONDS)))
 
     def lose(
         self, by: Literal["server", "connection", "backlog"], cause: McpError | None = None
@@ -164,17 +164,17 @@ class Subscribed(Listening):
     stateful = True
 
     def __init__(
-        self, client: Client, wanted: Wanted, inbox: Inbox, undeclared: Undeclared
+        self, core: ClientCore, wanted: Wanted, inbox: Inbox, undeclared: Undeclared
     ) -> None:
-        super().__init__(client, wanted, inbox)
+        super().__init__(core, wanted, inbox)
         self._undeclared: Undeclared = undeclared
         self._held: list[str] = []
 
     def open(self, deadline: Deadline) -> None:
         """See `Listening`."""
-        client = self._client()
-        assert client is not None
-        connection = client._link(deadline)
+        core = self._core()
+        assert core is not None
+        connection = core.link(deadline)
         if isinstance(connection.transport, HasStream):
             connection.transport.wait_listening(deadline)
         if not connection.news.heard:
@@ -187,13 +187,13 @@ class Subscribed(Listening):
                     return
                 # Before it is asked for: perhaps nobody learns whether it came about.
                 self._held.append(uri)
-            ask = partial(_ask, client, deadline, self._undeclared)
-            client._standing.uris.hold(uri, ask, deadline, self._undeclared)
+            ask = partial(_ask, core, deadline, self._undeclared)
+            core.state.uris.hold(uri, ask, deadline, self._undeclared)
         if not self.wanted.uris:
             # A server tells of its lists from `notifications/initialized` on, to which there is no
             # answer: so one to something later shows that it has seen that.
             with suppress(ServerError):
-                run(exchange("ping"), client, Options(None, None), deadline)
+                run(exchange("ping"), core, Options(None, None), deadline)
 
     def closed(self) -> None:
         """See `Listening`."""
@@ -203,15 +203,15 @@ class Subscribed(Listening):
 
     def release(self, deadline: Deadline) -> None:
         """See `Listening`."""
-        client = self._client()
+        core = self._core()
         with self._lock:
             held, self._held = self._held, []
-        if client is None:
+        if core is None:
             return
-        ask = partial(_ask_now, client, deadline, self._undeclared)
+        ask = partial(_ask_now, core, deadline, self._undeclared)
         for uri in held:
             try:
-                client._standing.uris.let_go(uri, ask)
+                core.state.uris.let_go(uri, ask)
             except McpError as error:
                 _log.debug("[%s] was not told %s: %s", self._label, UNSUBSCRIBE, error)
 
@@ -229,16 +229,18 @@ class Subscribed(Listening):
             self.put(event)
 
 
-def _ask(client: Client, deadline: Deadline, undeclared: Undeclared, method: str, uri: str) -> None:
+def _ask(
+    core: ClientCore, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
+) -> None:
     options = Options(None, None, undeclared=undeclared)
-    run(exchange(method, {"uri": uri}), client, options, deadline)
+    run(exchange(method, {"uri": uri}), core, options, deadline)
 
 
 def _ask_now(
-    client: Client, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
+    core: ClientCore, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
 ) -> None:
     """Ask if there is anyone to ask: for this, no connection is worth being opened."""
-    connection = client._connection
+    connection = core.connection
     if connection is not None and connection.dead is None:
         options = Options(None, None, undeclared=undeclared)
         connection.request(method, {"uri": uri}, options, deadline)
@@ -252,8 +254,8 @@ class Streamed(Listening):
     short = logging.WARNING
     """How loudly the log says that the server agrees to less than was asked for."""
 
-    def __init__(self, client: Client, wanted: Wanted, inbox: Inbox) -> None:
-        super().__init__(client, wanted, inbox)
+    def __init__(self, core: ClientCore, wanted: Wanted, inbox: Inbox) -> None:
+        super().__init__(core, wanted, inbox)
         self._pauses = Backoff()
         # The request that is under way, and where; guarded by the lock.
         self._call: ListenCall | None = None
@@ -266,11 +268,11 @@ class Streamed(Listening):
             SubscriptionLost: The server ends the request at once, without agreeing to anything.
             NotSupported: The server agrees to tell of nothing that is wanted.
         """
-        client = self._client()
-        assert client is not None
+        core = self._core()
+        assert core is not None
         send = Send(LISTEN, self.wanted.params())
         attempt = partial(self._attempt, send.params, deadline)
-        repeated(send, client, Options(None, None), deadline, attempt)
+        repeated(send, core, Options(None, None), deadline, attempt)
         self._pauses.opened()
         refused = self.wanted.without(self.granted)
         if self.granted == Wanted():
@@ -355,29 +357,29 @@ class Streamed(Listening):
                 call.answered.release()
                 return
         outcome = call.outcome
-        client = self._client()
-        if self.inbox.ended or client is None or not mine:
+        core = self._core()
+        if self.inbox.ended or core is None or not mine:
             return
         if isinstance(outcome, ClosedError):
             self.finish()
         elif isinstance(outcome, TransportError):
             # Nothing is replayed, ever; and after a restart the request must be made again
             # (basic/patterns/subscriptions, "Cancellation").
-            client._pools.workers.run(partial(self._again, outcome))
+            core.pools.workers.run(partial(self._again, outcome))
         else:
             by_server = not isinstance(outcome, McpError)
             self.lose("server" if by_server else "connection", None if by_server else outcome)
 
     def _again(self, error: TransportError) -> None:
         """On a pool thread: listen on another connection."""
-        client = self._client()
-        if client is None:
+        core = self._core()
+        if core is None:
             return
         _log.info("[%s] listens again: %s", self._label, error)
-        client._sit_out(self._pauses.next(), Options(None, None), Deadline(None))
+        core.sit_out(self._pauses.next(), Options(None, None), Deadline(None))
         before = self.granted
         try:
-            self.open(Deadline(client._open_timeout))
+            self.open(Deadline(core.settings.open_timeout))
         except McpError as failure:
             self.granted = before
             if self.inbox.ended or isinstance(failure, ClosedError):
@@ -385,13 +387,13 @@ class Streamed(Listening):
             else:
                 self.lose("connection", failure)
             return
-        self.missed(client)
+        self.missed(core)
 
-    def missed(self, client: Client) -> None:
+    def missed(self, core: ClientCore) -> None:
         """What changed while nobody listened is never told. On a pool thread."""
         for event in self.granted.everything():
-            if client._kept is not None:
-                client._kept.changed(event)
+            if core.cache is not None:
+                core.cache.changed(event)
             self.put(event)
 
     def heard(self, event: ChangeEvent) -> None:

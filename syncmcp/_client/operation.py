@@ -8,56 +8,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, TypeVar, overload
 
 from typing_extensions import ParamSpec
 
 from syncmcp._client.background import submit
-from syncmcp._client.driver import Host, run
-from syncmcp._client.session_state import Standing
+from syncmcp._client.driver import run
 from syncmcp._client.streams import Items, ResultStream
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import OPTION_NAMES, CallOptions, Options
-from syncmcp._connection.schemas import Checks, Schemas
-from syncmcp._protocol.capabilities import Undeclared
+from syncmcp._connection.options import OPTION_NAMES, Options
 from syncmcp._protocol.steps import Steps
 
 if TYPE_CHECKING:
-    from syncmcp._connection.connection import Connection
+    from syncmcp._client.core import ClientCore, HasCore
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class OperationHost(Host, Protocol):
-    """What an operation needs of a client."""
-
-    def _resolve(self, given: CallOptions) -> Options:
-        """The options of a call: what was given, and the client's settings for the rest."""
-        ...
-
-    _connection: Connection | None
-    """The connection there is, or was: one that died stays until there is another."""
-
-    _page_limit: int
-    """How many pages of a list are fetched at most."""
-
-    _schemas: Schemas
-    """What is known of the schemas of its tools."""
-
-    _checks: Checks
-    """What is checked by them."""
-
-    _standing: Standing
-    """What the server is asked for in each new session."""
-
-    def _remember_log_level(self, level: str | None, undeclared: Undeclared) -> None:
-        """Ask for this level in each request from now on, where that is how it is asked for.
-
-        Elsewhere each new session is asked for it, in this way if the server does not declare it.
-        """
-        ...
 
 
 class Operation(Generic[P, R]):
@@ -73,55 +40,55 @@ class Operation(Generic[P, R]):
         # What the generator returns in the end is what its caller gets: `R` of `Steps[R]`.
         result = str(signature.return_annotation).removeprefix("Steps[").removesuffix("]")
         self.__signature__ = signature.replace(return_annotation=result)
-        self.names = frozenset(signature.parameters) - {"self", "options"}
+        self.names = frozenset(signature.parameters) - {"core", "options"}
 
     @overload
-    def __get__(self, host: None, owner: type) -> Operation[P, R]: ...
+    def __get__(self, client: None, owner: type) -> Operation[P, R]: ...
     @overload
-    def __get__(self, host: OperationHost, owner: type) -> BoundOperation[P, R]: ...
+    def __get__(self, client: HasCore, owner: type) -> BoundOperation[P, R]: ...
     def __get__(
-        self, host: OperationHost | None, owner: type
+        self, client: HasCore | None, owner: type
     ) -> Operation[P, R] | BoundOperation[P, R]:
-        return self if host is None else BoundOperation(self, host)
+        return self if client is None else BoundOperation(self, client._core)
 
-    def __call__(self, host: OperationHost, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, client: HasCore, *args: P.args, **kwargs: P.kwargs) -> R:
         """As `Client.call_tool(client, ...)`: block until the result is there."""
-        return BoundOperation(self, host)(*args, **kwargs)
+        return BoundOperation(self, client._core)(*args, **kwargs)
 
 
 class BoundOperation(Generic[P, R]):
     """An operation of one client: call it and wait, or take its `future`."""
 
-    __slots__ = ("_host", "_operation")
+    __slots__ = ("_core", "_operation")
 
-    def __init__(self, operation: Operation[P, R], host: OperationHost) -> None:
+    def __init__(self, operation: Operation[P, R], core: ClientCore) -> None:
         self._operation = operation
-        self._host = host
+        self._core = core
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make the request and block until its result is there."""
-        host = self._host
-        options = take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
-        steps = self._operation.steps(host, *args, **kwargs)
-        return run(steps, host, options, Deadline(options.timeout))
+        core = self._core
+        options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
+        steps = self._operation.steps(core, *args, **kwargs)
+        return run(steps, core, options, Deadline(options.timeout))
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
         """Make the request and return at once; the result comes through the future."""
-        host = self._host
-        options = take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
-        steps = self._operation.steps(host, *args, **kwargs)
-        return submit(steps, host, options, Deadline(options.timeout))
+        core = self._core
+        options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
+        steps = self._operation.steps(core, *args, **kwargs)
+        return submit(steps, core, options, Deadline(options.timeout))
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
         """Make the request; iterate over what it sends while it runs, and its result at the end."""
-        host = self._host
-        options = take_options(self._operation, host, kwargs) if kwargs else host._resolve({})
+        core = self._core
+        options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         items = Items()
         options = options.watched_by(items.take)
-        steps = self._operation.steps(host, *args, **kwargs)
-        return ResultStream(submit(steps, host, options, Deadline(options.timeout)), items)
+        steps = self._operation.steps(core, *args, **kwargs)
+        return ResultStream(submit(steps, core, options, Deadline(options.timeout)), items)
 
-    def __get__(self, host: object, owner: type) -> BoundOperation[P, R]:
+    def __get__(self, instance: object, owner: type) -> BoundOperation[P, R]:
         # Having this makes `help()` and editors take it for the method that it is.
         return self
 
@@ -139,11 +106,11 @@ class BoundOperation(Generic[P, R]):
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def __repr__(self) -> str:
-        return f"<operation {self._operation.__name__} of {self._host!r}>"
+        return f"<operation {self._operation.__name__} of {self._core!r}>"
 
 
 def take_options(
-    operation: Operation[..., Any], host: OperationHost, kwargs: dict[str, Any]
+    operation: Operation[..., Any], core: ClientCore, kwargs: dict[str, Any]
 ) -> Options:
     """Take the call's options out of `kwargs`; what stays are arguments of the operation.
 
@@ -161,9 +128,9 @@ def take_options(
         )
     if "undeclared" in given:
         kwargs["undeclared"] = given["undeclared"]
-    return host._resolve(given)
+    return core.resolve(given)
 
 
 def operation(steps: Callable[Concatenate[Any, P], Steps[R]]) -> Operation[P, R]:
-    """Make an operation of a generator method."""
+    """Make an operation of a generator function, which is given the client's core."""
     return Operation(steps)

@@ -1,19 +1,24 @@
-"""Every request that a client can make, each written once as a generator; see `_operation`."""
+"""Every request that a client can make, each written once as a generator; see `operation`.
+
+All take the options of `CallOptions` by keyword. All raise `NotSupported` before anything is sent
+where the revision lacks the feature, or the server does not declare it (option `undeclared`),
+`ServerError` when the server refuses, `RequestTimeout`, `RequestCancelled`, and a `TransportError`
+when the wire fails.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import text, validate
-from syncmcp._client.caching import recall_or_exchange
 from syncmcp._client.operation import operation
-from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages
+from syncmcp._client.pages import ALL_PAGES, AllPages, iterate, pages, recall_or_exchange
 from syncmcp._client.requests import outcome
 from syncmcp._client.tool_calls import (
     ask_for_task,
@@ -29,11 +34,11 @@ from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import McpError, NotSupported, ResourceNotFound, ServerError, UsageError
 from syncmcp.handlers.pending import BY_HAND, Answerable, InputRequired, as_offer
-from syncmcp.tasks import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from syncmcp._client.core import ClientCore, HasCore
     from syncmcp._connection.schemas import OutputCheck
     from syncmcp.types import (
         CallToolResult,
@@ -54,7 +59,7 @@ if TYPE_CHECKING:
         Tool,
     )
 
-__all__ = ["Completable", "Operations", "completion_params", "prompt_params", "uri_of"]
+__all__ = ["Completable", "completion_params", "prompt_params", "uri_of"]
 
 
 # What a caller names a resource, a prompt or an argument with, checked before anything is sent.
@@ -190,411 +195,425 @@ def _strings(arguments: object, name: str) -> dict[str, str]:
 R = TypeVar("R")
 
 
-class Operations(Tasks, Protocol):
-    """The operations of a client. Each blocks; its `.future(...)` returns a `RequestFuture`.
+# -- tools
 
-    All take the options of `CallOptions` by keyword. All raise `NotSupported` before anything is
-    sent where the revision lacks the feature, or the server does not declare it (option
-    `undeclared`), `ServerError` when the server refuses, `RequestTimeout`, `RequestCancelled`, and
-    a `TransportError` when the wire fails.
+
+@operation
+def call_tool(
+    core: ClientCore,
+    name: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    validate_output: OutputCheck | None = None,
+    validate_input: bool | None = None,
+    **options: Unpack[CallOptions],
+) -> Steps[CallToolResult]:
+    """Call a tool (spec: tools, "Calling Tools").
+
+    A call that becomes a task, because the tool runs in no other way or the server wants it,
+    is followed to its end: within `timeout`, or the task is cancelled. See `start_task`.
+
+    A tool that ran and failed is a result with `is_error`; see
+    `CallToolResult.raise_for_error`.
+
+    Args:
+        name: The tool's name.
+        arguments: Its arguments.
+        validate_output: What becomes of structured content that does not fit the tool's
+            output schema; the client's `validate_output` by default. Where the tool is not
+            known yet, or the schema seems outdated, the tools are listed, once.
+        validate_input: Whether the arguments are checked by the tool's input schema; the
+            client's `validate_input` by default.
+        options: See `CallOptions`.
+
+    Raises:
+        InvalidOutput: The result does not fit; the error keeps it.
+        InvalidArguments: The arguments do not fit; nothing was sent.
+        UnsupportedSchema: Nothing can be checked with the tool's schema.
+        InvalidParams: There is no such tool, or the arguments are not accepted.
+        OutcomeUnknown: The connection broke after the call was sent; it may have been done.
     """
+    params = tool_params(name, arguments)
+    checks = core.checks.but(validate_output, validate_input)
+    yield from check_input(core, name, arguments, checks)
+    yield from ask_for_task(core, name, params)
+    call = partial(exchange, "tools/call", params, max_rounds=core.settings.max_rounds)
+    raw = yield from with_fresh_marks(call, core)
+    result = validate(types.CallToolResult, raw, "tools/call")
+    result._came_from(name, core.label)
+    yield from check_output(core, name, result, checks)
+    return result
 
-    # -- tools -------------------------------------------------------------------------------
 
-    @operation
-    def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        validate_output: OutputCheck | None = None,
-        validate_input: bool | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Steps[CallToolResult]:
-        """Call a tool (spec: tools, "Calling Tools").
+@operation
+def list_tools(
+    core: ClientCore,
+    *,
+    cursor: str | AllPages | None = ALL_PAGES,
+    max_pages: int | None = None,
+    **options: Unpack[CallOptions],
+) -> Steps[ListToolsResult]:
+    """List the server's tools: all of them, or one page (spec: tools, "Listing Tools").
 
-        A call that becomes a task, because the tool runs in no other way or the server wants it,
-        is followed to its end: within `timeout`, or the task is cancelled. See `start_task`.
+    All pages are of one session: if it ends in the middle, because the server's process died or
+    the server forgot it, the list begins anew at its first page. So it does, once, if the
+    server refuses a cursor (spec 2026-07-28: caching, "Interaction with Pagination"). `timeout`
+    counts for all of it.
 
-        A tool that ran and failed is a result with `is_error`; see
-        `CallToolResult.raise_for_error`.
+    Args:
+        cursor: Where to start one page: `None` for the first, a page's `next_cursor` for the
+            one after it. Left out, all pages are fetched and put together.
+        max_pages: The most pages of the list, counted anew where it begins anew; the client's
+            `max_pages` by default.
+        options: See `CallOptions`.
 
-        Args:
-            name: The tool's name.
-            arguments: Its arguments.
-            validate_output: What becomes of structured content that does not fit the tool's
-                output schema; the client's `validate_output` by default. Where the tool is not
-                known yet, or the schema seems outdated, the tools are listed, once.
-            validate_input: Whether the arguments are checked by the tool's input schema; the
-                client's `validate_input` by default.
-            options: See `CallOptions`.
+    Raises:
+        LimitExceeded: There are more pages.
+        ProtocolError: The server's cursors go round in circles.
+        SessionLost: The session ended in the middle of the list, more often than `Retry` sends
+            a request; or it ended before the page at `cursor` was there (until 2025-11-25).
+        InvalidParams: The server refused `cursor`, or two cursors of its own.
+    """
+    return (yield from pages("tools/list", types.ListToolsResult, "tools", core, cursor, max_pages))
 
-        Raises:
-            InvalidOutput: The result does not fit; the error keeps it.
-            InvalidArguments: The arguments do not fit; nothing was sent.
-            UnsupportedSchema: Nothing can be checked with the tool's schema.
-            InvalidParams: There is no such tool, or the arguments are not accepted.
-            OutcomeUnknown: The connection broke after the call was sent; it may have been done.
-        """
-        params = tool_params(name, arguments)
-        checks = self._checks.but(validate_output, validate_input)
-        yield from check_input(self, name, arguments, checks)
-        yield from ask_for_task(self, name, params)
-        call = partial(exchange, "tools/call", params, max_rounds=self._round_limit)
-        raw = yield from with_fresh_marks(call, self)
-        result = validate(types.CallToolResult, raw, "tools/call")
-        result._came_from(name, self._label)
-        yield from check_output(self, name, result, checks)
-        return result
 
-    @operation
-    def list_tools(
-        self,
-        *,
-        cursor: str | AllPages | None = ALL_PAGES,
-        max_pages: int | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Steps[ListToolsResult]:
-        """List the server's tools: all of them, or one page (spec: tools, "Listing Tools").
+def iter_tools(
+    client: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
+) -> Iterator[Tool]:
+    """Iterate over the server's tools, fetching a page when it is needed.
 
-        All pages are of one session: if it ends in the middle, because the server's process died or
-        the server forgot it, the list begins anew at its first page. So it does, once, if the
-        server refuses a cursor (spec 2026-07-28: caching, "Interaction with Pagination"). `timeout`
-        counts for all of it.
+    Pages that are kept are taken all together, before the first tool is given, or not at all.
 
-        Args:
-            cursor: Where to start one page: `None` for the first, a page's `next_cursor` for the
-                one after it. Left out, all pages are fetched and put together.
-            max_pages: The most pages of the list, counted anew where it begins anew; the client's
-                `max_pages` by default.
-            options: See `CallOptions`.
+    Takes what `list_tools` takes, and raises what it raises, when a page is fetched;
+    `timeout` counts for each page.
 
-        Raises:
-            LimitExceeded: There are more pages.
-            ProtocolError: The server's cursors go round in circles.
-            SessionLost: The session ended in the middle of the list, more often than `Retry` sends
-                a request; or it ended before the page at `cursor` was there (until 2025-11-25).
-            InvalidParams: The server refused `cursor`, or two cursors of its own.
-        """
-        return (
-            yield from pages("tools/list", types.ListToolsResult, "tools", self, cursor, max_pages)
+    Where the list begins anew, as that of `list_tools` does, tools that were given already are
+    skipped: they are known by their names (resources by their URIs, templates by their URI
+    templates, tasks by their ids). What the iterator cannot do is to take back a tool that is
+    not on the new list, or to give one again that has changed. `list_tools` is one list.
+    """
+    return iterate(
+        "tools/list", types.ListToolsResult, "tools", "name", client._core, max_pages, options
+    )
+
+
+# -- resources
+
+
+@operation
+def list_resources(
+    core: ClientCore,
+    *,
+    cursor: str | AllPages | None = ALL_PAGES,
+    max_pages: int | None = None,
+    **options: Unpack[CallOptions],
+) -> Steps[ListResourcesResult]:
+    """List the server's resources: all of them, or one page; see `list_tools`."""
+    return (
+        yield from pages(
+            "resources/list", types.ListResourcesResult, "resources", core, cursor, max_pages
         )
+    )
 
-    def iter_tools(
-        self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
-    ) -> Iterator[Tool]:
-        """Iterate over the server's tools, fetching a page when it is needed.
 
-        Pages that are kept are taken all together, before the first tool is given, or not at all.
+def iter_resources(
+    client: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
+) -> Iterator[Resource]:
+    """Iterate over the server's resources, page by page; see `iter_tools`."""
+    return iterate(
+        "resources/list",
+        types.ListResourcesResult,
+        "resources",
+        "uri",
+        client._core,
+        max_pages,
+        options,
+    )
 
-        Takes what `list_tools` takes, and raises what it raises, when a page is fetched;
-        `timeout` counts for each page.
 
-        Where the list begins anew, as that of `list_tools` does, tools that were given already are
-        skipped: they are known by their names (resources by their URIs, templates by their URI
-        templates, tasks by their ids). What the iterator cannot do is to take back a tool that is
-        not on the new list, or to give one again that has changed. `list_tools` is one list.
-        """
-        return iterate(
-            "tools/list", types.ListToolsResult, "tools", "name", self, max_pages, options
-        )
-
-    # -- resources -----------------------------------------------------------------------------
-
-    @operation
-    def list_resources(
-        self,
-        *,
-        cursor: str | AllPages | None = ALL_PAGES,
-        max_pages: int | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Steps[ListResourcesResult]:
-        """List the server's resources: all of them, or one page; see `list_tools`."""
-        return (
-            yield from pages(
-                "resources/list", types.ListResourcesResult, "resources", self, cursor, max_pages
-            )
-        )
-
-    def iter_resources(
-        self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
-    ) -> Iterator[Resource]:
-        """Iterate over the server's resources, page by page; see `iter_tools`."""
-        return iterate(
-            "resources/list",
-            types.ListResourcesResult,
-            "resources",
-            "uri",
-            self,
-            max_pages,
-            options,
-        )
-
-    @operation
-    def list_resource_templates(
-        self,
-        *,
-        cursor: str | AllPages | None = ALL_PAGES,
-        max_pages: int | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Steps[ListResourceTemplatesResult]:
-        """List the server's resource templates: all of them, or one page; see `list_tools`."""
-        return (
-            yield from pages(
-                "resources/templates/list",
-                types.ListResourceTemplatesResult,
-                "resource_templates",
-                self,
-                cursor,
-                max_pages,
-            )
-        )
-
-    def iter_resource_templates(
-        self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
-    ) -> Iterator[ResourceTemplate]:
-        """Iterate over the server's resource templates, page by page; see `iter_tools`."""
-        return iterate(
+@operation
+def list_resource_templates(
+    core: ClientCore,
+    *,
+    cursor: str | AllPages | None = ALL_PAGES,
+    max_pages: int | None = None,
+    **options: Unpack[CallOptions],
+) -> Steps[ListResourceTemplatesResult]:
+    """List the server's resource templates: all of them, or one page; see `list_tools`."""
+    return (
+        yield from pages(
             "resources/templates/list",
             types.ListResourceTemplatesResult,
             "resource_templates",
-            "uri_template",
-            self,
+            core,
+            cursor,
             max_pages,
-            options,
         )
+    )
 
-    @operation
-    def read_resource(
-        self, uri: str | Resource, **options: Unpack[CallOptions]
-    ) -> Steps[ReadResourceResult]:
-        """Read a resource (spec: resources, "Reading Resources").
 
-        Args:
-            uri: The resource's URI, of any scheme, sent exactly as it is; or the resource itself,
-                from a list or, as a `ResourceLink`, from what a tool gave. The server is asked
-                whatever it is: nothing is fetched from elsewhere, no file is opened.
-            options: See `CallOptions`.
+def iter_resource_templates(
+    client: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
+) -> Iterator[ResourceTemplate]:
+    """Iterate over the server's resource templates, page by page; see `iter_tools`."""
+    return iterate(
+        "resources/templates/list",
+        types.ListResourceTemplatesResult,
+        "resource_templates",
+        "uri_template",
+        client._core,
+        max_pages,
+        options,
+    )
 
-        Raises:
-            ResourceNotFound: The server has no such resource, whichever of the two codes that
-                the revisions use for it the server chose.
-        """
-        params = {"uri": uri_of(uri)}
-        try:
-            raw = yield from recall_or_exchange(self, "resources/read", params)
-        except ServerError as error:
-            if error.code == INVALID_PARAMS:
-                raise ResourceNotFound(*error.args, **error.__dict__) from error
+
+@operation
+def read_resource(
+    core: ClientCore, uri: str | Resource, **options: Unpack[CallOptions]
+) -> Steps[ReadResourceResult]:
+    """Read a resource (spec: resources, "Reading Resources").
+
+    Args:
+        uri: The resource's URI, of any scheme, sent exactly as it is; or the resource itself,
+            from a list or, as a `ResourceLink`, from what a tool gave. The server is asked
+            whatever it is: nothing is fetched from elsewhere, no file is opened.
+        options: See `CallOptions`.
+
+    Raises:
+        ResourceNotFound: The server has no such resource, whichever of the two codes that
+            the revisions use for it the server chose.
+    """
+    params = {"uri": uri_of(uri)}
+    try:
+        raw = yield from recall_or_exchange(core, "resources/read", params)
+    except ServerError as error:
+        if error.code == INVALID_PARAMS:
+            raise ResourceNotFound(*error.args, **error.__dict__) from error
+        raise
+    return validate(types.ReadResourceResult, raw, "resources/read")
+
+
+@operation
+def subscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
+    """Ask to be told when a resource changes (until 2025-11-25).
+
+    The server then sends ``notifications/resources/updated``; see `Client.on_notification`.
+    It is asked again by itself in each new session, until the client is closed.
+    """
+    text(uri, "uri")
+    uris = core.state.uris
+    new = uris.claim(uri, core.resolve(options).undeclared)
+    try:
+        yield from exchange("resources/subscribe", {"uri": uri})
+    except McpError:
+        if new:
+            uris.unclaim(uri)
+        raise
+    uris.claimed(uri)
+
+
+@operation
+def unsubscribe_resource(core: ClientCore, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
+    """Take `subscribe_resource` back (until 2025-11-25).
+
+    While somebody listens to the resource (see `Client.listen`), the server goes on telling.
+    """
+    text(uri, "uri")
+    undeclared, method = core.resolve(options).undeclared, "resources/unsubscribe"
+    # What is refused leaves everything as it is.
+    (yield from meet(core, method)).check(method, undeclared)
+    uris = core.state.uris
+    if not uris.unclaim(uri):
+        return  # somebody listens to it
+    yield from exchange(method, {"uri": uri})
+    if uris.is_held(uri):  # since a moment ago: that request may have come before this one
+        yield from exchange("resources/subscribe", {"uri": uri})
+
+
+# -- prompts
+
+
+@operation
+def list_prompts(
+    core: ClientCore,
+    *,
+    cursor: str | AllPages | None = ALL_PAGES,
+    max_pages: int | None = None,
+    **options: Unpack[CallOptions],
+) -> Steps[ListPromptsResult]:
+    """List the server's prompts: all of them, or one page; see `list_tools`."""
+    return (
+        yield from pages(
+            "prompts/list", types.ListPromptsResult, "prompts", core, cursor, max_pages
+        )
+    )
+
+
+def iter_prompts(
+    client: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
+) -> Iterator[Prompt]:
+    """Iterate over the server's prompts, page by page; see `iter_tools`."""
+    return iterate(
+        "prompts/list", types.ListPromptsResult, "prompts", "name", client._core, max_pages, options
+    )
+
+
+@operation
+def get_prompt(
+    core: ClientCore,
+    name: str | Prompt,
+    arguments: Mapping[str, str] | None = None,
+    **options: Unpack[CallOptions],
+) -> Steps[GetPromptResult]:
+    """Get a prompt with its arguments filled in (spec: prompts, "Getting a Prompt").
+
+    Args:
+        name: The prompt's name; or the prompt itself, from a list, by which the names of the
+            arguments are checked before anything is sent.
+        arguments: Its arguments, all strings.
+        options: See `CallOptions`.
+
+    Raises:
+        UsageError: An argument is missing, unknown or no string.
+    """
+    params = prompt_params(name, arguments)
+    raw = yield from exchange("prompts/get", params, max_rounds=core.settings.max_rounds)
+    return validate(types.GetPromptResult, raw, "prompts/get")
+
+
+# -- questions answered by hand
+
+
+@operation
+def begin_tool(
+    core: ClientCore,
+    name: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    can: tuple[Answerable, ...] = BY_HAND,
+    **options: Unpack[CallOptions],
+) -> Steps[CallToolResult | InputRequired[CallToolResult]]:
+    """Call a tool, and come back with what the server asks instead of having it answered.
+
+    In 2026-07-28 only; before, servers ask by requests of their own, which go to the handlers.
+
+    Args:
+        name: The tool's name.
+        arguments: Its arguments.
+        can: The kinds of questions that the server may ask.
+        options: See `CallOptions`.
+
+    Returns:
+        The result, or what `resume` can go on with.
+    """
+    params = tool_params(name, arguments)
+    yield from check_input(core, name, arguments, core.checks)
+    yield from ask_for_task(core, name, params)
+    call = partial(_begin, "tools/call", params, can, core)
+    result: CallToolResult | InputRequired[CallToolResult]
+    result = yield from with_fresh_marks(call, core)
+    if isinstance(result, types.CallToolResult):
+        yield from check_output(core, name, result, core.checks)
+    return result
+
+
+@operation
+def begin_prompt(
+    core: ClientCore,
+    name: str | Prompt,
+    arguments: Mapping[str, str] | None = None,
+    *,
+    can: tuple[Answerable, ...] = BY_HAND,
+    **options: Unpack[CallOptions],
+) -> Steps[GetPromptResult | InputRequired[GetPromptResult]]:
+    """Get a prompt, and come back with what the server asks; see `begin_tool`."""
+    result: GetPromptResult | InputRequired[GetPromptResult] = yield from _begin(
+        "prompts/get", prompt_params(name, arguments), can, core
+    )
+    return result
+
+
+@operation
+def begin_read(
+    core: ClientCore,
+    uri: str | Resource,
+    *,
+    can: tuple[Answerable, ...] = BY_HAND,
+    **options: Unpack[CallOptions],
+) -> Steps[ReadResourceResult | InputRequired[ReadResourceResult]]:
+    """Read a resource, and come back with what the server asks; see `begin_tool`."""
+    result: ReadResourceResult | InputRequired[ReadResourceResult] = yield from _begin(
+        "resources/read", {"uri": uri_of(uri)}, can, core
+    )
+    return result
+
+
+# -- the rest
+
+
+@operation
+def complete(
+    core: ClientCore,
+    ref: Completable,
+    argument_name: str,
+    value: str,
+    context: Mapping[str, str] | None = None,
+    **options: Unpack[CallOptions],
+) -> Steps[CompleteResult]:
+    """Ask for completions of an argument (spec: "Completion").
+
+    Args:
+        ref: The prompt or resource template, from a list: then the names of arguments are
+            checked. Or the name of a prompt; a URI template, which begins with a scheme and
+            has ``://`` or an expression in braces; or a `PromptReference` or
+            `ResourceTemplateReference`.
+        argument_name: Which of its arguments is being typed.
+        value: What has been typed.
+        context: Arguments settled already (since 2025-06-18; left out before).
+        options: See `CallOptions`.
+
+    Raises:
+        UsageError: An argument is unknown or no string; or `ref` may be the name of a prompt
+            as well as a template.
+    """
+    params = completion_params(ref, argument_name, value, context)
+    raw = yield from exchange("completion/complete", params)
+    return validate(types.CompleteResult, raw, "completion/complete")
+
+
+@operation
+def ping(core: ClientCore, **options: Unpack[CallOptions]) -> Steps[None]:
+    """Ask the server whether it is there (until 2025-11-25)."""
+    yield from exchange("ping")
+
+
+@operation
+def set_log_level(
+    core: ClientCore, level: LoggingLevel, **options: Unpack[CallOptions]
+) -> Steps[None]:
+    """Ask the server to log at this level and above (spec: "Logging").
+
+    Until 2025-11-25 it is a request of its own, sent again by itself in each new session. In
+    2026-07-28 every request carries the level from now on; nothing is sent at once.
+    """
+    standing = core.state
+    earlier = standing.log_level, standing.log_level_undeclared
+    core.remember_log_level(check_log_level(level), core.resolve(options).undeclared)
+    try:
+        yield from exchange("logging/setLevel", {"level": level})
+    except NotSupported:
+        connection = core.live()
+        if connection is None or connection.dialect.stateful:
+            core.remember_log_level(*earlier)
             raise
-        return validate(types.ReadResourceResult, raw, "resources/read")
-
-    @operation
-    def subscribe_resource(self, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
-        """Ask to be told when a resource changes (until 2025-11-25).
-
-        The server then sends ``notifications/resources/updated``; see `Client.on_notification`.
-        It is asked again by itself in each new session, until the client is closed.
-        """
-        text(uri, "uri")
-        uris = self._standing.uris
-        new = uris.claim(uri, self._resolve(options).undeclared)
-        try:
-            yield from exchange("resources/subscribe", {"uri": uri})
-        except McpError:
-            if new:
-                uris.unclaim(uri)
-            raise
-        uris.claimed(uri)
-
-    @operation
-    def unsubscribe_resource(self, uri: str, **options: Unpack[CallOptions]) -> Steps[None]:
-        """Take `subscribe_resource` back (until 2025-11-25).
-
-        While somebody listens to the resource (see `Client.listen`), the server goes on telling.
-        """
-        text(uri, "uri")
-        undeclared, method = self._resolve(options).undeclared, "resources/unsubscribe"
-        # What is refused leaves everything as it is.
-        (yield from meet(self, method)).check(method, undeclared)
-        uris = self._standing.uris
-        if not uris.unclaim(uri):
-            return  # somebody listens to it
-        yield from exchange(method, {"uri": uri})
-        if uris.is_held(uri):  # since a moment ago: that request may have come before this one
-            yield from exchange("resources/subscribe", {"uri": uri})
-
-    # -- prompts -------------------------------------------------------------------------------
-
-    @operation
-    def list_prompts(
-        self,
-        *,
-        cursor: str | AllPages | None = ALL_PAGES,
-        max_pages: int | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Steps[ListPromptsResult]:
-        """List the server's prompts: all of them, or one page; see `list_tools`."""
-        return (
-            yield from pages(
-                "prompts/list", types.ListPromptsResult, "prompts", self, cursor, max_pages
-            )
-        )
-
-    def iter_prompts(
-        self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
-    ) -> Iterator[Prompt]:
-        """Iterate over the server's prompts, page by page; see `iter_tools`."""
-        return iterate(
-            "prompts/list", types.ListPromptsResult, "prompts", "name", self, max_pages, options
-        )
-
-    @operation
-    def get_prompt(
-        self,
-        name: str | Prompt,
-        arguments: Mapping[str, str] | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Steps[GetPromptResult]:
-        """Get a prompt with its arguments filled in (spec: prompts, "Getting a Prompt").
-
-        Args:
-            name: The prompt's name; or the prompt itself, from a list, by which the names of the
-                arguments are checked before anything is sent.
-            arguments: Its arguments, all strings.
-            options: See `CallOptions`.
-
-        Raises:
-            UsageError: An argument is missing, unknown or no string.
-        """
-        params = prompt_params(name, arguments)
-        raw = yield from exchange("prompts/get", params, max_rounds=self._round_limit)
-        return validate(types.GetPromptResult, raw, "prompts/get")
-
-    # -- questions answered by hand ------------------------------------------------------------
-
-    @operation
-    def begin_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        can: tuple[Answerable, ...] = BY_HAND,
-        **options: Unpack[CallOptions],
-    ) -> Steps[CallToolResult | InputRequired[CallToolResult]]:
-        """Call a tool, and come back with what the server asks instead of having it answered.
-
-        In 2026-07-28 only; before, servers ask by requests of their own, which go to the handlers.
-
-        Args:
-            name: The tool's name.
-            arguments: Its arguments.
-            can: The kinds of questions that the server may ask.
-            options: See `CallOptions`.
-
-        Returns:
-            The result, or what `resume` can go on with.
-        """
-        params = tool_params(name, arguments)
-        yield from check_input(self, name, arguments, self._checks)
-        yield from ask_for_task(self, name, params)
-        call = partial(_begin, "tools/call", params, can, self)
-        result: CallToolResult | InputRequired[CallToolResult]
-        result = yield from with_fresh_marks(call, self)
-        if isinstance(result, types.CallToolResult):
-            yield from check_output(self, name, result, self._checks)
-        return result
-
-    @operation
-    def begin_prompt(
-        self,
-        name: str | Prompt,
-        arguments: Mapping[str, str] | None = None,
-        *,
-        can: tuple[Answerable, ...] = BY_HAND,
-        **options: Unpack[CallOptions],
-    ) -> Steps[GetPromptResult | InputRequired[GetPromptResult]]:
-        """Get a prompt, and come back with what the server asks; see `begin_tool`."""
-        result: GetPromptResult | InputRequired[GetPromptResult] = yield from _begin(
-            "prompts/get", prompt_params(name, arguments), can, self
-        )
-        return result
-
-    @operation
-    def begin_read(
-        self,
-        uri: str | Resource,
-        *,
-        can: tuple[Answerable, ...] = BY_HAND,
-        **options: Unpack[CallOptions],
-    ) -> Steps[ReadResourceResult | InputRequired[ReadResourceResult]]:
-        """Read a resource, and come back with what the server asks; see `begin_tool`."""
-        result: ReadResourceResult | InputRequired[ReadResourceResult] = yield from _begin(
-            "resources/read", {"uri": uri_of(uri)}, can, self
-        )
-        return result
-
-    # -- the rest ------------------------------------------------------------------------------
-
-    @operation
-    def complete(
-        self,
-        ref: Completable,
-        argument_name: str,
-        value: str,
-        context: Mapping[str, str] | None = None,
-        **options: Unpack[CallOptions],
-    ) -> Steps[CompleteResult]:
-        """Ask for completions of an argument (spec: "Completion").
-
-        Args:
-            ref: The prompt or resource template, from a list: then the names of arguments are
-                checked. Or the name of a prompt; a URI template, which begins with a scheme and
-                has ``://`` or an expression in braces; or a `PromptReference` or
-                `ResourceTemplateReference`.
-            argument_name: Which of its arguments is being typed.
-            value: What has been typed.
-            context: Arguments settled already (since 2025-06-18; left out before).
-            options: See `CallOptions`.
-
-        Raises:
-            UsageError: An argument is unknown or no string; or `ref` may be the name of a prompt
-                as well as a template.
-        """
-        params = completion_params(ref, argument_name, value, context)
-        raw = yield from exchange("completion/complete", params)
-        return validate(types.CompleteResult, raw, "completion/complete")
-
-    @operation
-    def ping(self, **options: Unpack[CallOptions]) -> Steps[None]:
-        """Ask the server whether it is there (until 2025-11-25)."""
-        yield from exchange("ping")
-
-    @operation
-    def set_log_level(self, level: LoggingLevel, **options: Unpack[CallOptions]) -> Steps[None]:
-        """Ask the server to log at this level and above (spec: "Logging").
-
-        Until 2025-11-25 it is a request of its own, sent again by itself in each new session. In
-        2026-07-28 every request carries the level from now on; nothing is sent at once.
-        """
-        standing = self._standing
-        earlier = standing.log_level, standing.log_level_undeclared
-        self._remember_log_level(check_log_level(level), self._resolve(options).undeclared)
-        try:
-            yield from exchange("logging/setLevel", {"level": level})
-        except NotSupported:
-            connection = self._live()
-            if connection is None or connection.dialect.stateful:
-                self._remember_log_level(*earlier)
-                raise
-        except ServerError:
-            self._remember_log_level(*earlier)
-            raise
+    except ServerError:
+        core.remember_log_level(*earlier)
+        raise
 
 
 def _begin(
-    method: str, params: dict[str, Any], can: tuple[Answerable, ...], host: Operations
+    method: str, params: dict[str, Any], can: tuple[Answerable, ...], core: ClientCore
 ) -> Steps[Any]:
     offer = as_offer(can)
-    reply = yield from single_exchange(method, params, offer, max_rounds=host._round_limit)
-    return outcome(method, params, reply, offer, host._label)
+    reply = yield from single_exchange(method, params, offer, max_rounds=core.settings.max_rounds)
+    return outcome(method, params, reply, offer, core.label)

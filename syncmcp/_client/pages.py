@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from syncmcp import types
 from syncmcp._base.checks import validate, whole_number
-from syncmcp._client.caching import recall, recall_or_exchange
 from syncmcp._client.driver import run
-from syncmcp._client.operation import OperationHost
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.exchange import exchange
-from syncmcp._protocol.steps import OneSession, SessionChanged, Steps
+from syncmcp._protocol.steps import OneSession, Recall, SessionChanged, Steps
 from syncmcp.errors import InvalidParams, LimitExceeded, ProtocolError, SessionLost
 
 if TYPE_CHECKING:
+    from syncmcp._client.core import ClientCore
     from syncmcp.types import PaginatedResult
 
 L = TypeVar("L", bound="PaginatedResult")
@@ -36,39 +35,64 @@ ALL_PAGES: Final = AllPages()
 """As `cursor` of a list operation: fetch every page. (`None` is the first page alone.)"""
 
 
+def recall(
+    core: ClientCore,
+    method: str,
+    params: dict[str, Any] | None,
+    *,
+    session: OneSession | None = None,
+) -> Steps[dict[str, Any] | None]:
+    """The result of this request that is kept; `None` if there is none, or nothing is kept.
+
+    With `session`, those of several pages are of one walk through their list.
+    """
+    if core.cache is None:
+        return None
+    kept: dict[str, Any] | None = yield Recall(method, params, session)
+    return kept
+
+
+def recall_or_exchange(
+    core: ClientCore, method: str, params: dict[str, Any] | None
+) -> Steps[dict[str, Any]]:
+    """The result of a request: one that is kept, or else the server's; see `exchange`."""
+    kept = yield from recall(core, method, params)
+    if kept is not None:
+        return kept
+    return (yield from exchange(method, params, max_rounds=core.settings.max_rounds))
+
+
 def pages(
     method: str,
     model: type[L],
     items: str,
-    host: OperationHost,
+    core: ClientCore,
     cursor: str | AllPages | None,
     max_pages: int | None,
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
     """One page, or all of them in one result: kept ones, or else the server's."""
     if not isinstance(cursor, AllPages):
-        generation = host._schemas.generation
-        raw = yield from one_page(method, _at(cursor, params), host)
-        return _learned(validate(model, raw, method), host, generation)
-    return (yield from _together(Walk(method, model, items, host, max_pages, params), host))
+        generation = core.schemas.generation
+        raw = yield from one_page(method, _at(cursor, params), core)
+        return _learned(validate(model, raw, method), core, generation)
+    return (yield from _together(Walk(method, model, items, core, max_pages, params), core))
 
 
 def all_pages(
     method: str,
     model: type[L],
     items: str,
-    host: OperationHost,
+    core: ClientCore,
     max_pages: int | None = None,
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
     """All pages in one result, as the server has them now; each is asked for with `params`."""
-    walk = Walk(method, model, items, host, max_pages, params, kept=False)
-    return (yield from _together(walk, host))
+    walk = Walk(method, model, items, core, max_pages, params, kept=False)
+    return (yield from _together(walk, core))
 
 
-def one_page(
-    method: str, params: dict[str, Any] | None, host: OperationHost
-) -> Steps[dict[str, Any]]:
+def one_page(method: str, params: dict[str, Any] | None, core: ClientCore) -> Steps[dict[str, Any]]:
     """The result of one request as it came; see `recall_or_exchange`.
 
     If it is for a page of a list, its cursor is used in no other session than the one there is.
@@ -76,28 +100,26 @@ def one_page(
     Raises:
         SessionLost: That has ended (until 2025-11-25).
     """
-    known = host._connection
+    known = core.connection
     of_a_list = params is not None and "cursor" in params and method.endswith("/list")
     if not of_a_list or known is None or not known.dialect.stateful:
-        return (yield from recall_or_exchange(host, method, params))
+        return (yield from recall_or_exchange(core, method, params))
     # As far as anybody knows, the cursor is of this session, be it over or not.
-    session, rounds = OneSession(known), host._round_limit
+    session, rounds = OneSession(known), core.settings.max_rounds
     try:
         return (yield from exchange(method, params, max_rounds=rounds, session=session))
     except SessionChanged as error:
         text = "the session of the cursor has ended: list from the first page"
-        raise _session_lost(text, error, method, host) from error.ended
+        raise _session_lost(text, error, method, core) from error.ended
 
 
-def _session_lost(
-    text: str, error: SessionChanged, method: str, host: OperationHost
-) -> SessionLost:
+def _session_lost(text: str, error: SessionChanged, method: str, core: ClientCore) -> SessionLost:
     return SessionLost(
         text,
         delivery=error.delivery,
         attempts=error.attempts,
         method=method,
-        server=host._label,
+        server=core.label,
     )
 
 
@@ -129,7 +151,7 @@ class Walk(Generic[L]):
         method: str,
         model: type[L],
         items: str,
-        host: OperationHost,
+        core: ClientCore,
         max_pages: int | None,
         params: dict[str, Any] | None = None,
         *,
@@ -141,12 +163,12 @@ class Walk(Generic[L]):
         self.generation = 0
         self._method = method
         self._model = model
-        self._host = host
+        self._core = core
         self._params = params
-        self._limit = host._page_limit if max_pages is None else max_pages
+        self._limit = core.settings.max_pages if max_pages is None else max_pages
         self._guard = PageGuard(method, self._limit)
         self._session = OneSession()
-        policy = host._repeatable.policy
+        policy = core.repeatable.policy
         self._losses_left = max(1, 0 if policy is None else policy.attempts - 1)
         self._refusals_left = 1
         self._may_recall = kept
@@ -163,23 +185,26 @@ class Walk(Generic[L]):
         """
         if self._may_recall:
             self._may_recall = False
-            self.generation = self._host._schemas.generation
+            self.generation = self._core.schemas.generation
             self._recalled = yield from self._recall()
         while True:
             if self.cursor is not None:
                 self._guard.check(self.cursor)
             if self._recalled:
                 return self._reached(self._recalled.pop(0))
-            self.generation = self._host._schemas.generation
+            self.generation = self._core.schemas.generation
             at = _at(self.cursor, self._params)
             try:
                 raw = yield from exchange(
-                    self._method, at, max_rounds=self._host._round_limit, session=self._session
+                    self._method,
+                    at,
+                    max_rounds=self._core.settings.max_rounds,
+                    session=self._session,
                 )
             except SessionChanged as error:
                 if not self._losses_left:
                     text = "the session ended in the middle of the list, time and again"
-                    raise _session_lost(text, error, self._method, self._host) from error.ended
+                    raise _session_lost(text, error, self._method, self._core) from error.ended
                 self._losses_left -= 1
                 self._begin_anew("there is another session")
                 continue
@@ -204,7 +229,7 @@ class Walk(Generic[L]):
         session, cursor = OneSession(), None
         while True:
             at = _at(cursor, self._params)
-            raw = yield from recall(self._host, self._method, at, session=session)
+            raw = yield from recall(self._core, self._method, at, session=session)
             if raw is None:
                 return []
             found.append(validate(self._model, raw, self._method))
@@ -214,13 +239,13 @@ class Walk(Generic[L]):
             seen.add(cursor)
 
     def _begin_anew(self, why: str) -> None:
-        _log.warning("[%s] %s begins anew: %s", self._host._label, self._method, why)
+        _log.warning("[%s] %s begins anew: %s", self._core.label, self._method, why)
         self.cursor = None
         self._session = OneSession()
         self._guard = PageGuard(self._method, self._limit)
 
 
-def _together(walk: Walk[L], host: OperationHost) -> Steps[L]:
+def _together(walk: Walk[L], core: ClientCore) -> Steps[L]:
     """All pages in one result."""
     whole: L | None = None
     generation = 0
@@ -231,17 +256,17 @@ def _together(walk: Walk[L], host: OperationHost) -> Steps[L]:
         else:
             getattr(whole, walk.items).extend(getattr(page, walk.items))
     whole.next_cursor = None
-    return _learned(whole, host, generation, whole=True)
+    return _learned(whole, core, generation, whole=True)
 
 
 def _at(cursor: str | None, params: dict[str, Any] | None) -> dict[str, Any] | None:
     return params if cursor is None else {**(params or {}), "cursor": cursor}
 
 
-def _learned(result: L, host: OperationHost, generation: int, *, whole: bool = False) -> L:
+def _learned(result: L, core: ClientCore, generation: int, *, whole: bool = False) -> L:
     if isinstance(result, types.ListToolsResult):
-        host._repeatable.learn(result.tools)
-        host._schemas.learn(result.tools, generation, whole=whole)
+        core.repeatable.learn(result.tools)
+        core.schemas.learn(result.tools, generation, whole=whole)
     return result
 
 
@@ -276,7 +301,7 @@ def iterate(
     model: type[PaginatedResult],
     items: str,
     name: str,
-    host: OperationHost,
+    core: ClientCore,
     max_pages: int | None,
     options: CallOptions,
 ) -> Iterator[Any]:
@@ -285,12 +310,12 @@ def iterate(
     Where the list begins anew, the items that were given are known by their attribute `name` and
     not given again.
     """
-    host._resolve(options)  # a mistake is raised here, not when the first page is fetched
-    walk = Walk(method, model, items, host, max_pages)
+    core.resolve(options)  # a mistake is raised here, not when the first page is fetched
+    walk = Walk(method, model, items, core, max_pages)
 
     def page_of_walk() -> Steps[Any]:
         page = yield from walk.next_page()
-        return _learned(page, host, walk.generation)
+        return _learned(page, core, walk.generation)
 
     def items_of_pages() -> Iterator[Any]:
         given: set[str] = set()
@@ -298,8 +323,8 @@ def iterate(
         # twice, as long as nothing happens.
         before: frozenset[str] = frozenset()
         while True:
-            resolved = host._resolve(options)
-            page = run(page_of_walk(), host, resolved, Deadline(resolved.timeout))
+            resolved = core.resolve(options)
+            page = run(page_of_walk(), core, resolved, Deadline(resolved.timeout))
             if walk.first:
                 before = frozenset(given)
             for item in getattr(page, items):

@@ -26,6 +26,15 @@ class Pools:
         self.naps = Naps()
         self.closed = False
 
+    def facts(self) -> dict[str, int]:
+        """How many jobs wait for a thread, and for what; see `Dump`."""
+        return {
+            "handlers": self.handlers.waiting,
+            "callbacks": self.workers.waiting,
+            "exchanges": self.exchanges.waiting,
+            "futures": self.resumer.waiting,
+        }
+
     def close(self) -> None:
         """Let the threads end once they have nothing to do. Waits for nobody.
 

@@ -11,7 +11,6 @@ from syncmcp import types
 from syncmcp._base.checks import check_mapping, text, validate
 from syncmcp._client.background import submit
 from syncmcp._client.driver import run
-from syncmcp._client.operation import OperationHost
 from syncmcp._client.pages import one_page
 from syncmcp._client.tool_calls import check_output
 from syncmcp._concurrency.futures import RequestFuture
@@ -26,6 +25,8 @@ from syncmcp.handlers.pending import InputRequired
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from syncmcp._client.core import ClientCore
+
 
 M = TypeVar("M", bound="BaseModel")
 
@@ -33,8 +34,8 @@ M = TypeVar("M", bound="BaseModel")
 class Request:
     """`client.request`: any method at all, with its own typing."""
 
-    def __init__(self, host: OperationHost) -> None:
-        self._host = host
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
 
     @overload
     def __call__(
@@ -78,10 +79,10 @@ class Request:
             InvalidOutput: The result does not fit the model.
             McpError: Whatever else can become of a request.
         """
-        resolved = as_told(self._host, options)
+        resolved = as_told(self._core, options)
         deadline = Deadline(resolved.timeout)
-        steps = any_request(self._host, method, params, result)
-        return run(steps, self._host, resolved, deadline)
+        steps = any_request(self._core, method, params, result)
+        return run(steps, self._core, resolved, deadline)
 
     @overload
     def future(
@@ -110,23 +111,23 @@ class Request:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[Any]:
         """Like calling it, but returns a future at once."""
-        resolved = as_told(self._host, options)
+        resolved = as_told(self._core, options)
         deadline = Deadline(resolved.timeout)
-        steps = any_request(self._host, method, params, result)
-        return submit(steps, self._host, resolved, deadline, foreign=result is not dict)
+        steps = any_request(self._core, method, params, result)
+        return submit(steps, self._core, resolved, deadline, foreign=result is not dict)
 
 
-def as_told(host: OperationHost, options: CallOptions) -> Options:
+def as_told(core: ClientCore, options: CallOptions) -> Options:
     """The options of a request of any method: whoever names the method means it.
 
     Raises:
         UsageError: An option makes no sense.
     """
-    return host._resolve({"undeclared": "try", **options})
+    return core.resolve({"undeclared": "try", **options})
 
 
 def any_request(
-    host: OperationHost, method: str, params: Mapping[str, Any] | None, result: Any
+    core: ClientCore, method: str, params: Mapping[str, Any] | None, result: Any
 ) -> Steps[Any]:
     """The steps of a request of any method.
 
@@ -138,7 +139,7 @@ def any_request(
         raise UsageError(f"result is dict or a pydantic model, not {result!r}")
     check_mapping(params, "params")
     model: Any = result
-    raw = yield from one_page(method, None if params is None else dict(params), host)
+    raw = yield from one_page(method, None if params is None else dict(params), core)
     return raw if model is dict else validate(model, raw, method)
 
 
@@ -151,8 +152,8 @@ R = TypeVar("R")
 class Resume:
     """`client.resume`, with its own typing."""
 
-    def __init__(self, host: OperationHost) -> None:
-        self._host = host
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
 
     def __call__(
         self,
@@ -177,9 +178,9 @@ class Resume:
             InvalidAnswer: The answer does not fit its form.
             McpError: Whatever else can become of a request.
         """
-        resolved = self._host._resolve(options)
-        steps = _resume(pending, answers, self._host)
-        return run(steps, self._host, resolved, Deadline(resolved.timeout))
+        resolved = self._core.resolve(options)
+        steps = _resume(pending, answers, self._core)
+        return run(steps, self._core, resolved, Deadline(resolved.timeout))
 
     def future(
         self,
@@ -188,27 +189,27 @@ class Resume:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[R | InputRequired[R]]:
         """Like calling it, but returns a future at once."""
-        resolved = self._host._resolve(options)
-        steps = _resume(pending, answers, self._host)
-        return submit(steps, self._host, resolved, Deadline(resolved.timeout))
+        resolved = self._core.resolve(options)
+        steps = _resume(pending, answers, self._core)
+        return submit(steps, self._core, resolved, Deadline(resolved.timeout))
 
 
 def _resume(
-    pending: InputRequired[R], answers: Mapping[str, Any] | None, host: OperationHost
+    pending: InputRequired[R], answers: Mapping[str, Any] | None, core: ClientCore
 ) -> Steps[R | InputRequired[R]]:
     if not isinstance(pending, InputRequired):
         raise UsageError(f"pending is an InputRequired, not {pending!r}")
     check_mapping(answers, "answers")
     params = pending._retry(answers)
     reply = yield from single_exchange(
-        pending.method, params, pending._offer, max_rounds=host._round_limit
+        pending.method, params, pending._offer, max_rounds=core.settings.max_rounds
     )
     result: R | InputRequired[R] = outcome(
-        pending.method, pending._params, reply, pending._offer, host._label
+        pending.method, pending._params, reply, pending._offer, core.label
     )
     if isinstance(result, types.CallToolResult):
         name: str = pending._params["name"]
-        yield from check_output(host, name, result, host._checks)
+        yield from check_output(core, name, result, core.checks)
     return result
 
 

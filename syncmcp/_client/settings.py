@@ -1,4 +1,7 @@
-"""A client as a pickle: its configuration, of which each process opens one client."""
+"""The options of a client, checked once; and a client as a pickle, which is its options.
+
+Each process opens one client of a configuration that is unpickled there.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,152 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
+from syncmcp._base.checks import seconds, some_seconds, text, whole_number
 from syncmcp._base.text import redact
 from syncmcp._client import lifetime
+from syncmcp._client.opening import label_of
+from syncmcp._client.retrying import Retry
+from syncmcp._connection.options import CallOptions, Options, check_undeclared
+from syncmcp._protocol.negotiate import MODES, Hello
+from syncmcp._protocol.offer import check_extensions
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
+from syncmcp.handlers.server import ConnectedServer
+from syncmcp.interceptors import Interceptor, as_interceptors
 
 if TYPE_CHECKING:
-    from syncmcp._client.client import Client
+    from syncmcp._client.opening import Target
+    from syncmcp._connection.schemas import OutputCheck
+    from syncmcp._protocol.capabilities import Undeclared
+    from syncmcp._protocol.negotiate import Negotiated
+    from syncmcp._protocol.offer import Offer
+    from syncmcp._protocol.revisions import Mode
+    from syncmcp.cache import CacheStore
+    from syncmcp.types import Implementation
+
+TIMEOUT: Final = 300.0
+"""The `timeout` of a client that is given none, in seconds."""
+
+CAREFUL: Final = Retry()
+"""The `retry` of a client that is given none."""
+
+
+class Poolable(Protocol):
+    """A client, as the table of unpickled ones sees it."""
+
+    def _share(self) -> None:
+        """It belongs to the whole process: no `with` closes it."""
+        ...
+
+    def _is_wanted(self) -> bool:
+        """True until it is closed."""
+        ...
+
+    def on_request(self, method: str, handler: Any) -> None:
+        """See `Client.on_request`."""
+        ...
+
+    def on_notification(self, method: str, handler: Any) -> None:
+        """See `Client.on_notification`."""
+        ...
+
+
+C = TypeVar("C", bound=Poolable)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a client was given, checked; see `Client` for what each option means.
+
+    Attributes:
+        target: What it connects to.
+        name: As given; `label` is what the server is called.
+        label: Made once: secrets are searched for in it.
+    """
+
+    target: Target
+    mode: Mode
+    timeout: float | None
+    idle_timeout: float | None
+    open_timeout: float | None
+    probe_timeout: float
+    close_timeout: float | None
+    client_info: Implementation | None
+    max_in_flight: int
+    max_pages: int
+    name: str | None
+    trusted: bool
+    human_timeout: float | None
+    max_handlers: int
+    max_questions: int
+    max_rounds: int
+    retry: Retry | None
+    validate_output: OutputCheck
+    validate_input: bool
+    ping_interval: float | None
+    extensions: Mapping[str, Mapping[str, Any]]
+    interceptors: Sequence[Interceptor]
+    cache: CacheStore | bool
+    undeclared: Undeclared
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        if self.mode not in MODES:
+            raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {self.mode!r}")
+        for limit in ("timeout", "idle_timeout", "open_timeout", "close_timeout", "human_timeout"):
+            put(limit, seconds(getattr(self, limit), limit))
+        put("probe_timeout", seconds(self.probe_timeout, "probe_timeout") or 0.0)
+        if self.ping_interval is not None:
+            put("ping_interval", some_seconds(self.ping_interval, "ping_interval"))
+        for bound in ("max_in_flight", "max_pages", "max_handlers", "max_questions", "max_rounds"):
+            put(bound, whole_number(getattr(self, bound), bound))
+        if self.client_info is not None and not hasattr(self.client_info, "to_wire"):
+            raise UsageError(f"client_info is an Implementation, not {self.client_info!r}")
+        put("extensions", check_extensions(self.extensions))
+        if self.name is not None:
+            text(self.name, "name")
+        put("label", label_of(self.target) if self.name is None else self.name)
+        if not isinstance(self.trusted, bool):
+            raise UsageError(f"trusted is True or False, not {self.trusted!r}")
+        if self.retry is not None and not isinstance(self.retry, Retry):
+            raise UsageError(f"retry is a Retry or None, not {self.retry!r}")
+        put("interceptors", as_interceptors(self.interceptors))
+        check_undeclared(self.undeclared)
+
+    def options(self) -> dict[str, Any]:
+        """The options that make a client of the same settings, its handlers aside."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        del given["target"], given["label"]
+        return given
+
+    def resolve(self, given: CallOptions) -> Options:
+        """The options of a call: what was given, and the client's settings for the rest.
+
+        Raises:
+            UsageError: One of them makes no sense.
+        """
+        defaults = Options(self.timeout, self.idle_timeout, undeclared=self.undeclared)
+        return Options.checked(given, defaults) if given else defaults
+
+    def hello(self, offer: Offer, version: str) -> Hello:
+        """How the client presents itself; by default as syncmcp of this version."""
+        info = self.client_info
+        ours = {"name": "syncmcp", "version": version}
+        return Hello(ours if info is None else info.to_wire(), offer, self.extensions)
+
+    def connected(self, negotiated: Negotiated) -> ConnectedServer:
+        """What the server said of itself."""
+        return ConnectedServer(
+            negotiated, name=self.label, trusted=self.trusted, extensions=self.extensions
+        )
+
 
 Tables: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Any]]
 """Handlers by method: of a server's own requests, and of notifications."""
@@ -29,13 +168,13 @@ class Shared:
         # Guards the table; an RLock, for making a client may collect garbage, and that may run
         # anything.
         self._lock = threading.RLock()
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, Any] = {}
 
-    def get(self, key: str, make: Callable[[], Client]) -> Client:
+    def get(self, key: str, make: Callable[[], C]) -> C:
         """The client of a configuration; made if there is none, or the last one was closed."""
         with self._lock:
-            client = self._clients.get(key)
-            if client is None or not client._wanted:
+            client: C | None = self._clients.get(key)
+            if client is None or not client._is_wanted():
                 if not self._clients:
                     _end_with_process()
                 client = self._clients[key] = make()
@@ -66,45 +205,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def settings_of(client: Client) -> dict[str, Any]:
-    """The options that make a client like this one."""
-    return {
-        "mode": client._mode,
-        "timeout": client._timeout,
-        "idle_timeout": client._idle_timeout,
-        "open_timeout": client._open_timeout,
-        "probe_timeout": client._probe_timeout,
-        "close_timeout": client._close_timeout,
-        "on_log": client._handlers.on_log,
-        "on_progress": client._handlers.on_progress,
-        "on_notification": client._handlers.on_notification,
-        "on_handler_error": client._handlers.on_handler_error,
-        "client_info": client._client_info,
-        "max_in_flight": client._max_in_flight,
-        "max_pages": client._page_limit,
-        "name": client._name,
-        "trusted": client._trusted,
-        "sampling": client._handlers.answering.sampling,
-        "elicitation": client._handlers.answering.elicitation,
-        "roots": client._roots,
-        "approval": client._handlers.answering.approval,
-        "human_timeout": client._human_timeout,
-        "max_handlers": client._max_handlers,
-        "max_questions": client._max_questions,
-        "max_rounds": client._round_limit,
-        "retry": client._repeatable.policy,
-        "validate_output": client._checks.output,
-        "validate_input": client._checks.input,
-        "ping_interval": client._ping_interval,
-        "extensions": client._extensions,
-        "interceptors": client._interceptors,
-        "cache": client._cache,
-        "undeclared": client._undeclared,
-    }
-
-
 def reduced(
-    make: Callable[..., Client], target: object, settings: dict[str, Any], tables: Tables
+    make: Callable[..., C], target: object, settings: dict[str, Any], tables: Tables
 ) -> tuple[Any, ...]:
     """What `Client.__reduce__` returns.
 
@@ -124,19 +226,19 @@ def reduced(
 
 
 def _of_this_process(
-    key: str, make: Callable[..., Client], target: object, settings: dict[str, Any], tables: Tables
-) -> Client:
-    def shared() -> Client:
+    key: str, make: Callable[..., C], target: object, settings: dict[str, Any], tables: Tables
+) -> C:
+    def shared() -> C:
         client = configured(make, target, settings, tables)
-        client._shared = True
+        client._share()
         return client
 
     return _shared.get(key, shared)
 
 
 def configured(
-    make: Callable[..., Client], target: object, settings: dict[str, Any], tables: Tables
-) -> Client:
+    make: Callable[..., C], target: object, settings: dict[str, Any], tables: Tables
+) -> C:
     """Make a client that opens at its first call; see `reduced`."""
     client = make(target, **{**settings, "lazy": True})
     requests, notifications = tables

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
-from syncmcp._client.driver import open_link
+from syncmcp._base.checks import refuse_coroutines, seconds, text, whole_number
 from syncmcp._client.listening import Listening, Streamed, Subscribed
+from syncmcp._client.operation import BoundOperation
+from syncmcp._client.operations import list_prompts, list_resources, list_tools, read_resource
 from syncmcp._concurrency.pool import Lane, lending_handler
 from syncmcp._concurrency.queue import Inbox
 from syncmcp._concurrency.timing import Deadline, reaper, timer
@@ -22,11 +23,15 @@ from syncmcp.errors import ClosedError, McpError, NotSupported, SubscriptionLost
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from syncmcp._client.client import Client
+    from syncmcp._client.core import ClientCore, HasCore
+    from syncmcp.types import Prompt, ReadResourceResult, Resource, Tool
 
 __all__ = ["ChangeEvent", "Listener", "Subscription"]
 
 V = TypeVar("V")
+
+DEBOUNCE = 0.1
+"""So long, in seconds, a change waits for others before the list is fetched again."""
 
 OnError = Callable[[SubscriptionLost], object]
 
@@ -44,9 +49,9 @@ class Subscription:
     left. Closing the client ends it, too. Several threads may iterate; each event goes to one.
     """
 
-    def __init__(self, client: Client, listening: Listening, timeout: float | None) -> None:
+    def __init__(self, core: ClientCore, listening: Listening, timeout: float | None) -> None:
         # Strongly: who waits for events of a client is not done with it.
-        self._client = client
+        self._core = core
         self._listening = listening
         self._inbox = listening.inbox
         self._timeout = timeout
@@ -74,7 +79,7 @@ class Subscription:
             SubscriptionLost: There will be no more events.
             ForkedError: The client belongs to the parent process.
         """
-        self._client._check_process()
+        self._core.check_process()
         event = self._inbox.next(self._timeout)
         if event is None:
             self.close()
@@ -89,7 +94,9 @@ class Subscription:
                 `close_timeout` by default.
         """
         self._finalizer.detach()
-        limit = self._client._close_timeout if timeout is None else seconds(timeout, "timeout")
+        limit = (
+            self._core.settings.close_timeout if timeout is None else seconds(timeout, "timeout")
+        )
         self._listening.close(Deadline(limit))
 
     def __enter__(self) -> Self:
@@ -203,28 +210,28 @@ class _Refresher:
 
     def __init__(
         self,
-        client: Client,
-        fetch: Callable[[Client], V],
+        core: ClientCore,
+        fetch: Callable[[ClientCore], V],
         handler: Callable[[V], object],
         debounce: float,
         on_error: OnError | None,
     ) -> None:
         # Weakly: this is the client's own, and must not keep it alive.
-        self._client = weakref.ref(client)
-        self._label = client._label
+        self._core = weakref.ref(core)
+        self._label = core.label
         self._fetch = fetch
         self._handler = handler
         self._debounce = debounce
         # One call at a time.
-        self._lane = Lane(client._pools.workers)
+        self._lane = Lane(core.pools.workers)
         self.inbox = Inbox(self._stirred)
         self.listener = Listener(self.inbox, self._close, on_error)
         self.listening: Listening | None = None
 
     def _close(self) -> None:
-        client, listening = self._client(), self.listening
-        if client is not None and listening is not None:
-            listening.close(Deadline(client._close_timeout))
+        core, listening = self._core(), self.listening
+        if core is not None and listening is not None:
+            listening.close(Deadline(core.settings.close_timeout))
 
     def _stirred(self) -> None:
         """On the thread that reads, or the one that ends it."""
@@ -237,13 +244,13 @@ class _Refresher:
     def _refresh(self) -> None:
         """On a pool thread."""
         changed = self.inbox.take_all()
-        client = self._client()
+        core = self._core()
         if self.inbox.ended:
             if self.listener.running:
                 self.listener._end()
-        elif changed and client is not None:
+        elif changed and core is not None:
             try:
-                value = self._fetch(client)
+                value = self._fetch(core)
             except McpError as error:
                 _log.warning("[%s] what has changed was not fetched: %s", self._label, error)
             else:
@@ -251,7 +258,7 @@ class _Refresher:
 
 
 def subscribe(
-    client: Client,
+    core: ClientCore,
     wanted: Wanted,
     *,
     timeout: float | None = None,
@@ -262,14 +269,14 @@ def subscribe(
     timeout = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
-    listening = begin(client, wanted, Inbox(limit=stop_after), undeclared=undeclared)
-    return Subscription(client, listening, timeout)
+    listening = begin(core, wanted, Inbox(limit=stop_after), undeclared=undeclared)
+    return Subscription(core, listening, timeout)
 
 
 def refresh(
-    client: Client,
+    core: ClientCore,
     wanted: Wanted,
-    fetch: Callable[[Client], V],
+    fetch: Callable[[ClientCore], V],
     handler: Callable[[V], object],
     debounce: float,
     on_error: OnError | None,
@@ -281,13 +288,13 @@ def refresh(
     pause = seconds(debounce, "debounce")
     if pause is None:
         raise UsageError("debounce is a number of seconds, not None")
-    refresher = _Refresher(client, fetch, handler, pause, on_error)
-    refresher.listening = begin(client, wanted, refresher.inbox, deadline, undeclared)
+    refresher = _Refresher(core, fetch, handler, pause, on_error)
+    refresher.listening = begin(core, wanted, refresher.inbox, deadline, undeclared)
     return refresher.listener
 
 
 def begin(
-    client: Client,
+    core: ClientCore,
     wanted: Wanted,
     inbox: Inbox,
     deadline: Deadline | None = None,
@@ -304,24 +311,24 @@ def begin(
     """
     if wanted == Wanted():
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
-    undeclared = client._resolve({"undeclared": undeclared}).undeclared
+    undeclared = core.resolve({"undeclared": undeclared}).undeclared
     if deadline is None:
-        deadline = Deadline(client._timeout)
-    if client._live() is None:
-        open_link(client, deadline)
-    negotiated = client._negotiated
+        deadline = Deadline(core.settings.timeout)
+    if core.live() is None:
+        core.open(deadline)
+    negotiated = core.negotiated
     if negotiated is None:
-        raise client._not_open()
+        raise core.not_open()
     capabilities = negotiated.result.get("capabilities")
     lacking = wanted.lacking(capabilities if isinstance(capabilities, dict) else {})
     if lacking is not None and undeclared != "try":
-        raise NotSupported(not_declared(lacking), server=client._label)
+        raise NotSupported(not_declared(lacking), server=core.label)
     listening: Listening
     if negotiated.dialect.stateful:
-        listening = Subscribed(client, wanted, inbox, undeclared)
+        listening = Subscribed(core, wanted, inbox, undeclared)
     else:
-        listening = Streamed(client, wanted, inbox)
-    listening.start(client, deadline)
+        listening = Streamed(core, wanted, inbox)
+    listening.start(core, deadline)
     return listening
 
 
@@ -329,3 +336,157 @@ def _check_callables(handler: Callable[..., object], on_error: OnError | None) -
     refuse_coroutines(handler, "handler")
     if on_error is not None:
         refuse_coroutines(on_error, "on_error")
+
+
+# The methods of a client.
+
+
+def listen(
+    client: HasCore,
+    *,
+    tools: bool = False,
+    prompts: bool = False,
+    resources: bool = False,
+    uris: Iterable[str] = (),
+    timeout: float | None = None,
+    stop_after: int | None = None,
+    undeclared: Undeclared | None = None,
+) -> Subscription:
+    """Ask the server to tell of changes; iterate over what it tells.
+
+    Returns when the server has agreed, within the client's `timeout`: nothing that changes
+    after that is missed. Opens the client if it is `lazy`.
+
+    Args:
+        tools: Tell when the list of tools changes.
+        prompts: Tell when the list of prompts changes.
+        resources: Tell when the list of resources or of their templates changes.
+        uris: Tell when one of these resources changes.
+        timeout: The longest time, in seconds, to wait for the next event; `None` for any.
+        stop_after: End after so many events; `None` for never.
+        undeclared: Whether the server is asked for what it does not declare, ``"refuse"`` or
+            ``"try"``; the client's `undeclared` by default. See `CallOptions`.
+
+    Raises:
+        UsageError: Nothing is wanted, or an argument makes no sense.
+        NotSupported: The server does not declare that it tells of this, or agrees to none of
+            it, or has no stream for it.
+        McpError: The server could not be asked.
+    """
+    if isinstance(uris, str):
+        raise UsageError("uris is a list of URIs, not one")
+    each = tuple(dict.fromkeys(uris))
+    for uri in each:
+        text(uri, "uri")
+    wanted = Wanted(bool(tools), bool(prompts), bool(resources), each)
+    return subscribe(
+        client._core,
+        wanted,
+        timeout=timeout,
+        stop_after=stop_after,
+        undeclared=undeclared,
+    )
+
+
+def on_tools_changed(
+    client: HasCore,
+    handler: Callable[[list[Tool]], object],
+    *,
+    debounce: float = DEBOUNCE,
+    on_error: Callable[[SubscriptionLost], object] | None = None,
+    undeclared: Undeclared | None = None,
+) -> Listener:
+    """Have the list of tools fetched when it has changed, and `handler` called with it.
+
+    Args:
+        handler: Called on a pool thread, one call at a time; it may block and may call the
+            client. What it raises is logged.
+        debounce: How long, in seconds, a change waits for others, so that many changes at
+            once are one call.
+        on_error: Called on a pool thread with the `SubscriptionLost` that ends it.
+        undeclared: See `listen`; it counts for fetching, too.
+
+    Returns:
+        What to stop it with; it also ends when the client is closed.
+
+    Raises:
+        NotSupported: The server does not declare that it tells of this.
+        McpError: The server could not be asked.
+    """
+    return refresh(
+        client._core,
+        Wanted(tools=True),
+        lambda core: BoundOperation(list_tools, core)(undeclared=undeclared).tools,
+        handler,
+        debounce,
+        on_error,
+        undeclared=undeclared,
+    )
+
+
+def on_prompts_changed(
+    client: HasCore,
+    handler: Callable[[list[Prompt]], object],
+    *,
+    debounce: float = DEBOUNCE,
+    on_error: Callable[[SubscriptionLost], object] | None = None,
+    undeclared: Undeclared | None = None,
+) -> Listener:
+    """Have the list of prompts fetched when it has changed; see `on_tools_changed`."""
+    return refresh(
+        client._core,
+        Wanted(prompts=True),
+        lambda core: BoundOperation(list_prompts, core)(undeclared=undeclared).prompts,
+        handler,
+        debounce,
+        on_error,
+        undeclared=undeclared,
+    )
+
+
+def on_resources_changed(
+    client: HasCore,
+    handler: Callable[[list[Resource]], object],
+    *,
+    debounce: float = DEBOUNCE,
+    on_error: Callable[[SubscriptionLost], object] | None = None,
+    undeclared: Undeclared | None = None,
+) -> Listener:
+    """Have the list of resources fetched when it has changed; see `on_tools_changed`.
+
+    It is also called when only the templates have changed, for servers do not tell which.
+    """
+    return refresh(
+        client._core,
+        Wanted(resources=True),
+        lambda core: BoundOperation(list_resources, core)(undeclared=undeclared).resources,
+        handler,
+        debounce,
+        on_error,
+        undeclared=undeclared,
+    )
+
+
+def on_resource_updated(
+    client: HasCore,
+    uri: str,
+    handler: Callable[[ReadResourceResult], object],
+    *,
+    debounce: float = DEBOUNCE,
+    on_error: Callable[[SubscriptionLost], object] | None = None,
+    undeclared: Undeclared | None = None,
+) -> Listener:
+    """Have a resource read again when it has changed; see `on_tools_changed`.
+
+    A change of something below it is one of it, too.
+    """
+    text(uri, "uri")
+    return refresh(
+        client._core,
+        Wanted(uris=(uri,)),
+        lambda core: BoundOperation(read_resource, core)(uri, undeclared=undeclared),
+        handler,
+        debounce,
+        on_error,
+        undeclared=undeclared,
+    )

@@ -22,8 +22,7 @@ from syncmcp.errors import McpError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from syncmcp._client.client import Client
-    from syncmcp._client.pools import Pools
+    from syncmcp._client.core import ClientCore
     from syncmcp._connection.connection import Connection
 
 _log = logging.getLogger("syncmcp.tasks")
@@ -39,8 +38,8 @@ class TaskHearing:
     the place of the one before. Nothing here blocks but `_adjust`, which is on a pool thread.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client: Callable[[], Client | None] = weakref.ref(client)
+    def __init__(self, core: ClientCore) -> None:
+        self._core: Callable[[], ClientCore | None] = weakref.ref(core)
         # Guards what follows. Reentrant as all locks that the garbage collector may need.
         self._lock = threading.RLock()
         self._claims: Counter[str] = Counter()
@@ -54,12 +53,15 @@ class TaskHearing:
         self._willing: Callable[[], Connection | None] = _nowhere
         self._silent: Callable[[], Connection | None] = _nowhere
 
-    def claim(self, task: str, pools: Pools) -> Callable[[], object]:
+    def claim(self, task: str) -> Callable[[], object]:
         """Somebody waits for a task; return what says, once, that they do not any more."""
+        core = self._core()
+        assert core is not None, "who waits has the core"
+        pools = core.pools
         unfollow = pools.naps.follow(task)
         with self._lock:
             self._claims[task] += 1
-            begins = not self._adjusting and bool(self._lacking(self._client()))
+            begins = not self._adjusting and bool(self._lacking(core))
             self._adjusting = self._adjusting or begins
             stream = self._stream
         if begins:
@@ -84,9 +86,9 @@ class TaskHearing:
             if stream is not None:
                 stream.close(Deadline(0))
 
-    def _lacking(self, client: Client | None) -> tuple[str, ...]:
+    def _lacking(self, core: ClientCore | None) -> tuple[str, ...]:
         """What the server is to be asked for instead, if anything; called with the lock held."""
-        connection = None if client is None else client._connection
+        connection = None if core is None else core.connection
         if connection is None or connection is self._silent() or connection.dialect.stateful:
             return ()
         if self._stream is not None and self._stream.inbox.ended:  # that was the server's wish
@@ -99,24 +101,24 @@ class TaskHearing:
     def _adjust(self) -> None:
         """On a pool thread: ask for what is wanted, until that is what was asked for."""
         while True:
-            client = self._client()
+            core = self._core()
             with self._lock:
-                wanted = self._lacking(client)
-                if client is None or not wanted:
+                wanted = self._lacking(core)
+                if core is None or not wanted:
                     self._adjusting = False
                     return
-                stream = self._opening = _TaskStream(client, Wanted(tasks=wanted), Inbox())
+                stream = self._opening = _TaskStream(core, Wanted(tasks=wanted), Inbox())
             error: McpError | None = None
             try:
-                stream.start(client, Deadline(client._open_timeout))
+                stream.start(core, Deadline(core.settings.open_timeout))
             except McpError as failure:
                 error = failure
-            self._opened(client, stream, error)
-            del client  # nobody is kept by what is only waited for
+            self._opened(core, stream, error)
+            del core  # nobody is kept by what is only waited for
 
-    def _opened(self, client: Client, stream: _TaskStream, error: McpError | None) -> None:
+    def _opened(self, core: ClientCore, stream: _TaskStream, error: McpError | None) -> None:
         """The server has agreed, or there is an error."""
-        connection = client._connection
+        connection = core.connection
         here: Callable[[], Connection | None] = (
             _nowhere if connection is None else weakref.ref(connection)
         )
@@ -133,7 +135,7 @@ class TaskHearing:
             elif wanted:
                 self._silent = here
         if error is not None:
-            _log.debug("[%s] does not tell of tasks: %s", client._label, error)
+            _log.debug("[%s] does not tell of tasks: %s", core.label, error)
             return
         if not wanted:
             stream.close(Deadline(0))
@@ -157,16 +159,16 @@ class _TaskStream(Streamed):
         if method == TASK and isinstance(task, str):
             self.look((task,))
 
-    def missed(self, client: Client) -> None:
+    def missed(self, core: ClientCore) -> None:
         """See `Streamed`."""
         self.look(self.granted.tasks)
 
     def look(self, tasks: Iterable[str]) -> None:
         """Have those who wait for these tasks look at them now. Never blocks."""
-        client = self._client()
-        if client is not None:
+        core = self._core()
+        if core is not None:
             for task in tasks:
-                client._pools.naps.news(task)
+                core.pools.naps.news(task)
 
 
 def _nowhere() -> None:

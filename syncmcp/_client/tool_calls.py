@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp import types
 from syncmcp._base.checks import check_mapping, text
-from syncmcp._client.operation import OperationHost
 from syncmcp._client.pages import all_pages
 from syncmcp._connection.schemas import Checks
 from syncmcp._protocol.steps import Meet, Steps, Work
@@ -17,6 +16,7 @@ from syncmcp._protocol.tasks import AUGMENTED
 from syncmcp.errors import HeaderMismatch, McpError, RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
+    from syncmcp._client.core import ClientCore
     from syncmcp._connection.agreed import Agreed
     from syncmcp.types import CallToolResult
 
@@ -39,33 +39,33 @@ def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any
     return params
 
 
-def meet(host: OperationHost, method: str = AUGMENTED) -> Steps[Agreed]:
+def meet(core: ClientCore, method: str = AUGMENTED) -> Steps[Agreed]:
     """What was agreed with the server, which is connected to if need be; `method` needs it."""
-    connection = host._live()
+    connection = core.live()
     if connection is not None:
         return connection.agreed
     agreed: Agreed = yield Meet(method)
     return agreed
 
 
-def ask_for_task(host: OperationHost, name: str, params: dict[str, Any]) -> Steps[None]:
+def ask_for_task(core: ClientCore, name: str, params: dict[str, Any]) -> Steps[None]:
     """Have a call become a task, where the tool can be called in no other way (2025-11-25)."""
-    tasks = (yield from meet(host)).tasks
+    tasks = (yield from meet(core)).tasks
     if tasks is None or not tasks.asked_for:
         return
-    if (yield from task_support(host, name)) == "required":
+    if (yield from task_support(core, name)) == "required":
         params["task"] = {}
 
 
-def task_support(host: OperationHost, name: str) -> Steps[str | None]:
+def task_support(core: ClientCore, name: str) -> Steps[str | None]:
     """Whether a tool runs as a task, as the list says; `None` if it says nothing."""
-    known = host._schemas.find(name)
-    if known is None and not host._schemas.complete and (yield from _list(host)):
-        known = host._schemas.find(name)
+    known = core.schemas.find(name)
+    if known is None and not core.schemas.complete and (yield from _list(core)):
+        known = core.schemas.find(name)
     return None if known is None else known.task_support
 
 
-def with_fresh_marks(call: Callable[[], Steps[R]], host: OperationHost) -> Steps[R]:
+def with_fresh_marks(call: Callable[[], Steps[R]], core: ClientCore) -> Steps[R]:
     """Call a tool; if the headers did not repeat what they should, list the tools and try again.
 
     A call with such headers was refused before it was read (spec: transports, "Client Behavior").
@@ -74,7 +74,7 @@ def with_fresh_marks(call: Callable[[], Steps[R]], host: OperationHost) -> Steps
         return (yield from call())
     except HeaderMismatch as mismatch:
         try:
-            yield from all_pages("tools/list", types.ListToolsResult, "tools", host)
+            yield from all_pages("tools/list", types.ListToolsResult, "tools", core)
         except (RequestCancelled, RequestTimeout):
             raise  # nobody has waited long enough
         except McpError as error:
@@ -83,7 +83,7 @@ def with_fresh_marks(call: Callable[[], Steps[R]], host: OperationHost) -> Steps
 
 
 def check_input(
-    host: OperationHost, name: str, arguments: Mapping[str, Any] | None, checks: Checks
+    core: ClientCore, name: str, arguments: Mapping[str, Any] | None, checks: Checks
 ) -> Steps[None]:
     """Check arguments before they are sent. What the server does not list, it may judge itself.
 
@@ -94,27 +94,27 @@ def check_input(
     if not checks.input:
         return
     given: Mapping[str, Any] = arguments or {}
-    known = host._schemas.find(name)
+    known = core.schemas.find(name)
     error: McpError | None = None
     if known is not None:
         # Here and now, in the caller's own thread: nothing is under way yet.
-        error = known.input_error(given, host._label)
+        error = known.input_error(given, core.label)
         if error is None:
             return
-    elif host._schemas.complete:
+    elif core.schemas.complete:
         return
-    if (yield from _list(host)):
-        newer = host._schemas.find(name)
+    if (yield from _list(core)):
+        newer = core.schemas.find(name)
         if newer is None:
             return
         if newer is not known:
-            error = yield Work(partial(newer.input_error, given, host._label))
+            error = yield Work(partial(newer.input_error, given, core.label))
     if error is not None:
         raise error
 
 
 def check_output(
-    host: OperationHost, name: str, result: CallToolResult, checks: Checks
+    core: ClientCore, name: str, result: CallToolResult, checks: Checks
 ) -> Steps[None]:
     """Check a result by its tool's output schema; an error of the tool's is none to check.
 
@@ -128,7 +128,7 @@ def check_output(
     """
     if checks.output == "off" or result.is_error:
         return
-    schemas = host._schemas
+    schemas = core.schemas
     known = schemas.find(name)
     error: McpError | None = None
     if known is None:
@@ -137,25 +137,25 @@ def check_output(
     else:
         if known.output is None:
             return
-        error = yield Work(partial(known.output_error, result, host._label))
+        error = yield Work(partial(known.output_error, result, core.label))
         if error is None:
             return
-    if (yield from _list(host)):
+    if (yield from _list(core)):
         newer = schemas.find(name)
         if newer is not None and newer is not known:
-            error = yield Work(partial(newer.output_error, result, host._label))
+            error = yield Work(partial(newer.output_error, result, core.label))
     if error is None:
         return
     if checks.output == "raise":
         raise error
-    _log.warning("[%s] the result of the tool %r: %s", host._label, name, error.message)
+    _log.warning("[%s] the result of the tool %r: %s", core.label, name, error.message)
 
 
-def _list(host: OperationHost) -> Steps[bool]:
+def _list(core: ClientCore) -> Steps[bool]:
     """List the tools, which makes their schemas known; return whether that went well."""
     try:
-        yield from all_pages("tools/list", types.ListToolsResult, "tools", host)
+        yield from all_pages("tools/list", types.ListToolsResult, "tools", core)
     except McpError as error:
-        _log.debug("[%s] its tools cannot be listed: %s", host._label, error)
+        _log.debug("[%s] its tools cannot be listed: %s", core.label, error)
         return False
     return True

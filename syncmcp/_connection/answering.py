@@ -399,6 +399,8 @@ class HandlerTable:
         self.on_handler_error = on_handler_error
         self.answering = answering
         self.schemas = Schemas()
+        # Guards changes of those who answer: each is made of those before it.
+        self.changing = threading.RLock()
         # Guards the two tables; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._requests: dict[str, RequestHandler] = {}
@@ -407,6 +409,22 @@ class HandlerTable:
     def for_call(self, given: Handlers | None) -> Handlers:
         """Who answers what a call causes: its own handlers, and the client's for the rest."""
         return self.answering if given is None else given._over(self.answering)
+
+    def change(self, check: Callable[[Offer], object], **changed: Any) -> None:
+        """Replace some of those who answer, if `check` agrees with what servers may then ask.
+
+        Raises:
+            UsageError: One of them is no handler, or `check` does not agree.
+        """
+        with self.changing:
+            answering = self.answering._changed(**changed)
+            check(answering._offer)
+            self.answering = answering
+
+    def renew(self) -> None:
+        """After a fork, in the child: threads of the parent may have held the locks."""
+        self.changing = threading.RLock()
+        self._lock = threading.RLock()
 
     def offer(self) -> Offer:
         """What servers may ask, now."""

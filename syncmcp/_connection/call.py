@@ -171,6 +171,24 @@ class Call:
                 delivery="not_sent",
             )
 
+    def facts(self, now: float) -> dict[str, Any]:
+        """Where it stands, as plain values; see `Dump`."""
+        out, seen, left = self.out, self.seen, self.deadline.remaining()
+        name = (self.params or {}).get("name")
+        # In a batch it is the frame of all of them that is handed over.
+        sent = out is not None and (out.carrier or out).handed_over
+        return {
+            "id": self.id,
+            "method": self.method,
+            "name": name if isinstance(name, str) else None,
+            "age": None if out is None else round(now - out.since, 3),
+            "state": "sent" if sent else "waits for its turn",
+            "silent": None if seen is None else round(now - seen, 3),
+            "left": None if left is None else round(left, 3),
+            "clock": "stands still" if self.deadline.held else "runs",
+            "cancelled": self.options.cancel is not None and self.options.cancel.cancelled,
+        }
+
     def result(self) -> Any:
         """The raw result, or the error raised; the call has ended."""
         outcome = self.outcome

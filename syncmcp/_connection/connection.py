@@ -41,7 +41,7 @@ from syncmcp.errors import (
     SessionLost,
     fresh,
 )
-from syncmcp.transports.base import Outgoing, Transport
+from syncmcp.transports.base import OfChild, Outgoing, Transport
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
@@ -148,6 +148,19 @@ class Connection:
     def dialect(self) -> Dialect:
         """What was negotiated."""
         return self.agreed.dialect
+
+    def facts(self, now: float) -> dict[str, Any]:
+        """What goes on here, as plain values; see `Dump`."""
+        with self._lock:
+            calls, waiting = self._peer.open_calls(), self._peer.waiting
+        transport = self.transport
+        tail = transport.stderr_tail() if isinstance(transport, OfChild) else ""
+        return {
+            "calls": [call.facts(now) for call in calls],
+            "questions": self.desk.facts(),
+            "queues": {"calls": waiting, "questions": self.desk.waiting},
+            "server": {"stderr": tail, "said": transport.describe()},
+        }
 
     def drain(self, deadline: Deadline) -> None:
         """Take no new calls, and wait, at most until `deadline`, for those in flight to end."""

@@ -17,7 +17,7 @@ from syncmcp._protocol.jsonrpc import Request
 from syncmcp._protocol.peer import own_id
 from syncmcp._protocol.subscription import LISTEN, NEWS, subscription_id
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, RESULT, STATUS, created, related
-from syncmcp.errors import ConnectionLost, RequestCancelled, RequestTimeout
+from syncmcp.errors import RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.pool import Workers
@@ -157,7 +157,7 @@ class TaskCalls:
     """Knows them until their tasks have ended. Nothing here blocks: the thread that reads is here.
 
     Args:
-        desk: Knows the client, as long as that is there.
+        desk: Knows who is told, as long as that is there.
         peer: The open requests of the connection.
         agreed: What was agreed with the server.
         lock: The connection's, which guards all of it.
@@ -239,9 +239,8 @@ class TaskCalls:
 
     def begin(self, call: Call, out: Outgoing) -> None:
         """A call is about to be sent as `out`."""
-        client = self._desk.client() if self._blocking and _asks(call) else None
-        if client is not None:
-            out.lingers, call.carrier = LINGER, client._pools.carriers
+        if self._blocking and _asks(call):
+            out.lingers, call.carrier = LINGER, self._desk.carriers
 
     def settled(self, out: Outgoing) -> bool:
         """Whether nothing more is to be heard for what is in `out`; called with the lock held."""
@@ -273,16 +272,15 @@ class TaskCalls:
             undeclared = None if key is None else self._given_up.pop(key, None)
         if undeclared is None or not isinstance(result, dict):
             return
-        task, client = created(result), self._desk.client()
-        if task is not None and client is not None:
-            post = partial(client._post, CANCEL, {"taskId": task}, undeclared)
-            client._pools.workers.run(post)
+        task, events = created(result), self._desk.events()
+        if task is not None and events is not None:
+            events.task_abandoned(task, undeclared)
 
     def news(self, params: dict[str, Any]) -> None:
         """The server says that a task has changed."""
-        task, client = params.get("taskId"), self._desk.client()
-        if isinstance(task, str) and client is not None:
-            client._pools.naps.news(task)
+        task, events = params.get("taskId"), self._desk.events()
+        if isinstance(task, str) and events is not None:
+            events.task_changed(task)
 
 
 def _asks(call: Call) -> bool:
@@ -310,7 +308,7 @@ class News:
     """Finds who is meant. Nothing here blocks: it runs on the thread that reads.
 
     Args:
-        desk: Knows the client, as long as that is there.
+        desk: Knows who is told, as long as that is there.
         peer: The open requests of the connection.
         lock: The connection's, which guards them.
         tasks: The calls that have become tasks.
@@ -349,12 +347,10 @@ class News:
         if method == "notifications/tools/list_changed":
             # First: whoever hears of it may list the tools at once.
             self._desk.table.schemas.forget()
-        client = self._desk.client()
-        if client is not None and client._kept is not None:
-            client._kept.heard(method, params)
-        if dialect is None or dialect.stateful:
-            if client is not None:
-                client._standing.news(method, params)
+        events, stateful = self._desk.events(), dialect is None or dialect.stateful
+        if events is not None:
+            events.notified(method, params, stateful=stateful)
+        if stateful:
             return
         own = None if out is None else out.id
         with self._lock:
@@ -371,9 +367,9 @@ class News:
         visit none that would find the loss.
         """
         self._desk.visits.close("the session is lost")
-        client = self._desk.client()
-        if client is not None:
-            client._interrupted(error)
+        events = self._desk.events()
+        if events is not None:
+            events.interrupted(error)
 
     def over(
         self, dead: McpError | None, when_empty: Callable[[Callable[[], object]], object] | None
@@ -391,9 +387,9 @@ class News:
         if when_empty is not None:
             # The server counts on the stream that is gone, but a call in flight has its own one.
             when_empty(partial(self._desk.visits.lose, "the server cannot be heard any more"))
-        client = self._desk.client()
-        if client is not None:
-            client._standing.lost(ConnectionLost("the stream of events is closed"))
+        events = self._desk.events()
+        if events is not None:
+            events.server_stream_closed()
 
     def ended(self, params: dict[str, Any], dialect: Dialect | None) -> jsonrpc.Result | None:
         """What a server's ``notifications/cancelled`` means for a request of ours, if anything.

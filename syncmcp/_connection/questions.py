@@ -6,10 +6,9 @@ import contextvars
 import logging
 import math
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from syncmcp._concurrency.pool import Workers, seat_of_this_thread
 from syncmcp._concurrency.timing import Deadline, TimerEntry, timer
@@ -31,10 +30,10 @@ from syncmcp.handlers import CausingCall, HandlerContext
 from syncmcp.handlers.visits import Visits
 
 if TYPE_CHECKING:
-    from syncmcp._client.client import Client
     from syncmcp._concurrency.pool import Seat
     from syncmcp._connection.answering import HandlerTable
     from syncmcp._connection.options import Options
+    from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.revisions import Dialect
     from syncmcp._protocol.steps import Ask, Until
     from syncmcp.handlers import Handlers, ProgressHandler
@@ -52,33 +51,73 @@ Outcome = dict[str, Any] | BaseException | None
 COMPLETION_SECONDS = 60.0
 
 
+class ConnectionEvents(Protocol):
+    """What a connection tells its client, from whatever thread; nothing of it blocks."""
+
+    def handler_context(
+        self,
+        server: ConnectedServer,
+        method: str,
+        *,
+        call: CausingCall | None,
+        timeout: float | None,
+        progress: ProgressHandler | None,
+        resumes_call: bool,
+    ) -> HandlerContext:
+        """What the handler of a question is given."""
+        ...
+
+    def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
+        """The server says that something has changed."""
+        ...
+
+    def task_changed(self, task: str) -> None:
+        """The server says that a task has changed."""
+        ...
+
+    def task_abandoned(self, task: str, undeclared: Undeclared) -> None:
+        """A call that was given up has become a task, which nobody will wait for."""
+        ...
+
+    def server_stream_closed(self) -> None:
+        """The server cannot tell anything outside of requests any more."""
+        ...
+
+    def interrupted(self, error: McpError) -> None:
+        """The connection, or its session, is lost."""
+        ...
+
+
 class Desk:
     """Where the questions of one server are answered, and what every handler is told.
 
     Args:
         label: What logs call the server.
-        client: The client that is asked. Open clients that nobody holds must be found by the
-            collector: this is a weak reference.
+        events: Who is told what happens; `None` once nobody has the client any more. Open clients
+            that nobody holds must be found by the collector: this is a weak reference.
         table: Who answers.
         workers: Where handlers run. A handler that waits for this library lends its thread's seat.
         callbacks: Where the callbacks of tokens run.
+        carriers: Where exchanges run that go on when nobody waits for them.
         human_timeout: How long, in seconds, a handler may take; `None` for any time.
     """
 
     def __init__(
         self,
         label: str,
-        client: weakref.ref[Client],
+        events: Callable[[], ConnectionEvents | None],
         table: HandlerTable,
         workers: Workers,
         callbacks: Workers,
+        carriers: Workers,
         human_timeout: float | None,
     ) -> None:
         self.label = label
-        self.client = client
+        self.events = events
         self.table = table
         self.workers = workers
         self.callbacks = callbacks
+        self.carriers = carriers
         self.human_timeout = human_timeout
         self.visits = Visits(label, callbacks.run)
         self.server: ConnectedServer | None = None
@@ -131,6 +170,22 @@ class Desk:
         for asked in open_questions:
             asked.withdraw("the connection ended")
         self.visits.close("the connection ended")
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The questions that are open, as plain values; see `Dump`."""
+        with self._lock:
+            asked = [(each, each in self._waiting) for each in self._open]
+        found: list[dict[str, Any]] = []
+        for each, waits in asked:
+            left = None if each.deadline is None else each.deadline.remaining()
+            found.append(
+                {
+                    "method": each._method,
+                    "state": "waits for a handler" if waits else "is with its handler",
+                    "left": None if left is None else round(left, 3),
+                }
+            )
+        return found
 
     def _watch(self, deadline: Deadline | None) -> None:
         """Look when it has passed, or before; called with the lock held.
@@ -237,12 +292,11 @@ class Asked:
 
     def _run(self) -> None:
         desk = self._desk
-        client, server = desk.client(), desk.server
-        if client is None or server is None:
+        events, server = desk.events(), desk.server
+        if events is None or server is None:
             self._settle(None)
             return
-        context = HandlerContext(
-            client,
+        context = events.handler_context(
             server,
             self._method,
             call=self._cause,

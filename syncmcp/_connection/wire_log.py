@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import monotonic
@@ -72,6 +72,18 @@ class Wire:
     def frames(self) -> list[Frame]:
         """The newest ones, oldest first."""
         return [Frame(*kept) for kept in self._frames.copy()]
+
+    def facts(self, now: float) -> list[dict[str, Any]]:
+        """The newest frames as plain values, secrets removed; see `Dump`."""
+        return [
+            {
+                "age": round(now - frame.when, 3),
+                "direction": frame.direction,
+                "bytes": frame.size,
+                "text": frame.text(self.secrets),
+            }
+            for frame in self.frames()
+        ]
 
     def sent(self, out: Outgoing) -> None:
         """Take note of a frame that is handed to the transport. Never raises."""

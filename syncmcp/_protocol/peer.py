@@ -68,6 +68,11 @@ class Peer(Generic[C, Q]):
         self._in_line.add(id)
         return False
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return len(self._in_line)
+
     def open_calls(self) -> list[C]:
         """Our open requests."""
         return [*self._calls.values(), *self._lasting.values()]

@@ -19,7 +19,8 @@ from typing_extensions import Unpack
 
 from syncmcp._base.checks import refuse_coroutines, seconds, text
 from syncmcp._client.client import Client
-from syncmcp._client.functions import ToolFunction, ToolFunctions
+from syncmcp._client.core import core_of
+from syncmcp._client.functions import ToolFunction
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
@@ -87,12 +88,12 @@ class ClientGroup:
         ServersFileError: The file cannot be read.
     """
 
-    call_tool = Routed(ToolFunctions.call_tool, by_key("tools"))
-    read_resource = Routed(ToolFunctions.read_resource, by_key("resources"))
-    subscribe_resource = Routed(ToolFunctions.subscribe_resource, by_key("resources"))
-    unsubscribe_resource = Routed(ToolFunctions.unsubscribe_resource, by_key("resources"))
-    get_prompt = Routed(ToolFunctions.get_prompt, by_key("prompts"))
-    complete = Routed(ToolFunctions.complete, completable)
+    call_tool = Routed(Client.call_tool, by_key("tools"))
+    read_resource = Routed(Client.read_resource, by_key("resources"))
+    subscribe_resource = Routed(Client.subscribe_resource, by_key("resources"))
+    unsubscribe_resource = Routed(Client.unsubscribe_resource, by_key("resources"))
+    get_prompt = Routed(Client.get_prompt, by_key("prompts"))
+    complete = Routed(Client.complete, completable)
 
     def __init__(
         self,
@@ -215,8 +216,9 @@ class ClientGroup:
             ClosedError: The group is not open.
         """
         client, found = self._route(lambda catalog: catalog.described("tools", name))
-        client._resolve(options)  # a mistake is raised here, not at the first call
-        return ToolFunction(client, found, options)
+        core = core_of(client)
+        core.resolve(options)  # a mistake is raised here, not at the first call
+        return ToolFunction(core, found, options)
 
     @property
     def roots(self) -> Roots:

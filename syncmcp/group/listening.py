@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from syncmcp._base.checks import seconds, whole_number
+from syncmcp._client.core import core_of
 from syncmcp._client.subscriptions import begin
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.queue import Inbox
@@ -160,7 +161,7 @@ class GroupSubscription:
             ForkedError: The clients belong to the parent process.
         """
         for client in self._clients.values():
-            client._check_process()
+            core_of(client).check_process()
         found = self._inboxes.next(self._timeout)
         if found is None or not self._counts():
             self.close()
@@ -193,7 +194,11 @@ class GroupSubscription:
         jobs = {
             name: partial(
                 listening.close,
-                Deadline(self._clients[name]._close_timeout if timeout is None else limit),
+                Deadline(
+                    core_of(self._clients[name]).settings.close_timeout
+                    if timeout is None
+                    else limit
+                ),
             )
             for name, listening in self._listenings.items()
         }
@@ -247,7 +252,7 @@ def listen(
     def ask(name: str) -> None:
         inbox = inboxes.of[name]
         listenings[name] = listening = begin(
-            clients[name], wanted[name], inbox, undeclared=undeclared
+            core_of(clients[name]), wanted[name], inbox, undeclared=undeclared
         )
         if inbox.ended:  # whoever wanted it has gone meanwhile
             listening.abandon()
@@ -280,7 +285,7 @@ def _told_by(
     client: Client, lists: Wanted, uris: Sequence[str], undeclared: Undeclared | None
 ) -> Wanted:
     """What of it one server says that it tells of, or is to be asked for all the same."""
-    if client._resolve({"undeclared": undeclared}).undeclared == "try":
+    if core_of(client).resolve({"undeclared": undeclared}).undeclared == "try":
         return lists._replace(uris=tuple(uris))
     offers = client.server.capabilities
     told = [kind for kind in lists.kinds if getattr(getattr(offers, kind), "list_changed", False)]

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._client.client import Client, Target
-from syncmcp._client.driver import open_link
-from syncmcp._client.registration import DEBOUNCE, as_roots
+from syncmcp._client.core import ClientCore, core_of
+from syncmcp._client.operation import BoundOperation, Operation
+from syncmcp._client.operations import (
+    list_prompts,
+    list_resource_templates,
+    list_resources,
+    list_tools,
+)
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.subscription import Wanted
 from syncmcp.config import Http, Stdio
@@ -93,7 +99,7 @@ class Member:
             McpError: It cannot be made.
         """
         if isinstance(self.source, Client):
-            self._ours = self.source._connection is None
+            self._ours = core_of(self.source).connection is None
             self.client = self.source
         else:
             stated = self.source.options if isinstance(self.source, ServerEntry) else {}
@@ -111,7 +117,9 @@ class Member:
         mine, theirs = self.client, other.client
         if mine is None or theirs is None:
             return False
-        return mine is theirs or _same(mine._target, theirs._target)
+        return mine is theirs or _same(
+            core_of(mine).settings.target, core_of(theirs).settings.target
+        )
 
     def fail(self, error: McpError) -> None:
         """It is not there, and this is why."""
@@ -120,8 +128,7 @@ class Member:
     def begin(self) -> None:
         """Say that it is to be opened: from now on `close` ends that."""
         assert self.client is not None
-        with self.client._lock:
-            self.client._wanted = True
+        core_of(self.client).want()
 
     def open(self, changed: Callable[[Lists], object]) -> Lists:
         """Connect, have changes told, and fetch what it offers. Blocks.
@@ -134,20 +141,21 @@ class Member:
         """
         assert self.client is not None
         client = self.client
-        deadline = Deadline(client._open_timeout)
-        open_link(client, deadline)
+        core = core_of(client)
+        deadline = Deadline(core.settings.open_timeout)
+        core.open(deadline)
         # First: what changes after this is told.
         listener = self._listen(client, changed, deadline.sooner(_LISTEN_SECONDS))
         self.listener = listener
-        return fetch(self.name, client, deadline)
+        return fetch(self.name, core, deadline)
 
     def _listen(
         self, client: Client, changed: Callable[[Lists], object], deadline: Deadline
     ) -> Listener | None:
-        from syncmcp._client.subscriptions import refresh
+        from syncmcp._client.subscriptions import DEBOUNCE, refresh
 
         capabilities = client.server.capabilities
-        asked = client._undeclared == "try"
+        asked = core_of(client).settings.undeclared == "try"
         tools, prompts, resources = (
             asked or bool(declared is not None and declared.list_changed)
             for declared in (capabilities.tools, capabilities.prompts, capabilities.resources)
@@ -157,7 +165,7 @@ class Member:
             return None
         anew, lost = partial(fetch, self.name), partial(_lost, self.name)
         try:
-            return refresh(client, wanted, anew, changed, DEBOUNCE, lost, deadline)
+            return refresh(core_of(client), wanted, anew, changed, DEBOUNCE, lost, deadline)
         except NotSupported:
             return None
         except ClosedError:
@@ -173,7 +181,7 @@ class Member:
             McpError: A list could not be fetched.
         """
         assert self.client is not None
-        return fetch(self.name, self.client)
+        return fetch(self.name, core_of(self.client))
 
     def close_by(self, deadline: Deadline) -> None:
         """End what the group began, until `deadline`."""
@@ -193,35 +201,36 @@ class Member:
         client = self.client
         if self.state != "open" or client is None:
             return ServerStatus(self.state, self.error)
-        connection, negotiated = client._connection, client._negotiated
+        core = core_of(client)
+        connection, negotiated = core.connection, core.negotiated
         if connection is None or negotiated is None:
-            return ServerStatus("closed" if not client._wanted else "lost")
-        server = client._connected(negotiated)._called(self.name)
+            return ServerStatus("closed" if not core.wanted else "lost")
+        server = core.settings.connected(negotiated)._called(self.name)
         dead = connection.dead
         return ServerStatus("open" if dead is None else "lost", dead, server)
 
 
-def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
+def fetch(name: str, core: ClientCore, deadline: Deadline | None = None) -> Lists:
     """All that a server offers, which the group knows by `name`.
 
     Raises:
         McpError: A list could not be fetched.
     """
 
-    def all_of(listing: Callable[..., Any], items: str) -> tuple[Any, ...]:
+    def all_of(operation: Operation[..., Any], items: str) -> tuple[Any, ...]:
         options = {} if deadline is None else {"timeout": deadline.remaining()}
         try:
-            return tuple(getattr(listing(**options), items))
+            return tuple(getattr(BoundOperation(operation, core)(**options), items))
         except (NotSupported, MethodNotFound):
             return ()
 
     return Lists(
         # A client that the program gave has a name of its own, which means nothing to the group.
-        client.server._called(name),
-        all_of(client.list_tools, "tools"),
-        all_of(client.list_resources, "resources"),
-        all_of(client.list_resource_templates, "resource_templates"),
-        all_of(client.list_prompts, "prompts"),
+        core.server._called(name),
+        all_of(list_tools, "tools"),
+        all_of(list_resources, "resources"),
+        all_of(list_resource_templates, "resource_templates"),
+        all_of(list_prompts, "prompts"),
     )
 
 
@@ -277,6 +286,8 @@ class GroupOptions:
             self._shared["approval"] = as_approval(self._shared["approval"])
         self.roots: Roots | None = None
         if self._shared.get("roots") is not None:
+            from syncmcp.handlers.roots import as_roots
+
             self._shared["roots"] = self.roots = as_roots(self._shared["roots"])
         for name in _NAMED:
             if self._shared.get(name) is not None:

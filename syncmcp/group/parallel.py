@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from syncmcp._client.core import core_of
 from syncmcp._concurrency.futures import RequestFuture, settled
 from syncmcp._concurrency.pool import Workers, lending_handler
 from syncmcp._concurrency.timing import Deadline, acquire
@@ -98,7 +99,7 @@ def completed(
             try:
                 future = start(client)
             except McpError as error:
-                future = settled(error, client._pools.workers)
+                future = settled(error, core_of(client).pools.workers)
             flying[future] = name
         while flying:
             with lending_handler():

@@ -17,7 +17,7 @@ from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.offer import Offer
 from syncmcp.errors import UsageError
-from syncmcp.handlers.visits import NEVER, Visit, here
+from syncmcp.handlers.visits import NEVER, Run, Visit, here
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
@@ -96,6 +96,7 @@ class HandlerContext:
         "_deadline",
         "_progress",
         "_provisional",
+        "_run_callback",
         "_server",
         "_show",
         "_stopped",
@@ -120,6 +121,8 @@ class HandlerContext:
         resumes_call: bool = False,
     ) -> None:
         self._client = client
+        # On a pool thread of the client, if there is one.
+        self._run_callback: Run = here
         self._server = server
         self.method = method
         self.call = call
@@ -268,16 +271,9 @@ class HandlerContext:
         refuse_coroutines(callback, "the callback of on_completed")
         run, visit = copy_context().run, self._visit_now()
         if visit is NEVER:  # all contexts have it, so that it knows no threads
-            self._elsewhere(lambda: run(callback, False))
+            self._run_callback(lambda: run(callback, False))
             return lambda: None
         return visit.on_end(lambda done: run(callback, done))
-
-    def _elsewhere(self, job: Callable[[], object]) -> None:
-        """Run a job on a pool thread of the client, or here if there is none."""
-        if self._client is None:
-            here(job)
-        else:
-            self._client._pools.workers.run(job)
 
     def _visit_limit(self, visit: Visit) -> float | None:
         return None if visit.agreed else self.time_left()
@@ -286,7 +282,7 @@ class HandlerContext:
         """The visit to the URL. Made when first asked for where no server asks for one."""
         with _making:
             if self._visit is None:
-                self._follow(Visit(self._elsewhere))
+                self._follow(Visit(self._run_callback))
             assert self._visit is not None
             return self._visit
 

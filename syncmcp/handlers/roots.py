@@ -21,7 +21,7 @@ from syncmcp._base.checks import refuse_coroutines
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
-    from syncmcp.handlers import HandlerContext
+    from syncmcp.handlers import HandlerContext, RootsHandler
     from syncmcp.types import Root
 
 __all__ = [
@@ -375,3 +375,16 @@ def _each(items: object) -> Iterator[RootLike]:
 
 def _kind(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
+
+
+def as_roots(given: Iterable[RootLike] | RootsHandler | Roots) -> Roots:
+    """What a program gives as `roots`.
+
+    Raises:
+        UsageError: It is none of these, or something in it is no root.
+    """
+    if isinstance(given, Roots):
+        return given
+    if callable(given):
+        return Roots(source=given)
+    return Roots(given)

@@ -25,7 +25,8 @@ from typing_extensions import Unpack
 
 from syncmcp import types
 from syncmcp._base.checks import text
-from syncmcp._client.driver import open_link, run
+from syncmcp._client.core import core_of
+from syncmcp._client.driver import run
 from syncmcp._client.pages import ALL_PAGES, pages
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
@@ -90,7 +91,7 @@ class Skills:
             "skills/list", types.ListSkillsResult, "skills", max_pages, None, options
         )
         for skill in result.skills:
-            skill._came_from(self._client._label)
+            skill._came_from(core_of(self._client).label)
         found: builtins.list[Skill] = result.skills
         return found
 
@@ -116,9 +117,9 @@ class Skills:
             raise InvalidOutput(
                 "the entry is that of another skill",
                 method="skills/get",
-                server=self._client._label,
+                server=core_of(self._client).label,
             )
-        skill._came_from(self._client._label)
+        skill._came_from(core_of(self._client).label)
         return skill
 
     def load(
@@ -141,9 +142,10 @@ class Skills:
         """
         check_installed()
         self._settings(options)
-        if skill.server not in (None, self._client._label):
+        if skill.server not in (None, core_of(self._client).label):
             raise UsageError(
-                f"the skill {skill.uri!r} is one of {skill.server}", server=self._client._label
+                f"the skill {skill.uri!r} is one of {skill.server}",
+                server=core_of(self._client).label,
             )
         files = files_of(skill)
         if files is None and not dynamic:
@@ -170,10 +172,11 @@ class Skills:
             InvalidParams: There is no such directory.
         """
         text(uri, "uri")
-        settings, resolved = self._settings(options), self._client._resolve(options)
+        settings, resolved = self._settings(options), core_of(self._client).resolve(options)
         if settings.get("directoryRead") is not True and resolved.undeclared != "try":
             raise NotSupported(
-                not_declared(("extensions", EXTENSION, "directoryRead")), server=self._client._label
+                not_declared(("extensions", EXTENSION, "directoryRead")),
+                server=core_of(self._client).label,
             )
         found: builtins.list[Resource] = self._pages(
             "resources/directory/read",
@@ -189,15 +192,15 @@ class Skills:
         return f"<Skills of {self._client!r}>"
 
     def _settings(self, options: CallOptions) -> dict[str, Any]:
-        client = self._client
-        resolved = client._resolve(options)
-        if client._live() is None:  # a lazy client opens now
-            open_link(client, Deadline(resolved.timeout))
-        if EXTENSION not in client._extensions or EXTENSION in client.server.extensions:
+        client, core = self._client, core_of(self._client)
+        resolved = core.resolve(options)
+        if core.live() is None:  # a lazy client opens now
+            core.open(Deadline(resolved.timeout))
+        if EXTENSION not in core.settings.extensions or EXTENSION in client.server.extensions:
             return client.server.extension(EXTENSION)
         if resolved.undeclared == "try":
             return {}
-        raise NotSupported(not_declared(("extensions", EXTENSION)), server=client._label)
+        raise NotSupported(not_declared(("extensions", EXTENSION)), server=core.label)
 
     def _pages(
         self,
@@ -208,11 +211,11 @@ class Skills:
         params: dict[str, Any] | None,
         options: CallOptions,
     ) -> Any:
-        client = self._client
-        resolved = client._resolve(_harmless(options))
+        core = core_of(self._client)
+        resolved = core.resolve(_harmless(options))
         self._settings(options)
-        steps: Any = pages(method, model, items, client, ALL_PAGES, max_pages, params)
-        return run(steps, client, resolved, Deadline(resolved.timeout))
+        steps: Any = pages(method, model, items, core, ALL_PAGES, max_pages, params)
+        return run(steps, core, resolved, Deadline(resolved.timeout))
 
     def _read(self, uri: str, options: CallOptions) -> bytes:
         return self._client.read_resource(uri, **options).blob
@@ -254,7 +257,7 @@ class LoadedSkill:
     @property
     def server(self) -> str:
         """What the program calls the server: a model that gets `text` has to be told."""
-        return self._skills._client._label
+        return core_of(self._skills._client).label
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from syncmcp import types
 from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
+from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending
 from syncmcp._concurrency.timing import Deadline
@@ -451,11 +452,11 @@ class _Run:
         return call(name, use.input, cancel=self.token, on_progress=on_progress), client
 
     def _ask_for_consent(self, client: Client, name: str, use: ToolUseContent, tool: Tool) -> None:
-        theirs, ours = client._handlers.answering.approval, self._loop._approval
-        given = theirs if ours is None else ours
+        core, ours = core_of(client), self._loop._approval
+        given = core.handlers.answering.approval if ours is None else ours
         if given is None:
             return
-        patience, token = client._human_timeout, CancelToken(self.token)
+        patience, token = core.settings.human_timeout, CancelToken(self.token)
         context = self._make_context(client, token, self._deadline.sooner(patience))
         if patience is not None:
             # Set after the context's clock: who hears of the end finds that no time is left.
@@ -480,7 +481,7 @@ class _Run:
         for future in [future for future in running if future in done]:
             use, client = running.pop(future)
             try:
-                result = told(use, future.result(), trusted=client._trusted)
+                result = told(use, future.result(), trusted=core_of(client).settings.trusted)
             except McpError as error:
                 result = self._failure(use, error)
             results[use.id] = self._finish(use, result)

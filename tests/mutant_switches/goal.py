@@ -199,7 +199,7 @@ CLIENTS = (
     Mutant(
         "place-untold",
         "nobody is told how far a stream of events has come",
-        "syncmcp._client.session:Sessions.last_event_id",
+        "syncmcp._client.client:Client.last_event_id",
         lambda original: property(lambda self: None),
         ("M-34",),
     ),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CONNECTION = "syncmcp._connection.connection:Connection"
 DELIVERY = "syncmcp._concurrency.pool:Delivery"
 CLIENT = "syncmcp._client.client:Client"
+CORE = "syncmcp._client.core:ClientCore"
 NOTICES = "syncmcp._connection.notifications:Notices"
 PAGINATION = "syncmcp._client.pages"
 
@@ -321,28 +322,28 @@ CLIENTS = (
     Mutant(
         "no-limits-by-default",
         "a call without options has no limit",
-        f"{CLIENT}._resolve",
+        "syncmcp._client.settings:Settings.resolve",
         _make_limits_an_option,
         ("TMO-01",),
     ),
     Mutant(
         "bound-to-one-thread",
         "a client cannot be closed but in the main thread",
-        f"{CLIENT}.close",
+        f"{CORE}.close",
         _close_where_it_was_opened,
         ("1", "STD-09"),
     ),
     Mutant(
         "loop-inside",
         "opening runs an event loop",
-        f"{CLIENT}.open",
+        f"{CORE}.open",
         _bring_a_loop,
         ("3",),
     ),
     Mutant(
         "never-started-again",
         "a server that died stays dead",
-        f"{CLIENT}._bury",
+        f"{CORE}._bury",
         _stay_dead,
         ("STD-07",),
     ),
@@ -356,7 +357,7 @@ CLIENTS = (
     Mutant(
         "forks-unnoticed",
         "a client does not know that it is in a forked child",
-        f"{CLIENT}._check_process",
+        f"{CORE}.check_process",
         always(None),
         ("32",),
     ),

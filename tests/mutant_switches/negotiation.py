@@ -147,7 +147,7 @@ MUTANTS = (
     Mutant(
         "extensions-always-on",
         "an extension is declared that nobody switched on",
-        "syncmcp._client.client:check_extensions",
+        "syncmcp._client.settings:check_extensions",
         result(lambda given: {**given, "com.example/extra": {}}),
         ("VER-20",),
     ),
@@ -273,7 +273,7 @@ MUTANTS = (
     Mutant(
         "calls-before-the-handshake",
         "a thread calls while another one's handshake has no answer",
-        "syncmcp._client.client:Client._link",
+        "syncmcp._client.core:ClientCore.link",
         _do_not_wait_for_the_handshake,
         ("VER-04",),
     ),

@@ -59,7 +59,7 @@ MUTANTS = (
     Mutant(
         "a-session-for-each",
         "each thread that is refused begins a session of its own",
-        "syncmcp._client.client:Client._link",
+        "syncmcp._client.core:ClientCore.link",
         _open_for_each_call,
         ("15",),
     ),
@@ -94,14 +94,14 @@ MUTANTS = (
     Mutant(
         "one-miss-is-enough",
         "a connection ends with the first ping that has no answer",
-        "syncmcp._client.session:_MISSES",
+        "syncmcp._client.lifetime:_MISSES",
         lambda original: 1,
         ("RPC-25",),
     ),
     Mutant(
         "watched-unasked",
         "every connection is watched",
-        "syncmcp._client.session:Sessions._watcher",
+        "syncmcp._client.core:ClientCore._watcher",
         lambda original: lambda self, connection: _watch(self, connection, original),
         ("RPC-25",),
     ),

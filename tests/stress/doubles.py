@@ -167,7 +167,7 @@ class Bench:
             What came of it: a value, or the `McpError`.
         """
         client = self.client
-        connection = client._connection
+        connection = client._core.connection
         self.double.answer = answer
         try:
             try:
@@ -182,7 +182,7 @@ class Bench:
             nonce = f"still here {self._count}"
             assert client.call_tool("echo", {"text": nonce}).text == nonce
             # One that had failed would have been replaced.
-            assert client._connection is connection
+            assert client._core.connection is connection
             assert connection is not None
             assert len(connection._peer) == 0
         except BaseException:

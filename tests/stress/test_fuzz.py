@@ -384,12 +384,12 @@ def disturb(target: Any, double: Disturbed, revision: Any, seed: int, calls: int
             assert result.text == nonce
 
     with client:
-        connection = client._connection
+        connection = client._core.connection
         outcomes = in_threads(*(partial(caller, n) for n in range(THREADS)), patience=1000.0)
         assert outcomes == [None] * THREADS
         assert client.call_tool("echo", {"text": "again"}, timeout=LIMIT).text == "again"
         # A reader that failed would have been replaced together with its connection.
-        assert client._connection is connection
+        assert client._core.connection is connection
         assert connection is not None
         assert len(connection._peer) == 0
         with double.heard:

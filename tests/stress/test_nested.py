@@ -188,11 +188,11 @@ def run(wire: Wire, calls: int, meanwhile: Meanwhile) -> int:
             check(futures)
         finally:
             meeting.let_go()
-        connection = client._connection
+        connection = client._core.connection
         assert connection is not None
         assert len(connection._peer) == 0
         assert connection._peer.open_questions == 0
-        assert client._pools.handlers.waiting == 0
+        assert client._core.pools.handlers.waiting == 0
     assert meeting.wrong == []
     assert meeting.server.stats.violations == []
     return meeting.most_nested
@@ -213,7 +213,7 @@ def stands_still(meeting: Meeting, client: Client, questions: int) -> None:
     All the other questions stand in line behind them: there is nobody left who could come.
     """
     meeting.wait_inside(MAX_HANDLERS)
-    pool = client._pools.handlers
+    pool = client._core.pools.handlers
     deadline = Deadline(LIMIT)
     while pool.waiting < questions - MAX_HANDLERS and not deadline.expired:
         threading.Event().wait(0)

@@ -201,7 +201,7 @@ def talk(wire: Wire, calls: int) -> None:
         before = Size()
         run(calls - int(calls * WARM_UP))
         Size().assert_like(before)
-        connection = client._connection
+        connection = client._core.connection
         assert connection is not None
         assert len(connection._peer) == 0
         assert not connection._clock._finishing
@@ -302,7 +302,7 @@ def cancel(wire: Wire, count: int) -> None:
         assert client.call_tool("echo", {"text": "still there"}).text == "still there"
         assert_gone(futures)
         assert_gone(markers)
-        connection = client._connection
+        connection = client._core.connection
         assert connection is not None
         assert len(connection._peer) == 0
         assert stage.stats.wait_for(lambda stats: stats.running == 0)
@@ -342,7 +342,7 @@ def time_tokens(wire: Wire, count: int) -> None:
         for number in range(count):
             call(number)
         assert_gone(tokens)
-        connection = client._connection
+        connection = client._core.connection
         assert connection is not None
         assert len(connection._peer) == 0
     # The clock lets go of those that were given up, but not of each one by itself.

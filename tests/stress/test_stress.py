@@ -224,7 +224,7 @@ def run(wire: Wire, threads: int, calls: int, ways_to_end: tuple[str, ...]) -> N
             with nervous():
                 crowd.run(kill)
             crowd.ends["out of order"] = overtaken(client)
-            connection = client._connection
+            connection = client._core.connection
             assert connection is not None
             assert len(connection._peer) == 0
             assert connection._peer.open_questions == 0
