@@ -133,7 +133,7 @@ def test_a_pickled_client_has_an_empty_memory_of_the_same_size() -> None:
     for cache in (True, False, store):
         client = syncmcp.Client(syncmcp.Stdio("x"), cache=cache)
         again = pickle.loads(pickle.dumps(client))
-        assert (again._kept is None) == (cache is False)
+        assert (again._core.cache is None) == (cache is False)
 
 
 def test_what_is_kept_shows_nothing_of_what_is_in_it(caplog: pytest.LogCaptureFixture) -> None:

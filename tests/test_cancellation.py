@@ -497,7 +497,7 @@ def test_the_clock_of_a_token_that_nobody_holds_is_put_away() -> None:
 def test_in_a_forked_child_the_callbacks_of_a_timed_token_run() -> None:
     code = """
 import warnings
-from syncmcp import cancellation
+from syncmcp._concurrency import cancel
 warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
 
 def told():
@@ -507,7 +507,7 @@ def told():
     return event.wait(60)
 
 say(told())
-while not cancellation._pool._idle:  # the thread that did it waits for more, in the parent
+while not cancel._pool._idle:  # the thread that did it waits for more, in the parent
     os.sched_yield()
 child = os.fork()
 if child == 0:

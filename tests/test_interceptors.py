@@ -462,7 +462,7 @@ class Plain(Interceptor):
 def test_interceptors_are_part_of_a_pickled_client() -> None:
     client = Client("http://127.0.0.1:1/", interceptors=[Plain()])
     copy = pickle.loads(pickle.dumps(client))
-    assert [type(each) for each in copy._interceptors] == [Plain]
+    assert [type(each) for each in copy._core.settings.interceptors] == [Plain]
 
 
 def test_an_error_of_an_interceptor_keeps_its_facts_when_it_is_pickled() -> None:

@@ -307,7 +307,7 @@ unused = syncmcp.Client(SERVER, lazy=True)
 closed = syncmcp.connect(SERVER)
 pids = {{closed.call_tool("pid").text}}
 closed.close()
-with unused._lock:  # as if another thread were about to open it
+with unused._core.lock:  # as if another thread were about to open it
     def child():
         say(unused.call_tool("pid").text != unused.call_tool.future("pid").result(10).text)
         with closed:

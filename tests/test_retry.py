@@ -25,6 +25,7 @@ from syncmcp import (
     Stdio,
     UsageError,
 )
+from syncmcp._client.core import ClientCore
 from syncmcp._concurrency.timing import Backoff
 from syncmcp.testing import Cut, FaultProxy, Server, serve_http
 from tests import programs
@@ -315,7 +316,7 @@ def test_without_a_policy_nothing_is_sent_again(policy: Retry | None) -> None:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses, none of which is made."""
     made: list[float] = []
-    monkeypatch.setattr(Client, "_sit_out", lambda self, seconds, *_: made.append(seconds))
+    monkeypatch.setattr(ClientCore, "sit_out", lambda self, seconds, *_: made.append(seconds))
     return made
 
 
@@ -455,7 +456,7 @@ def coming_back(
             if len(pauses) == after:
                 down.close()
 
-        monkeypatch.setattr(Client, "_sit_out", sit_out)
+        monkeypatch.setattr(ClientCore, "sit_out", sit_out)
         down.enter_context(proxy.down())
         yield pauses
 
@@ -502,10 +503,10 @@ def test_a_call_that_was_sent_once_is_not_said_to_be_unsent(
         with ExitStack() as later:
 
             def go_down(*_: Any) -> None:
-                monkeypatch.setattr(Client, "_sit_out", lambda *_: None)
+                monkeypatch.setattr(ClientCore, "sit_out", lambda *_: None)
                 later.enter_context(proxy.down())
 
-            monkeypatch.setattr(Client, "_sit_out", go_down)
+            monkeypatch.setattr(ClientCore, "sit_out", go_down)
             with pytest.raises(ConnectFailed) as caught:
                 client.call_tool("order", idempotent=True)
         assert (caught.value.delivery, caught.value.attempts) == ("unknown", 3)

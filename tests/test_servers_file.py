@@ -301,7 +301,7 @@ class TestAsTargets:
     ) -> None:
         servers = of_user({"mcpServers": {"one": {"command": "x", "timeout": 2000}}})
         client = pickle.loads(pickle.dumps(syncmcp.Client(servers["one"], **options)))
-        assert client._timeout == limit
+        assert client._core.settings.timeout == limit
 
 
 class TestApproval:

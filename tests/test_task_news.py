@@ -139,11 +139,11 @@ def test_who_waits_for_a_task_that_others_hear_of_hears_what_they_were_told_just
             news(id)
             told.set()
 
-        def late(id: str, pools: Any) -> Any:
+        def late(id: str) -> Any:
             """The task ends, and that is told, between a look at it and the wait for news."""
             oven.open()
             assert told.wait(PATIENCE)
-            hear_no_more = claim(id, pools)
+            hear_no_more = claim(id)
             claimed.set()
             return hear_no_more
 

@@ -810,7 +810,7 @@ def test_a_handle_that_came_as_a_future_is_let_go_with_its_client(revision: Any)
     studio.tasks.poll_interval_ms = 3_600_000
     client = syncmcp.connect(studio, mode=revision, **ON)
     task = client.start_task.future("render").result(PATIENCE)
-    gone = is_gone(client)
+    gone = is_gone(client._core)
     del client, task
     with pytest.warns(ResourceWarning):
         assert gone()

@@ -43,6 +43,9 @@ class FakeTimer:
             assert self.changed.wait_for(lambda: len(self.entries) >= number, PATIENCE)
             return self.entries[number - 1]
 
+    def start(self) -> None:
+        """There is no thread to be started."""
+
     def ring(self, number: int) -> None:
         """Keep this appointment, on this thread, as the timer would on its own."""
         entry = self.next(number)

@@ -23,8 +23,8 @@ from syncmcp._client.session_state import Standing
 from syncmcp._concurrency import gevent, timing
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.connection import Connection
+from syncmcp._connection.desk import Desk
 from syncmcp._connection.options import Options
-from syncmcp._connection.questions import Desk
 from syncmcp._connection.schemas import Checks
 from syncmcp._connection.wire_log import Wire
 from syncmcp._protocol.steps import Send

@@ -39,8 +39,12 @@ class Operation(Generic[P, R]):
         signature = inspect.signature(steps)
         # What the generator returns in the end is what its caller gets: `R` of `Steps[R]`.
         result = str(signature.return_annotation).removeprefix("Steps[").removesuffix("]")
-        self.__signature__ = signature.replace(return_annotation=result)
-        self.names = frozenset(signature.parameters) - {"core", "options"}
+        core, *parameters = signature.parameters.values()
+        itself = core.replace(name="self", annotation=inspect.Parameter.empty)
+        self.__signature__ = signature.replace(
+            parameters=[itself, *parameters], return_annotation=result
+        )
+        self.names = frozenset(each.name for each in parameters) - {"options"}
 
     @overload
     def __get__(self, client: None, owner: type) -> Operation[P, R]: ...

@@ -19,11 +19,12 @@ from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
 from syncmcp._connection.agreed import Agreed
 from syncmcp._connection.call import Call, answer_in, lost, told
 from syncmcp._connection.clock import Clock
+from syncmcp._connection.desk import Desk
 from syncmcp._connection.interception import Interception
 from syncmcp._connection.notifications import HEARD, News, Notices, TaskCalls
 from syncmcp._connection.options import Options, with_trace_context
 from syncmcp._connection.outgoing import Frames, Notifier, expect_again, join_others
-from syncmcp._connection.questions import Asked, Desk
+from syncmcp._connection.questions import Asked
 from syncmcp._connection.server_requests import Questions
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.offer import Offer

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from syncmcp._connection.agreed import Agreed
     from syncmcp._connection.answering import HandlerTable
     from syncmcp._connection.call import Call
+    from syncmcp._connection.desk import Desk
     from syncmcp._connection.interception import Interception
-    from syncmcp._connection.questions import Asked, Desk
+    from syncmcp._connection.questions import Asked
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.peer import Peer
     from syncmcp._protocol.revisions import Dialect

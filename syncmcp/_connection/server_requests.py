@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._concurrency.budget import Budget
 from syncmcp._concurrency.timing import TimerEntry, monotonic, timer
 from syncmcp._connection.answering import check_offered, refusal
+from syncmcp._connection.desk import Desk
 from syncmcp._connection.interception import Answered
-from syncmcp._connection.questions import Asked, Desk, Outcome, elicitation_ids, known_question
+from syncmcp._connection.questions import Asked, Outcome, elicitation_ids, known_question
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.tasks import relate, related
 from syncmcp.errors import InvalidQuestion, Refused, UsageError

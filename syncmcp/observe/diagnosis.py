@@ -16,7 +16,7 @@ from typing import Any
 
 from syncmcp._base.text import redact
 
-__all__ = ["Dump", "threads"]
+__all__ = ["Dump"]
 
 # How much of a thread is shown: its innermost calls.
 _MOST_CALLS = 16

@@ -364,7 +364,7 @@ CLIENTS = (
     Mutant(
         "unopened-clients-stay-behind",
         "a client that is not open at a fork is dead in the child all the same",
-        "syncmcp._client.lifetime:_inherit",
+        f"{CORE}.renew",
         always(None),
         ("32",),
     ),

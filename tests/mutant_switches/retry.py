@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from syncmcp.errors import SessionLost
@@ -108,6 +109,7 @@ MUTANTS = (
 )
 
 
-def _watch(client: Any, connection: Any, original: Function) -> Any:
-    client._ping_interval = client._ping_interval or 60.0
-    return original(client, connection)
+def _watch(core: Any, connection: Any, original: Function) -> Any:
+    settings = core.settings
+    core.settings = replace(settings, ping_interval=settings.ping_interval or 60.0)
+    return original(core, connection)

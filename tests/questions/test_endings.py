@@ -14,7 +14,8 @@ import syncmcp
 from syncmcp import Elicitation, HandlerContext, Refused, RequestCancelled
 from syncmcp._concurrency.timing import TimerEntry, timer
 from syncmcp._connection.answering import check_offered
-from syncmcp._connection.questions import Asked, Desk
+from syncmcp._connection.desk import Desk
+from syncmcp._connection.questions import Asked
 from syncmcp.testing import script as s
 from syncmcp.transports.memory import MemoryTransport
 from syncmcp.types import ElicitResult
