@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from syncmcp import errors
+from syncmcp._base import __version__ as __version__
 from syncmcp._client.client import Client, Mode, Target, connect
 from syncmcp._client.operations import Completable
 from syncmcp._client.pages import ALL_PAGES
@@ -101,7 +102,6 @@ if TYPE_CHECKING:
     from syncmcp.servers_file import NotApproved, ServerEntry, ServersFile, ServersFileError
     from syncmcp.tools import ToolLoop
 
-__version__ = "0.1.0"
 
 __all__ = [
     "ALL_PAGES",

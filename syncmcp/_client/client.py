@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from syncmcp.handlers import AnyElicitation, RootsHandler
     from syncmcp.handlers.roots import RootLike, Roots
     from syncmcp.servers_file.entry import ServerEntry
-    from syncmcp.transports.memory import InProcessServer
+    from syncmcp.transports.base import InProcessServer
     from syncmcp.types import Implementation
 
 __all__ = ["Client", "Mode", "Target", "connect"]
@@ -263,9 +263,7 @@ class Client:
             Handlers(sampling, elicitation, approval=approval),
             on_handler_error,
         )
-        self._core = ClientCore(
-            settings, self._handlers, lazy=lazy, version=_version, post=post, context=_context
-        )
+        self._core = ClientCore(settings, self._handlers, lazy=lazy, post=post, context=_context)
         self._core.facade = weakref.ref(self)
         self._core.hearing = TaskHearing(self._core)
         # True if the process shares it, having unpickled it: no `with` of one user closes it then.
@@ -565,12 +563,6 @@ def _facts(core: ClientCore) -> dict[str, Any]:
     if pools is not None:
         facts["queues"] |= pools.facts()
     return facts
-
-
-def _version() -> str:
-    from syncmcp import __version__
-
-    return __version__
 
 
 def _context(core: ClientCore, *args: Any, **options: Any) -> HandlerContext:

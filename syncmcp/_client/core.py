@@ -96,7 +96,6 @@ class ClientCore:
         settings: What the client was given.
         handlers: Who answers and who is told.
         lazy: Whether the first call may open it.
-        version: What the client presents itself as, where the program does not say.
         post: Makes a request whose end nobody waits for; never blocks.
         context: Makes what a handler is given.
 
@@ -123,7 +122,6 @@ class ClientCore:
         handlers: HandlerTable,
         *,
         lazy: bool,
-        version: Callable[[], str],
         post: Callable[[ClientCore, str, dict[str, Any] | None, Undeclared], None],
         context: Callable[..., HandlerContext],
     ) -> None:
@@ -131,7 +129,6 @@ class ClientCore:
         self.label = settings.label
         self.handlers = handlers
         self.resolve = settings.resolve
-        self._version = version
         self._post = post
         self._context = context
         self.hearing: Hearing
@@ -338,7 +335,7 @@ class ClientCore:
             self._connect,
             self._way,
             self.settings.mode,
-            self.settings.hello(self.handlers.offer(), self._version()),
+            self.settings.hello(self.handlers.offer()),
             known,
             deadline,
             self.settings.probe_timeout,

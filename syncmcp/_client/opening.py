@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from syncmcp._connection.connection import Connection
     from syncmcp._protocol.revisions import Dialect
     from syncmcp.servers_file.entry import ServerEntry
-    from syncmcp.transports.base import Transport
-    from syncmcp.transports.memory import InProcessServer
+    from syncmcp.transports.base import InProcessServer, Transport
 
 
 # What is remembered of commands that were run as servers: which of them need no probe.

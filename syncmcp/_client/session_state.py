@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.options import Options
-from syncmcp._protocol.subscription import read_event
+from syncmcp._protocol.subscription import ChangeEvent, Wanted, read_event
 from syncmcp.errors import (
     HttpError,
     McpError,
@@ -20,7 +20,6 @@ from syncmcp.errors import (
 )
 
 if TYPE_CHECKING:
-    from syncmcp._client.listening import Listening
     from syncmcp._connection.connection import Connection
     from syncmcp._protocol.capabilities import Undeclared
 
@@ -199,6 +198,28 @@ class SharedUris:
 _log = logging.getLogger("syncmcp.client")
 
 
+class ChangeListener(Protocol):
+    """What is told of changes, on whatever thread; nothing of it blocks."""
+
+    stateful: bool
+    """True if it hears of changes only as long as there is a session (until 2025-11-25)."""
+
+    wanted: Wanted
+    """What it was begun for."""
+
+    def heard(self, event: ChangeEvent) -> None:
+        """Something has changed."""
+
+    def lose(self, by: Literal["server", "connection"], cause: McpError | None = None) -> None:
+        """There will be no news: the connection is gone, or the server refuses."""
+
+    def reconnected(self, *, stateful: bool) -> None:
+        """There is another connection; of the old one, something may have been missed."""
+
+    def closed(self) -> None:
+        """The client is closed."""
+
+
 class Standing:
     """The log level, the subscriptions and the listeners of one client.
 
@@ -216,7 +237,7 @@ class Standing:
         self.pauses = Backoff()
         # Guards the listeners; held for changes only.
         self._lock = threading.RLock()
-        self._listeners: dict[Listening, None] = {}
+        self._listeners: dict[ChangeListener, None] = {}
 
     @property
     def subscribed(self) -> bool:
@@ -224,17 +245,17 @@ class Standing:
         return len(self.uris) > 0 or bool(self._listeners)
 
     @property
-    def listeners(self) -> list[Listening]:
+    def listeners(self) -> list[ChangeListener]:
         """Those who want to be told of changes."""
         with self._lock:
             return list(self._listeners)
 
-    def add(self, listener: Listening) -> None:
+    def add(self, listener: ChangeListener) -> None:
         """Tell a listener of everything from now on."""
         with self._lock:
             self._listeners[listener] = None
 
-    def remove(self, listener: Listening) -> None:
+    def remove(self, listener: ChangeListener) -> None:
         """Forget a listener, if it is there."""
         with self._lock:
             self._listeners.pop(listener, None)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
+from syncmcp._base import __version__
 from syncmcp._base.checks import seconds, some_seconds, text, whole_number
 from syncmcp._base.text import redact
 from syncmcp._client import lifetime
@@ -144,10 +145,10 @@ class Settings:
         defaults = Options(self.timeout, self.idle_timeout, undeclared=self.undeclared)
         return Options.checked(given, defaults) if given else defaults
 
-    def hello(self, offer: Offer, version: str) -> Hello:
-        """How the client presents itself; by default as syncmcp of this version."""
+    def hello(self, offer: Offer) -> Hello:
+        """How the client presents itself; by default as this version of syncmcp."""
         info = self.client_info
-        ours = {"name": "syncmcp", "version": version}
+        ours = {"name": "syncmcp", "version": __version__}
         return Hello(ours if info is None else info.to_wire(), offer, self.extensions)
 
     def connected(self, negotiated: Negotiated) -> ConnectedServer:

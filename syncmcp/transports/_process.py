@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 _POSIX_NAMES = frozenset(
     ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -178,20 +178,6 @@ def locate(command: str, path: str) -> str:
     if any(Path(folder, command).is_file() for folder in path.split(os.pathsep)):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), command)
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command)
-
-
-def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Process:
-    """Start a server on this system, without a shell.
-
-    Raises:
-        OSError: It could not be started.
-        ValueError: An argument or variable cannot be handed to a process.
-    """
-    if sys.platform == "win32":
-        from syncmcp.transports._windows import start as start_here
-    else:
-        from syncmcp.transports._posix import start as start_here
-    return start_here(argv, env, cwd)
 
 
 def make_pipes() -> tuple[list[int], list[int]]:

@@ -15,13 +15,12 @@ from syncmcp._concurrency.timing import monotonic
 from syncmcp.errors import ConnectionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from syncmcp._concurrency.timing import Deadline
     from syncmcp._http.identity import Identity
     from syncmcp.config import Http, Stdio
     from syncmcp.errors import Delivery, McpError
-    from syncmcp.transports.memory import InProcessServer
 
 _log = logging.getLogger("syncmcp.transports")
 
@@ -257,3 +256,35 @@ def reader_failed(label: str, error: Exception) -> ConnectionLost:
     )
     lost.__cause__ = error
     return lost
+
+
+class ServerSession(Protocol):
+    """One connection of an in-process server."""
+
+    def receive(self, frame: bytes) -> None:
+        """Take one frame from the client."""
+        ...
+
+    def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class InProcessServer(Protocol):
+    """A server that can be connected to without leaving the process."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        ...
+
+    def connect(
+        self, deliver: Callable[[bytes], None], on_close: Callable[[], None]
+    ) -> ServerSession:
+        """Start a session.
+
+        Args:
+            deliver: Given each frame for the client.
+            on_close: Called when the session has ended, whoever ended it.
+        """
+        ...

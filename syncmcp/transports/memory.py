@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from syncmcp.errors import ConnectionLost
 from syncmcp.transports.base import reader_failed
@@ -14,41 +14,9 @@ from syncmcp.transports.base import reader_failed
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
     from syncmcp.errors import Delivery
-    from syncmcp.transports.base import Outgoing, Receiver
+    from syncmcp.transports.base import InProcessServer, Outgoing, Receiver, ServerSession
 
 _log = logging.getLogger("syncmcp.memory")
-
-
-class ServerSession(Protocol):
-    """One connection of an in-process server."""
-
-    def receive(self, frame: bytes) -> None:
-        """Take one frame from the client."""
-        ...
-
-    def close(self) -> None:
-        """End the connection."""
-        ...
-
-
-class InProcessServer(Protocol):
-    """A server that can be connected to without leaving the process."""
-
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-        ...
-
-    def connect(
-        self, deliver: Callable[[bytes], None], on_close: Callable[[], None]
-    ) -> ServerSession:
-        """Start a session.
-
-        Args:
-            deliver: Given each frame for the client.
-            on_close: Called when the session has ended, whoever ended it.
-        """
-        ...
 
 
 class MemoryTransport:

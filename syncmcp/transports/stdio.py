@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import sys
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -28,11 +29,11 @@ from syncmcp.errors import (
     UsageError,
 )
 from syncmcp.transports._pipes import Cut, Lines, Outbox, StderrSink
-from syncmcp.transports._process import environment, locate, search_path, start
+from syncmcp.transports._process import environment, locate, search_path
 from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from syncmcp.config import Stdio
     from syncmcp.errors import Delivery, McpError
@@ -537,3 +538,17 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=_starting.release,
         after_in_child=_after_fork_in_child,
     )
+
+
+def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> Process:
+    """Start a server on this system, without a shell.
+
+    Raises:
+        OSError: It could not be started.
+        ValueError: An argument or variable cannot be handed to a process.
+    """
+    if sys.platform == "win32":
+        from syncmcp.transports._windows import start as start_here
+    else:
+        from syncmcp.transports._posix import start as start_here
+    return start_here(argv, env, cwd)

@@ -15,7 +15,7 @@ import syncmcp
 from syncmcp.auth import OAuth
 from syncmcp.errors import AuthError
 from syncmcp.testing import Server
-from syncmcp.transports.memory import ServerSession
+from syncmcp.transports.base import ServerSession
 
 KEY = b"a key that both sides have"
 SECRET = "canary-7ac3f0"

@@ -16,7 +16,7 @@ import pytest
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError
-from syncmcp.transports import _process
+from syncmcp.transports import stdio
 from syncmcp.transports.stdio import StdioTransport
 from tests.transports._stdio import (
     ECHO,
@@ -226,7 +226,7 @@ def test_many_threads_may_close_at_once_and_each_finds_it_closed() -> None:
 
 @pytest.mark.pitfall("7")
 def test_a_server_closed_while_it_is_opening_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = _process.start
+    start = stdio.start
 
     def close_meanwhile(*args: object) -> object:
         closer = threading.Thread(target=transport.close, args=(Deadline(0),))

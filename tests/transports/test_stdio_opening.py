@@ -13,7 +13,7 @@ import pytest
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ConnectFailed, RequestTimeout, UsageError
-from syncmcp.transports import _process
+from syncmcp.transports import stdio
 from syncmcp.transports._process import environment, search_path
 from syncmcp.transports.stdio import StdioTransport
 from tests.stage import in_threads
@@ -214,7 +214,7 @@ for line in sys.stdin:
 def test_a_start_that_the_system_holds_up_ends_by_the_deadline_and_so_does_its_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    start, gate = _process.start, threading.Event()
+    start, gate = stdio.start, threading.Event()
 
     def held_up(*args: Any) -> Any:
         assert gate.wait(PATIENCE)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from syncmcp._client.client import Target
     from syncmcp._concurrency.timing import Deadline
     from syncmcp.errors import Delivery
-    from syncmcp.transports.base import Outgoing, Receiver, Transport
-    from syncmcp.transports.memory import InProcessServer
+    from syncmcp.transports.base import InProcessServer, Outgoing, Receiver, Transport
 
 
 # Takes the secrets out of messages that are about to be written down.
