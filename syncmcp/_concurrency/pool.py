@@ -1,6 +1,6 @@
 """Pools of daemon threads, and the seats that their jobs may lend.
 
-See `_threads` on locks.
+See `timing` on locks.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Inbox:
     ) -> None:
         self._stirred = stirred
         self._left = limit
-        # Guards what follows. Reentrant as all locks that a close may need; see `_threads`.
+        # Guards what follows. Reentrant as all locks that a close may need; see `timing`.
         self._lock = threading.RLock()
         self._unread: dict[tuple[str, str | None], ChangeEvent] = {}
         # What those who wait are woken with.

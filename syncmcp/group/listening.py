@@ -35,7 +35,7 @@ class _Inboxes:
     """The inboxes of several servers, looked into as one. Knows nobody who looks."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        # Guards all of it. Reentrant as all locks that a close may need; see `_threads`.
+        # Guards all of it. Reentrant as all locks that a close may need; see `timing`.
         self._lock = threading.RLock()
         # What those who wait are woken with.
         self._bells: list[threading.Lock] = []
