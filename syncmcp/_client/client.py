@@ -13,7 +13,7 @@ from typing_extensions import ParamSpec, Unpack
 
 from syncmcp import tasks
 from syncmcp._base.checks import seconds, text
-from syncmcp._client import batch, functions, operations, subscriptions
+from syncmcp._client import batch, changes, functions, operations
 from syncmcp._client.background import post
 from syncmcp._client.core import ClientCore
 from syncmcp._client.opening import settled
@@ -164,11 +164,11 @@ class Client:
     list_tasks = tasks.list_tasks
     iter_tasks = tasks.iter_tasks
 
-    listen = subscriptions.listen
-    on_tools_changed = subscriptions.on_tools_changed
-    on_prompts_changed = subscriptions.on_prompts_changed
-    on_resources_changed = subscriptions.on_resources_changed
-    on_resource_updated = subscriptions.on_resource_updated
+    listen = changes.listen
+    on_tools_changed = changes.on_tools_changed
+    on_prompts_changed = changes.on_prompts_changed
+    on_resources_changed = changes.on_resources_changed
+    on_resource_updated = changes.on_resource_updated
 
     @property
     def start_task(self) -> StartTask:

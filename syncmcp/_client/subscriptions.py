@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from syncmcp._base.checks import refuse_coroutines, seconds, text, whole_number
+from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
 from syncmcp._client.listening import Listening, Streamed, Subscribed
-from syncmcp._client.operation import BoundOperation
-from syncmcp._client.operations import list_prompts, list_resources, list_tools, read_resource
 from syncmcp._concurrency.pool import Lane, lending_handler
 from syncmcp._concurrency.queue import Inbox
 from syncmcp._concurrency.timing import Deadline, reaper, timer
@@ -23,15 +21,11 @@ from syncmcp.errors import ClosedError, McpError, NotSupported, SubscriptionLost
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from syncmcp._client.core import ClientCore, HasCore
-    from syncmcp.types import Prompt, ReadResourceResult, Resource, Tool
+    from syncmcp._client.core import ClientCore
 
 __all__ = ["ChangeEvent", "Listener", "Subscription"]
 
 V = TypeVar("V")
-
-DEBOUNCE = 0.1
-"""So long, in seconds, a change waits for others before the list is fetched again."""
 
 OnError = Callable[[SubscriptionLost], object]
 
@@ -336,157 +330,3 @@ def _check_callables(handler: Callable[..., object], on_error: OnError | None) -
     refuse_coroutines(handler, "handler")
     if on_error is not None:
         refuse_coroutines(on_error, "on_error")
-
-
-# The methods of a client.
-
-
-def listen(
-    client: HasCore,
-    *,
-    tools: bool = False,
-    prompts: bool = False,
-    resources: bool = False,
-    uris: Iterable[str] = (),
-    timeout: float | None = None,
-    stop_after: int | None = None,
-    undeclared: Undeclared | None = None,
-) -> Subscription:
-    """Ask the server to tell of changes; iterate over what it tells.
-
-    Returns when the server has agreed, within the client's `timeout`: nothing that changes
-    after that is missed. Opens the client if it is `lazy`.
-
-    Args:
-        tools: Tell when the list of tools changes.
-        prompts: Tell when the list of prompts changes.
-        resources: Tell when the list of resources or of their templates changes.
-        uris: Tell when one of these resources changes.
-        timeout: The longest time, in seconds, to wait for the next event; `None` for any.
-        stop_after: End after so many events; `None` for never.
-        undeclared: Whether the server is asked for what it does not declare, ``"refuse"`` or
-            ``"try"``; the client's `undeclared` by default. See `CallOptions`.
-
-    Raises:
-        UsageError: Nothing is wanted, or an argument makes no sense.
-        NotSupported: The server does not declare that it tells of this, or agrees to none of
-            it, or has no stream for it.
-        McpError: The server could not be asked.
-    """
-    if isinstance(uris, str):
-        raise UsageError("uris is a list of URIs, not one")
-    each = tuple(dict.fromkeys(uris))
-    for uri in each:
-        text(uri, "uri")
-    wanted = Wanted(bool(tools), bool(prompts), bool(resources), each)
-    return subscribe(
-        client._core,
-        wanted,
-        timeout=timeout,
-        stop_after=stop_after,
-        undeclared=undeclared,
-    )
-
-
-def on_tools_changed(
-    client: HasCore,
-    handler: Callable[[list[Tool]], object],
-    *,
-    debounce: float = DEBOUNCE,
-    on_error: Callable[[SubscriptionLost], object] | None = None,
-    undeclared: Undeclared | None = None,
-) -> Listener:
-    """Have the list of tools fetched when it has changed, and `handler` called with it.
-
-    Args:
-        handler: Called on a pool thread, one call at a time; it may block and may call the
-            client. What it raises is logged.
-        debounce: How long, in seconds, a change waits for others, so that many changes at
-            once are one call.
-        on_error: Called on a pool thread with the `SubscriptionLost` that ends it.
-        undeclared: See `listen`; it counts for fetching, too.
-
-    Returns:
-        What to stop it with; it also ends when the client is closed.
-
-    Raises:
-        NotSupported: The server does not declare that it tells of this.
-        McpError: The server could not be asked.
-    """
-    return refresh(
-        client._core,
-        Wanted(tools=True),
-        lambda core: BoundOperation(list_tools, core)(undeclared=undeclared).tools,
-        handler,
-        debounce,
-        on_error,
-        undeclared=undeclared,
-    )
-
-
-def on_prompts_changed(
-    client: HasCore,
-    handler: Callable[[list[Prompt]], object],
-    *,
-    debounce: float = DEBOUNCE,
-    on_error: Callable[[SubscriptionLost], object] | None = None,
-    undeclared: Undeclared | None = None,
-) -> Listener:
-    """Have the list of prompts fetched when it has changed; see `on_tools_changed`."""
-    return refresh(
-        client._core,
-        Wanted(prompts=True),
-        lambda core: BoundOperation(list_prompts, core)(undeclared=undeclared).prompts,
-        handler,
-        debounce,
-        on_error,
-        undeclared=undeclared,
-    )
-
-
-def on_resources_changed(
-    client: HasCore,
-    handler: Callable[[list[Resource]], object],
-    *,
-    debounce: float = DEBOUNCE,
-    on_error: Callable[[SubscriptionLost], object] | None = None,
-    undeclared: Undeclared | None = None,
-) -> Listener:
-    """Have the list of resources fetched when it has changed; see `on_tools_changed`.
-
-    It is also called when only the templates have changed, for servers do not tell which.
-    """
-    return refresh(
-        client._core,
-        Wanted(resources=True),
-        lambda core: BoundOperation(list_resources, core)(undeclared=undeclared).resources,
-        handler,
-        debounce,
-        on_error,
-        undeclared=undeclared,
-    )
-
-
-def on_resource_updated(
-    client: HasCore,
-    uri: str,
-    handler: Callable[[ReadResourceResult], object],
-    *,
-    debounce: float = DEBOUNCE,
-    on_error: Callable[[SubscriptionLost], object] | None = None,
-    undeclared: Undeclared | None = None,
-) -> Listener:
-    """Have a resource read again when it has changed; see `on_tools_changed`.
-
-    A change of something below it is one of it, too.
-    """
-    text(uri, "uri")
-    return refresh(
-        client._core,
-        Wanted(uris=(uri,)),
-        lambda core: BoundOperation(read_resource, core)(uri, undeclared=undeclared),
-        handler,
-        debounce,
-        on_error,
-        undeclared=undeclared,
-    )

@@ -152,7 +152,8 @@ class Member:
     def _listen(
         self, client: Client, changed: Callable[[Lists], object], deadline: Deadline
     ) -> Listener | None:
-        from syncmcp._client.subscriptions import DEBOUNCE, refresh
+        from syncmcp._client.changes import DEBOUNCE
+        from syncmcp._client.subscriptions import refresh
 
         capabilities = client.server.capabilities
         asked = core_of(client).settings.undeclared == "try"

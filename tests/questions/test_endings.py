@@ -308,7 +308,7 @@ def test_questions_one_after_another_cost_the_timer_one_appointment(
             appointments.append(when)
             return timer.at(when, action)
 
-    monkeypatch.setattr("syncmcp._connection.questions.timer", Counted())
+    monkeypatch.setattr("syncmcp._connection.desk.timer", Counted())
     questions = [
         step
         for name in ("a", "b", "c")
