@@ -57,7 +57,9 @@ def imported(node: ast.AST, kind: Kind) -> Iterator[tuple[str, Kind]]:
                 if found in MODULES:
                     yield found, kind
         elif isinstance(child, ast.Import):
-            yield from ((alias.name, kind) for alias in child.names if alias.name in MODULES)
+            for alias in child.names:
+                if alias.name in MODULES:
+                    yield alias.name, kind
         elif isinstance(child, ast.FunctionDef) and kind == "at the top":
             yield from imported(child, "in a function")
         else:
