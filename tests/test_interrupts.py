@@ -179,11 +179,18 @@ def test_a_latch_works_on(act: Callable[[Latch], object], earlier: bool) -> None
 
 def test_a_timer_runs_once() -> None:
     number, more = 1, True
+    running: set[threading.Thread | None] = set()
+    before = {*threading.enumerate()}
     while more:
         timer, done = Timer("timer of a test"), threading.Event()
         more = struck(timer.start, number, everywhere=True)
         timer.after(0.0, done.set)
         assert done.wait(PATIENCE)
-        assert [thread.name for thread in threading.enumerate()].count("timer of a test") == number
+        running.add(timer._thread)
+        threads = {one for one in threading.enumerate() if one.name == "timer of a test"} - before
+        for cut_off in threads - running:  # finds that there is another one, and ends
+            cut_off.join(PATIENCE)
+        assert {thread for thread in threads if thread.is_alive()} == running
+        assert len(running) == number
         number += 1
     assert number > 5
