@@ -1,4 +1,4 @@
-"""What may be sent as an HTTP header: everything else could end the head or hide what follows."""
+"""What callers and servers give, checked: lengths of time, names, handlers, headers, results."""
 
 from __future__ import annotations
 

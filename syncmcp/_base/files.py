@@ -1,4 +1,4 @@
-"""Files and directories that nobody but their owner may touch."""
+"""Files that nobody but their owner may touch, locks on open files, files of one JSON object."""
 
 from __future__ import annotations
 

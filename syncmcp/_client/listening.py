@@ -1,4 +1,4 @@
-"""Listening in 2026-07-28: one long request (basic/patterns/subscriptions)."""
+"""The library's half of a subscription: in a session, or one long request since 2026-07-28."""
 
 from __future__ import annotations
 

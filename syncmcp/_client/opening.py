@@ -1,4 +1,4 @@
-"""Opening a connection: carries out what the negotiation asks for."""
+"""Opening a connection: targets, what is remembered of commands, the negotiation carried out."""
 
 from __future__ import annotations
 

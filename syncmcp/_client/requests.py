@@ -1,4 +1,4 @@
-"""The escape hatch: a request of any method."""
+"""Requests with a typing of their own: of any method, and calls resumed with answers by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request and its repetitions: counts them, logs them, says how it ended."""
+"""Which failed requests are sent again, how often and when; and the attempts of one request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancel tokens: one object to cancel with, to poll, to wait on and to be told by."""
+"""Cancel tokens: one object to cancel with, to poll, to wait on; and pauses that they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lock that processes share: the system releases it when its holder ends, however it ends.
+"""Locks that threads and processes share: the system releases them when their holder ends.
 
 What locks is an open file and not the file's existence, so none that was left behind is in the
 way; therefore lock files are never removed. Waits have a deadline, can be cut, and hold one

@@ -1,4 +1,4 @@
-"""Futures for requests in flight."""
+"""Futures for requests in flight, and many calls with a bounded number in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools of daemon threads, and the seats that their jobs may lend.
+"""Pools of daemon threads, the seats that their jobs may lend, and callbacks in their order.
 
 See `timing` on locks.
 """

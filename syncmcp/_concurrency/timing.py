@@ -1,4 +1,4 @@
-"""Time: deadlines, one timer for the process; and what has to outlive a finalizer.
+"""Time: deadlines, one timer for the process, pauses that grow; a latch, a reaper.
 
 `concurrent.futures.ThreadPoolExecutor` is not used anywhere: the interpreter joins its workers at
 exit, so one callback stuck at a prompt would keep the whole program from ending.

@@ -1,4 +1,4 @@
-"""Answers to what a server asks: one way for all questions, however they came.
+"""Who answers what a server asks, and how: one way for all questions, however they came.
 
 Until 2025-11-25 a question is a request of the server's; in 2026-07-28 it is part of a result. The
 handlers do not notice the difference. Everything here runs on a pool thread.

@@ -1,4 +1,4 @@
-"""One request of ours, and what it is told at its end."""
+"""One request of the client's, what it is told at its end, and one that lasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that every call takes, declared once."""
+"""The options that every call takes, declared once; and the trace context that goes with it."""
 
 from __future__ import annotations
 

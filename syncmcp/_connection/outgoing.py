@@ -1,4 +1,4 @@
-"""What a client says to a server without waiting for an answer."""
+"""Frames that nobody waits for: notices and answers; and the frame that a batch shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One question of a server, from its arrival to its end."""
+"""One question of a server, from its arrival to its end; and the questions of a round together."""
 
 from __future__ import annotations
 

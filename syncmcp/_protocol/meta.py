@@ -1,4 +1,4 @@
-"""Keys of `_meta` (spec: basic, "_meta")."""
+"""Keys of `_meta`, and the trace context in it (spec: basic, "_meta")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client offers to answer: the source of every capability that it declares."""
+"""What a client offers to answer, and extensions: the source of the capabilities it declares."""
 
 from __future__ import annotations
 

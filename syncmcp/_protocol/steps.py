@@ -1,4 +1,4 @@
-"""What an operation is made of: a generator that yields what is to be done and returns its result.
+"""What an operation is made of: what its generator may yield, and rounds of input.
 
 An operation is written once. Whoever drives it decides whether the waiting happens in the caller's
 thread or behind a future.

@@ -1,4 +1,4 @@
-"""Getting tokens without a person: what the grants for machines share."""
+"""Getting tokens without a person: client credentials, enterprise-managed, workload identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A private key and what it signs with it: JSON Web Tokens (RFC 7519).
+"""A private key, what it signs (RFC 7519), and clients that prove themselves so (RFC 7523).
 
 Needs the extra ``oauth``: ``pip install "syncmcp-client[oauth]"``.
 """

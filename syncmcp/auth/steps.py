@@ -1,4 +1,4 @@
-"""What the steps of signing in ask their driver for, and what they get; no I/O.
+"""What the steps of signing in ask for, and how they read challenges and answers; no I/O.
 
 Steps are generators. They yield a `Fetch`, are sent a `Fetched`, and return what came of it all.
 """

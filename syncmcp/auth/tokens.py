@@ -1,4 +1,4 @@
-"""A token, and a client as an authorization server knows it; frozen, masked, storable."""
+"""Tokens, and logins, which are a token and what gets the next one; frozen, masked, storable."""
 
 from __future__ import annotations
 

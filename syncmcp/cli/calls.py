@@ -1,4 +1,4 @@
-"""`call`, `read`, `prompt` and `complete`: one request, and what came of it."""
+"""`call`, `read`, `prompt` and `complete`: a tool's help, one request, and what is saved of it."""
 
 from __future__ import annotations
 

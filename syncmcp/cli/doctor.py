@@ -1,4 +1,4 @@
-"""`doctor`: why does this server not work? One step after the other, each with its verdict."""
+"""`doctor`: why does this server not work? The way to it, then one step after the other."""
 
 from __future__ import annotations
 

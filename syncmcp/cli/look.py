@@ -1,4 +1,4 @@
-"""`info`, `ping` and `listen`: what a server is, how fast it answers, what changes there."""
+"""`info`, `list`, `ping` and `listen`: what a server is and has, and what changes there."""
 
 from __future__ import annotations
 

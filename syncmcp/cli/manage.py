@@ -1,4 +1,4 @@
-"""`servers`: what the files of editors name, whether it can be used, and who said so."""
+"""`servers` and `roots`: what the files of editors name and who approved it; roots remembered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every command that speaks to a server takes, declared once."""
+"""What every command that speaks to a server takes, and what Tab offers in a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command prints: tables and text for people, lines for pipes, JSON on demand.
+"""What a command prints: results, progress, and failures as an exit code and one line.
 
 Whatever a server wrote passes through `visible` before a terminal gets it. In JSON, the same
 characters are written as escapes, which changes no value.

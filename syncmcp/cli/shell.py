@@ -1,4 +1,4 @@
-"""`shell`: one connection, many commands."""
+"""`shell`, `demo`, `record` and `replay`: one connection, many commands; a line to type in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roots that a person gave once, for all servers that ask the command for some."""
+"""What the command remembers, and where: roots, sign-ins."""
 
 from __future__ import annotations
 

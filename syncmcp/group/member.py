@@ -1,4 +1,4 @@
-"""One server of a group, from the moment it is named to its end."""
+"""One server of a group, from the moment it is named to its end; and the options of its client."""
 
 from __future__ import annotations
 

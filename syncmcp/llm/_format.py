@@ -1,4 +1,4 @@
-"""What the formats of all providers have in common."""
+"""What a format of a provider is, and what several say in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sampling by the models of all providers has in common."""
+"""What sampling by the models of all providers has in common; which model answers."""
 
 from __future__ import annotations
 

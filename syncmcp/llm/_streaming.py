@@ -1,4 +1,4 @@
-"""A model's answer as it is being written, to be left at any moment."""
+"""A model's answer as it is being written, to be left at any moment, its socket shut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo server: a little of everything, nothing from the environment."""
+"""The demo server: a little of everything, tools that ask, nothing from the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the HTTP transports do alike: each frame out is a POST, run by the thread that sends it."""
+"""What the HTTP transports do alike: the server's URL, and a POST for each frame out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames on their way into the pipe of a server that may be slow to read, or not read at all."""
+"""The pipes of a child process: frames into stdin, lines out of stdout, stderr drained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elicitation: a server asks the user (client/elicitation). Since 2025-06-18."""
+"""Elicitation: a server asks the user, by a form or a link (client/elicitation)."""
 
 from __future__ import annotations
 

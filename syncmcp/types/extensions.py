@@ -1,8 +1,4 @@
-"""Tasks: requests that outlive their answer.
-
-In 2025-11-25 they are part of the protocol (basic/utilities/tasks), since 2026-07-28 the extension
-``io.modelcontextprotocol/tasks``. Not in older revisions.
-"""
+"""Models of what extensions add: tasks, skills, metadata that sign-in is guided by."""
 
 from __future__ import annotations
 
@@ -25,6 +21,9 @@ from syncmcp.types.resource import Resource
 
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 """Where a task stands; the last three are final."""
+
+# Tasks: requests that outlive their answer. In 2025-11-25 they are part of the protocol
+# (basic/utilities/tasks), since 2026-07-28 the extension ``io.modelcontextprotocol/tasks``.
 
 
 class Task(WireModel):

@@ -1,4 +1,4 @@
-"""Prompts (server/prompts)."""
+"""Prompts (server/prompts), and completion of arguments (server/utilities/completion)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes down what goes over a connection, without the secrets in it."""
+"""Writes down what goes over a connection, and takes the secrets out of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transport of a replay: takes what the client says, delivers what the server said."""
+"""Plays a recorded session: a target that needs no server, and its transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays a script: the same steps, whatever wire they are played on."""
+"""Plays a script on any wire, and keeps a transcript of what a scripted peer saw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the questions of one handler travel: as requests, or in rounds (2026-07-28)."""
+"""How a handler's questions travel, as requests or in rounds; and what may be answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request on the wire, from its arrival to its answer."""
+"""One request on the wire, from its arrival to its answer; and batches of them (2025-03-26)."""
 
 from __future__ import annotations
 

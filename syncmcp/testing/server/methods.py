@@ -1,4 +1,4 @@
-"""Which methods each era has, and how one request is served."""
+"""Which methods each era has, how one request is served, and what its headers must say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoint behind `http.server`: HTTP/1.1, kept connections, chunked event streams."""
+"""The endpoint behind `http.server`, as a WSGI application, and over stdin and stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a form: to fill one in, and to look over the answers of somebody else."""
+"""The pages of questions: forms, a model's work, and whatever wants a yes or no."""
 
 from __future__ import annotations
 

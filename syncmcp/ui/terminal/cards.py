@@ -1,4 +1,4 @@
-"""What a person may allow or deny on a terminal: a card for every kind of question."""
+"""What a person answers on a terminal: cards to allow or deny, a model's work, forms."""
 
 from __future__ import annotations
 
