@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import logging
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -48,8 +47,6 @@ EXTENSION: Final = _EXTENSION
 ``Client(extensions={tasks.EXTENSION: {}})``."""
 
 _LASTING = ("handlers", "headers", "meta", "undeclared")
-
-_log = logging.getLogger("syncmcp.tasks")
 
 
 class TaskUpdate(NamedTuple):
@@ -174,7 +171,7 @@ class _Following:
 
     def __init__(
         self,
-        core: ClientCore,
+        client: HasCore,
         course: Course | None,
         tool: str | None,
         options: Options,
@@ -182,7 +179,9 @@ class _Following:
     ) -> None:
         self.id = None if course is None else course.id
         self.tool = tool
-        self._core = core
+        # Who has a handle is not done with the client.
+        self._client = client
+        self._core = client._core
         self._course = course
         self._options = options
         self._result = result
@@ -350,8 +349,12 @@ def _cancel(course: Course) -> Steps[None]:
 class StartTask:
     """`client.start_task`, with its own typing."""
 
-    def __init__(self, core: ClientCore) -> None:
-        self._core = core
+    def __init__(self, client: HasCore) -> None:
+        self._client = client
+
+    @property
+    def _core(self) -> ClientCore:
+        return self._client._core
 
     def __call__(
         self,
@@ -377,8 +380,8 @@ class StartTask:
                 switched on; nothing was started.
             McpError: Whatever else `Client.call_tool` raises.
         """
-        resolved = self._core.resolve(options)
-        steps = _start(self._core, name, arguments, ttl, self._core.resolve(_lasting(options)))
+        resolved, lasting = (self._core.resolve(each) for each in (options, _lasting(options)))
+        steps = _start(self._client, name, arguments, ttl, lasting)
         return run(steps, self._core, resolved, Deadline(resolved.timeout))
 
     def future(
@@ -390,21 +393,22 @@ class StartTask:
         **options: Unpack[CallOptions],
     ) -> RequestFuture[ToolTask]:
         """Like calling it, but returns a future of the handle at once."""
-        resolved = self._core.resolve(options)
+        resolved, lasting = (self._core.resolve(each) for each in (options, _lasting(options)))
         # A task reports for longer than the future lasts, which it must not keep: that has the
         # handle.
         resolved.watch = _unwatched
-        steps = _start(self._core, name, arguments, ttl, self._core.resolve(_lasting(options)))
-        return submit(steps, self._core, resolved, Deadline(resolved.timeout))
+        steps = _start(self._client, name, arguments, ttl, lasting)
+        return submit(steps, self._core, resolved, Deadline(resolved.timeout), owner=self._client)
 
 
 def _start(
-    core: ClientCore,
+    client: HasCore,
     name: str,
     arguments: Mapping[str, Any] | None,
     ttl: float | None,
     options: Options,
 ) -> Steps[ToolTask]:
+    core = client._core
     params = tool_params(name, arguments)
     keep = seconds(ttl, "ttl")
     shape = (yield from meet(core)).check_tasks(options.undeclared)
@@ -417,11 +421,11 @@ def _start(
     outcome = yield from with_fresh_marks(call, core)
     if isinstance(outcome, TaskState):
         course = Course(outcome.id, params, outcome, core.settings.max_rounds)
-        return ToolTask(_Following(core, course, name, options))
+        return ToolTask(_Following(client, course, name, options))
     result = validate(types.CallToolResult, outcome, AUGMENTED)
     result._came_from(name, core.label)
     yield from check_output(core, name, result, core.checks)
-    return ToolTask(_Following(core, None, name, options, result))
+    return ToolTask(_Following(client, None, name, options, result))
 
 
 def _unwatched(_: object) -> None:
@@ -436,7 +440,7 @@ def _lasting(options: CallOptions) -> CallOptions:
 
 
 def task(
-    client: HasCore, id: str, tool: str | None = None, **options: Unpack[CallOptions]
+    self: HasCore, id: str, tool: str | None = None, **options: Unpack[CallOptions]
 ) -> ToolTask:
     """Make a handle of a task that was started before, perhaps in another process.
 
@@ -451,9 +455,11 @@ def task(
     text(id, "id")
     if tool is not None:
         text(tool, "tool")
-    core = client._core
-    course = Course(id, None, None, core.settings.max_rounds)
-    return ToolTask(_Following(core, course, tool, core.resolve(_lasting(options))))
+    core = self._core
+    lasting = core.resolve(_lasting(options))
+    return ToolTask(
+        _Following(self, Course(id, None, None, core.settings.max_rounds), tool, lasting)
+    )
 
 
 @operation
@@ -469,9 +475,9 @@ def list_tasks(
 
 
 def iter_tasks(
-    client: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
+    self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[Task]:
     """Iterate over the tasks that the server has for us, page by page; see `iter_tools`."""
     return iterate(
-        "tasks/list", types.ListTasksResult, "tasks", "task_id", client._core, max_pages, options
+        "tasks/list", types.ListTasksResult, "tasks", "task_id", self, max_pages, options
     )

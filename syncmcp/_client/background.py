@@ -45,6 +45,7 @@ def submit(
     options: Options,
     deadline: Deadline,
     *,
+    owner: object = None,
     foreign: bool = False,
 ) -> RequestFuture[R]:
     """Start `steps` and return the future of what they return. Never blocks.
@@ -54,13 +55,14 @@ def submit(
         core: The client.
         options: The options of the call.
         deadline: When the whole of it must be over.
+        owner: The client, which lives as long as what it has begun.
         foreign: Whether the steps run code of the caller's (a model with validators of its own).
 
     Raises:
         UsageError: The arguments are wrong, or the server lacks what is asked for.
         ClosedError: The client is not open.
     """
-    begun = Begun(steps, core, options, foreign=foreign)
+    begun = Begun(steps, core, options, owner=owner, foreign=foreign)
     begun.go(deadline)
     return begun.future
 
@@ -88,9 +90,10 @@ class Begun(Generic[R]):
     """
 
     def __init__(
-        self, steps: Steps[R], core: ClientCore, options: Options, *, foreign: bool
+        self, steps: Steps[R], core: ClientCore, options: Options, *, owner: object, foreign: bool
     ) -> None:
         self._steps = keeping(steps, core, options)
+        self._owner = owner
         self._core = core
         self._foreign = foreign or (core.cache is not None and core.cache.foreign)
         self.options = options
@@ -121,7 +124,7 @@ class Begun(Generic[R]):
             return
         connection = self._core.live()
         self.send = None
-        drive = (self._steps, self._core, self.options, deadline, self.future)
+        drive = (self._steps, self._core, self.options, deadline, self.future, self._owner)
         if connection is None or self._needs_thread(connection):
             _Exchange(*drive).start(send)
         else:
@@ -179,9 +182,11 @@ class _Exchange(Generic[R]):
         options: Options,
         deadline: Deadline,
         future: RequestFuture[R],
+        owner: object,
     ) -> None:
         self._steps = steps
         self._core = core
+        self._owner = owner
         # A token of its own: that is how `future.cancel()` reaches the thread of the exchange.
         self._token = CancelToken() if options.cancel is None else options.cancel.child()
         self._options = options.with_cancel(self._token)
@@ -292,11 +297,13 @@ class _Run(Generic[R]):
         options: Options,
         deadline: Deadline,
         future: RequestFuture[R],
+        owner: object,
         *,
         foreign: bool,
     ) -> None:
         self._steps = steps
         self._core = core
+        self._owner = owner
         self._options = options
         self._deadline = deadline
         self._future = future

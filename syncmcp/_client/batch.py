@@ -92,14 +92,14 @@ class Batch:
 
     def __init__(
         self,
-        core: ClientCore,
+        client: HasCore,
         *,
         parallel: bool,
         timeout: float | None,
         max_size: int,
         oversize: Oversize,
     ) -> None:
-        self._core = core
+        self._client = client
         self._parallel = parallel
         self._timeout = seconds(timeout, "timeout")
         self._max_size = whole_number(max_size, "max_size")
@@ -111,6 +111,10 @@ class Batch:
         self._collector: int | None = None
         self._over = False
         self._begun: list[Begun[Any]] = []
+
+    @property
+    def _core(self) -> ClientCore:
+        return self._client._core
 
     @property
     def futures(self) -> tuple[RequestFuture[Any], ...]:
@@ -194,7 +198,7 @@ class Batch:
         if (refusal := self._refusal()) is not None:
             raise refusal
         # Without the lock: a cache store and a function for headers are the caller's code.
-        begun = Begun(steps, self._core, options, foreign=foreign)
+        begun = Begun(steps, self._core, options, owner=self._client, foreign=foreign)
         begun.future._collected_by(self._collector)
         with self._lock:
             refusal = self._refusal()
@@ -275,7 +279,7 @@ def _go(begun: Begun[Any], timeout: float | None) -> None:
 
 
 def batch(
-    client: HasCore,
+    self: HasCore,
     *,
     parallel: bool = True,
     timeout: float | None = None,
@@ -299,5 +303,4 @@ def batch(
     Raises:
         UsageError: An argument makes no sense.
     """
-    core = client._core
-    return Batch(core, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)
+    return Batch(self, parallel=parallel, timeout=timeout, max_size=max_size, oversize=oversize)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._base.checks import text
-from syncmcp._client.operation import BoundOperation
-from syncmcp._client.operations import list_prompts, list_resources, list_tools, read_resource
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.subscription import Wanted
 from syncmcp.errors import SubscriptionLost, UsageError
@@ -24,7 +22,7 @@ DEBOUNCE = 0.1
 
 
 def listen(
-    client: HasCore,
+    self: HasCore,
     *,
     tools: bool = False,
     prompts: bool = False,
@@ -64,7 +62,7 @@ def listen(
         text(uri, "uri")
     wanted = Wanted(bool(tools), bool(prompts), bool(resources), each)
     return subscribe(
-        client._core,
+        self,
         wanted,
         timeout=timeout,
         stop_after=stop_after,
@@ -73,7 +71,7 @@ def listen(
 
 
 def on_tools_changed(
-    client: HasCore,
+    self: HasCore,
     handler: Callable[[list[Tool]], object],
     *,
     debounce: float = DEBOUNCE,
@@ -98,9 +96,9 @@ def on_tools_changed(
         McpError: The server could not be asked.
     """
     return _refresh(
-        client._core,
+        self._core,
         Wanted(tools=True),
-        lambda core: BoundOperation(list_tools, core)(undeclared=undeclared).tools,
+        lambda client: client.list_tools(undeclared=undeclared).tools,
         handler,
         debounce,
         on_error,
@@ -109,7 +107,7 @@ def on_tools_changed(
 
 
 def on_prompts_changed(
-    client: HasCore,
+    self: HasCore,
     handler: Callable[[list[Prompt]], object],
     *,
     debounce: float = DEBOUNCE,
@@ -118,9 +116,9 @@ def on_prompts_changed(
 ) -> Listener:
     """Have the list of prompts fetched when it has changed; see `on_tools_changed`."""
     return _refresh(
-        client._core,
+        self._core,
         Wanted(prompts=True),
-        lambda core: BoundOperation(list_prompts, core)(undeclared=undeclared).prompts,
+        lambda client: client.list_prompts(undeclared=undeclared).prompts,
         handler,
         debounce,
         on_error,
@@ -129,7 +127,7 @@ def on_prompts_changed(
 
 
 def on_resources_changed(
-    client: HasCore,
+    self: HasCore,
     handler: Callable[[list[Resource]], object],
     *,
     debounce: float = DEBOUNCE,
@@ -141,9 +139,9 @@ def on_resources_changed(
     It is also called when only the templates have changed, for servers do not tell which.
     """
     return _refresh(
-        client._core,
+        self._core,
         Wanted(resources=True),
-        lambda core: BoundOperation(list_resources, core)(undeclared=undeclared).resources,
+        lambda client: client.list_resources(undeclared=undeclared).resources,
         handler,
         debounce,
         on_error,
@@ -152,7 +150,7 @@ def on_resources_changed(
 
 
 def on_resource_updated(
-    client: HasCore,
+    self: HasCore,
     uri: str,
     handler: Callable[[ReadResourceResult], object],
     *,
@@ -166,9 +164,9 @@ def on_resource_updated(
     """
     text(uri, "uri")
     return _refresh(
-        client._core,
+        self._core,
         Wanted(uris=(uri,)),
-        lambda core: BoundOperation(read_resource, core)(uri, undeclared=undeclared),
+        lambda client: client.read_resource(uri, undeclared=undeclared),
         handler,
         debounce,
         on_error,
@@ -179,7 +177,7 @@ def on_resource_updated(
 def _refresh(
     core: ClientCore,
     wanted: Wanted,
-    fetch: Callable[[ClientCore], V],
+    fetch: Callable[[Any], V],
     handler: Callable[[V], object],
     debounce: float,
     on_error: Callable[[SubscriptionLost], object] | None,

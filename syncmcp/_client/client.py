@@ -12,14 +12,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 from typing_extensions import ParamSpec, Unpack
 
 from syncmcp import tasks
-from syncmcp._base.checks import seconds, text
+from syncmcp._base.checks import text
 from syncmcp._client import batch, changes, functions, operations
 from syncmcp._client.background import post
 from syncmcp._client.core import ClientCore
 from syncmcp._client.opening import settled
 from syncmcp._client.requests import Request, Resume
 from syncmcp._client.retrying import Retry
-from syncmcp._client.settings import CAREFUL, TIMEOUT, Settings, Tables, configured, reduced
+from syncmcp._client.settings import (
+    CAREFUL,
+    TIMEOUT,
+    Settings,
+    Tables,
+    check_mode,
+    configured,
+    reduced,
+)
 from syncmcp._client.task_hearing import TaskHearing
 from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp._connection.answering import HandlerTable
@@ -173,17 +181,17 @@ class Client:
     @property
     def start_task(self) -> StartTask:
         """Call a tool and get a handle of what it does; see `StartTask.__call__`."""
-        return StartTask(self._core)
+        return StartTask(self)
 
     @property
     def request(self) -> Request:
         """Send a request of any method; see `Request.__call__`."""
-        return Request(self._core)
+        return Request(self)
 
     @property
     def resume(self) -> Resume:
         """Go on with a call that waits for answers given by hand; see `Resume.__call__`."""
-        return Resume(self._core)
+        return Resume(self)
 
     def __init__(
         self,
@@ -222,6 +230,7 @@ class Client:
         cache: CacheStore | bool = True,
         undeclared: Undeclared = "refuse",
     ) -> None:
+        check_mode(mode)
         resolved, name, stated_timeout = settled(target, name)
         # By identity: a caller who says 300 wants 300.
         if timeout is TIMEOUT and stated_timeout is not None:
@@ -263,7 +272,7 @@ class Client:
             Handlers(sampling, elicitation, approval=approval),
             on_handler_error,
         )
-        self._core = ClientCore(settings, self._handlers, lazy=lazy, post=post, context=_context)
+        self._core = ClientCore(settings, self._handlers, lazy=lazy, post=post)
         self._core.facade = weakref.ref(self)
         self._core.hearing = TaskHearing(self._core)
         # True if the process shares it, having unpickled it: no `with` of one user closes it then.
@@ -286,7 +295,7 @@ class Client:
             McpError: What else can go wrong with the first requests.
         """
         self._core.check_process()
-        self._core.open_or_close()
+        self._core.open_or_close(self.close)
         return self
 
     def close(self, timeout: float | None = None, *, drain: bool = False) -> None:
@@ -300,7 +309,7 @@ class Client:
             drain: Wait for the requests in flight to end by themselves first. No new one is
                 sent meanwhile: a list that is fetched page by page ends with `ClosedError`.
         """
-        self._core.close(seconds(timeout, "timeout"), drain=drain)
+        self._core.close(timeout, drain=drain)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -563,19 +572,6 @@ def _facts(core: ClientCore) -> dict[str, Any]:
     if pools is not None:
         facts["queues"] |= pools.facts()
     return facts
-
-
-def _context(core: ClientCore, *args: Any, **options: Any) -> HandlerContext:
-    """What a handler is given: with the client, or another one for what the client's calls keep."""
-    client = None if core.facade is None else core.facade()
-    if client is None:
-        client = object.__new__(Client)
-        client._core, client._handlers = core, core.handlers
-        client._shared, client._roots = False, None
-        core.facade = weakref.ref(client)
-    context = HandlerContext(client, *args, **options)
-    context._run_callback = core.pools.workers.run
-    return context
 
 
 P = ParamSpec("P")

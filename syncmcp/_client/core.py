@@ -1,7 +1,6 @@
 """What a client is behind its methods: its connection from opening to loss, its threads, its cache.
 
-The operations, and what drives them, are given the core and not the client. The connection tells
-the core what happens there (`ConnectionEvents`) and knows it no longer than others do.
+The connection tells the core what happens there (`ConnectionEvents`), and knows nothing else of it.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from syncmcp._base.checks import seconds
 from syncmcp._client import lifetime
 from syncmcp._client.caching import Kept
 from syncmcp._client.lifetime import Watch
@@ -43,6 +43,7 @@ from syncmcp.errors import (
     UsageError,
     fresh,
 )
+from syncmcp.handlers import HandlerContext
 from syncmcp.handlers.server import ConnectedServer
 from syncmcp.transports.base import Resumable
 
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from syncmcp._connection.answering import HandlerTable
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.negotiate import Negotiated
-    from syncmcp.handlers import HandlerContext
 
 _log = logging.getLogger("syncmcp.client")
 
@@ -81,10 +81,9 @@ def core_of(client: HasCore) -> ClientCore:
 class Attempt:
     """One thread's attempt to open a connection, which others wait for, and how it failed."""
 
-    failure: McpError | None = None
-
     def __init__(self) -> None:
         self.thread = threading.get_ident()
+        self.failure: McpError | None = None
 
 
 class ClientCore:
@@ -97,7 +96,6 @@ class ClientCore:
         handlers: Who answers and who is told.
         lazy: Whether the first call may open it.
         post: Makes a request whose end nobody waits for; never blocks.
-        context: Makes what a handler is given.
 
     Attributes:
         label: What logs and errors call the server.
@@ -110,7 +108,7 @@ class ClientCore:
         schemas: What is known of these.
         state: What the server is asked for in each new session.
         hearing: Has the server tell of tasks.
-        facade: The client in front of it, as long as somebody has that.
+        facade: The client in front of it, which lives as long as anybody, or a call, has it.
         wire: The newest frames.
         lock: Guards the life of the connection; held for changes only, never while something opens
             or closes.
@@ -123,14 +121,12 @@ class ClientCore:
         *,
         lazy: bool,
         post: Callable[[ClientCore, str, dict[str, Any] | None, Undeclared], None],
-        context: Callable[..., HandlerContext],
     ) -> None:
         self.settings = settings
         self.label = settings.label
         self.handlers = handlers
         self.resolve = settings.resolve
         self._post = post
-        self._context = context
         self.hearing: Hearing
         self.facade: weakref.ref[Any] | None = None
         self._server = behind(settings.target)
@@ -201,8 +197,11 @@ class ClientCore:
                 repetition.count(error, pause)
             self.sit_out(pause, options, deadline)
 
-    def open_or_close(self) -> None:
+    def open_or_close(self, close: Callable[[], object]) -> None:
         """Open; where Ctrl-C comes behind that, close: a caller that gets no client cannot do it.
+
+        Args:
+            close: Closes the client.
 
         Raises:
             McpError: See `open`.
@@ -213,7 +212,7 @@ class ClientCore:
             self.open()
         except BaseException:
             if self.connection is not before and self._opener == threading.get_ident():
-                self.close(None, drain=False)
+                close()
             raise
 
     def want(self) -> None:
@@ -419,7 +418,8 @@ class ClientCore:
         """End the connection; see `Client.close`."""
         if not self.of_this_process:
             return  # the connection belongs to the parent process, which goes on using it
-        deadline = Deadline(self.settings.close_timeout if timeout is None else timeout)
+        limit = self.settings.close_timeout if timeout is None else seconds(timeout, "timeout")
+        deadline = Deadline(limit)
         with self.lock:
             self.wanted = False
             connections = [self._opening, self.connection, *self._retired]
@@ -518,14 +518,18 @@ class ClientCore:
             self.connection.log_level = level
 
     @property
+    def client(self) -> Any:
+        """The client in front of it, if there still is one."""
+        return None if self.facade is None else self.facade()
+
+    @property
     def server(self) -> ConnectedServer:
         """What the server said of itself.
 
         Raises:
             ClosedError: The client is not open.
         """
-        negotiated = self.negotiated
-        if negotiated is None:
+        if (negotiated := self.negotiated) is None:
             raise self.not_open()
         return self.settings.connected(negotiated)
 
@@ -559,9 +563,14 @@ class ClientCore:
 
     # -- what the connection tells (`ConnectionEvents`) ------------------------------------------
 
-    def handler_context(self, *args: Any, **options: Any) -> HandlerContext:
-        """What a handler is given; takes what `HandlerContext` takes but the client."""
-        return self._context(self, *args, **options)
+    def handler_context(self, *args: Any, **options: Any) -> HandlerContext | None:
+        """What a handler is given, if there still is a client; see `HandlerContext`."""
+        client = self.client
+        if client is None:
+            return None
+        context = HandlerContext(client, *args, **options)
+        context._run_callback = self.pools.workers.run
+        return context
 
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:
         """The server says that something has changed. Never blocks."""

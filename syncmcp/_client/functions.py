@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Union
 from typing_extensions import Unpack
 
 from syncmcp._base.checks import text, whole_number
-from syncmcp._client.operation import BoundOperation
-from syncmcp._client.operations import call_tool, iter_tools
 from syncmcp._concurrency.futures import fan_out
 from syncmcp._connection.options import CallOptions
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
-    from syncmcp._client.core import ClientCore, HasCore
+    from syncmcp._client.core import HasCore
+    from syncmcp._client.operation import BoundOperation
     from syncmcp._client.streams import ResultStream
     from syncmcp._concurrency.futures import RequestFuture
     from syncmcp.types import CallToolResult, Tool
@@ -73,13 +72,19 @@ class ToolFunction:
         tool: The tool, as the server listed it.
     """
 
-    def __init__(self, core: ClientCore, tool: Tool, options: CallOptions) -> None:
+    def __init__(self, client: HasCore, tool: Tool, options: CallOptions) -> None:
         self.tool = tool
-        self._call = BoundOperation(call_tool, core)
+        self._client: Any = client
         self._options = options
         self.__name__ = self.__qualname__ = tool.name
         self.__doc__ = _docstring(tool)
         self.__signature__ = _signature(tool)
+
+    @property
+    def _call(self) -> BoundOperation[..., CallToolResult]:
+        # What a subclass has in the place of the method counts.
+        call: BoundOperation[..., CallToolResult] = self._client.call_tool
+        return call
 
     def __call__(self, **arguments: Any) -> CallToolResult:
         """Call the tool and block until its result is there.
@@ -90,8 +95,7 @@ class ToolFunction:
             McpError: Whatever else `Client.call_tool` raises.
         """
         self._check(arguments)
-        call = self._call
-        return call(self.tool.name, arguments, **self._options).raise_for_error()
+        return self._call(self.tool.name, arguments, **self._options).raise_for_error()
 
     def future(self, **arguments: Any) -> RequestFuture[CallToolResult]:
         """Call the tool and return at once. A tool that failed is a result with `is_error`.
@@ -157,7 +161,7 @@ class ToolFunction:
                 raise TypeError(f"{self.__name__}() missing a required argument: {name!r}")
 
 
-def tool(client: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
+def tool(self: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
     """Make a function of a tool. Lists the tools, page by page, until it is found.
 
     Args:
@@ -170,11 +174,12 @@ def tool(client: HasCore, name: str, **options: Unpack[CallOptions]) -> ToolFunc
         McpError: The tools cannot be listed.
     """
     text(name, "name")
-    core = client._core
+    core = self._core
+    client: Any = self  # by its own methods: what a subclass has in their place counts
     undeclared = core.resolve(options).undeclared  # a mistake is raised here, not at the first call
-    for listed in iter_tools(client, undeclared=undeclared):
+    for listed in client.iter_tools(undeclared=undeclared):
         if listed.name == name:
-            return ToolFunction(core, listed, options)
+            return ToolFunction(self, listed, options)
     raise UsageError(f"there is no tool {name!r}", server=core.label)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 
@@ -301,6 +301,7 @@ def open_connection(
         known = STATEFUL[0]
     in_vain: Outcome = None  # what came of a probe that was of no use
     probe: _Probe | None = None
+    steps: Generator[Any, Outcome, Negotiated] | None = None
     connection = connect(way.older)
     try:
         try:
@@ -365,6 +366,9 @@ def open_connection(
             assumed = command is not None and mode == "auto" and known in STATEFUL
             raise _too_late(error, connection, deadline, in_vain, assumed=assumed) from error
         raise
+    finally:
+        if steps is not None:
+            steps.close()  # not by the collector, which swallows a Ctrl-C
 
 
 def _adopt(

@@ -53,44 +53,46 @@ class Operation(Generic[P, R]):
     def __get__(
         self, client: HasCore | None, owner: type
     ) -> Operation[P, R] | BoundOperation[P, R]:
-        return self if client is None else BoundOperation(self, client._core)
+        return self if client is None else BoundOperation(self, client)
 
     def __call__(self, client: HasCore, *args: P.args, **kwargs: P.kwargs) -> R:
         """As `Client.call_tool(client, ...)`: block until the result is there."""
-        return BoundOperation(self, client._core)(*args, **kwargs)
+        return BoundOperation(self, client)(*args, **kwargs)
 
 
 class BoundOperation(Generic[P, R]):
     """An operation of one client: call it and wait, or take its `future`."""
 
-    __slots__ = ("_core", "_operation")
+    __slots__ = ("_client", "_operation")
 
-    def __init__(self, operation: Operation[P, R], core: ClientCore) -> None:
+    def __init__(self, operation: Operation[P, R], client: HasCore) -> None:
         self._operation = operation
-        self._core = core
+        self._client = client
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make the request and block until its result is there."""
-        core = self._core
+        core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         steps = self._operation.steps(core, *args, **kwargs)
         return run(steps, core, options, Deadline(options.timeout))
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
         """Make the request and return at once; the result comes through the future."""
-        core = self._core
+        core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         steps = self._operation.steps(core, *args, **kwargs)
-        return submit(steps, core, options, Deadline(options.timeout))
+        return submit(steps, core, options, Deadline(options.timeout), owner=self._client)
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
         """Make the request; iterate over what it sends while it runs, and its result at the end."""
-        core = self._core
+        core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
         items = Items()
         options = options.watched_by(items.take)
         steps = self._operation.steps(core, *args, **kwargs)
-        return ResultStream(submit(steps, core, options, Deadline(options.timeout)), items)
+        return ResultStream(
+            submit(steps, core, options, Deadline(options.timeout), owner=self._client), items
+        )
 
     def __get__(self, instance: object, owner: type) -> BoundOperation[P, R]:
         # Having this makes `help()` and editors take it for the method that it is.
@@ -110,7 +112,7 @@ class BoundOperation(Generic[P, R]):
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def __repr__(self) -> str:
-        return f"<operation {self._operation.__name__} of {self._core!r}>"
+        return f"<operation {self._operation.__name__} of {self._client!r}>"
 
 
 def take_options(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import Unpack
 
@@ -192,9 +192,6 @@ def _strings(arguments: object, name: str) -> dict[str, str]:
     return dict(arguments)
 
 
-R = TypeVar("R")
-
-
 # -- tools
 
 
@@ -278,7 +275,7 @@ def list_tools(
 
 
 def iter_tools(
-    client: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
+    self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[Tool]:
     """Iterate over the server's tools, fetching a page when it is needed.
 
@@ -292,9 +289,7 @@ def iter_tools(
     templates, tasks by their ids). What the iterator cannot do is to take back a tool that is
     not on the new list, or to give one again that has changed. `list_tools` is one list.
     """
-    return iterate(
-        "tools/list", types.ListToolsResult, "tools", "name", client._core, max_pages, options
-    )
+    return iterate("tools/list", types.ListToolsResult, "tools", "name", self, max_pages, options)
 
 
 # -- resources
@@ -317,7 +312,7 @@ def list_resources(
 
 
 def iter_resources(
-    client: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
+    self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[Resource]:
     """Iterate over the server's resources, page by page; see `iter_tools`."""
     return iterate(
@@ -325,7 +320,7 @@ def iter_resources(
         types.ListResourcesResult,
         "resources",
         "uri",
-        client._core,
+        self,
         max_pages,
         options,
     )
@@ -353,7 +348,7 @@ def list_resource_templates(
 
 
 def iter_resource_templates(
-    client: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
+    self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[ResourceTemplate]:
     """Iterate over the server's resource templates, page by page; see `iter_tools`."""
     return iterate(
@@ -361,7 +356,7 @@ def iter_resource_templates(
         types.ListResourceTemplatesResult,
         "resource_templates",
         "uri_template",
-        client._core,
+        self,
         max_pages,
         options,
     )
@@ -450,11 +445,11 @@ def list_prompts(
 
 
 def iter_prompts(
-    client: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
+    self: HasCore, *, max_pages: int | None = None, **options: Unpack[CallOptions]
 ) -> Iterator[Prompt]:
     """Iterate over the server's prompts, page by page; see `iter_tools`."""
     return iterate(
-        "prompts/list", types.ListPromptsResult, "prompts", "name", client._core, max_pages, options
+        "prompts/list", types.ListPromptsResult, "prompts", "name", self, max_pages, options
     )
 
 

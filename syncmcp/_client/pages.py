@@ -16,7 +16,7 @@ from syncmcp._protocol.steps import OneSession, Recall, SessionChanged, Steps
 from syncmcp.errors import InvalidParams, LimitExceeded, ProtocolError, SessionLost
 
 if TYPE_CHECKING:
-    from syncmcp._client.core import ClientCore
+    from syncmcp._client.core import ClientCore, HasCore
     from syncmcp.types import PaginatedResult
 
 L = TypeVar("L", bound="PaginatedResult")
@@ -301,7 +301,7 @@ def iterate(
     model: type[PaginatedResult],
     items: str,
     name: str,
-    core: ClientCore,
+    client: HasCore,
     max_pages: int | None,
     options: CallOptions,
 ) -> Iterator[Any]:
@@ -310,6 +310,7 @@ def iterate(
     Where the list begins anew, the items that were given are known by their attribute `name` and
     not given again.
     """
+    core = client._core
     core.resolve(options)  # a mistake is raised here, not when the first page is fetched
     walk = Walk(method, model, items, core, max_pages)
 
@@ -323,7 +324,7 @@ def iterate(
         # twice, as long as nothing happens.
         before: frozenset[str] = frozenset()
         while True:
-            resolved = core.resolve(options)
+            resolved = client._core.resolve(options)  # who iterates has the client
             page = run(page_of_walk(), core, resolved, Deadline(resolved.timeout))
             if walk.first:
                 before = frozenset(given)

@@ -25,7 +25,7 @@ from syncmcp.handlers.pending import InputRequired
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from syncmcp._client.core import ClientCore
+    from syncmcp._client.core import ClientCore, HasCore
 
 
 M = TypeVar("M", bound="BaseModel")
@@ -34,8 +34,12 @@ M = TypeVar("M", bound="BaseModel")
 class Request:
     """`client.request`: any method at all, with its own typing."""
 
-    def __init__(self, core: ClientCore) -> None:
-        self._core = core
+    def __init__(self, client: HasCore) -> None:
+        self._client = client
+
+    @property
+    def _core(self) -> ClientCore:
+        return self._client._core
 
     @overload
     def __call__(
@@ -114,7 +118,10 @@ class Request:
         resolved = as_told(self._core, options)
         deadline = Deadline(resolved.timeout)
         steps = any_request(self._core, method, params, result)
-        return submit(steps, self._core, resolved, deadline, foreign=result is not dict)
+        owner = self._client
+        return submit(
+            steps, self._core, resolved, deadline, owner=owner, foreign=result is not dict
+        )
 
 
 def as_told(core: ClientCore, options: CallOptions) -> Options:
@@ -152,8 +159,12 @@ R = TypeVar("R")
 class Resume:
     """`client.resume`, with its own typing."""
 
-    def __init__(self, core: ClientCore) -> None:
-        self._core = core
+    def __init__(self, client: HasCore) -> None:
+        self._client = client
+
+    @property
+    def _core(self) -> ClientCore:
+        return self._client._core
 
     def __call__(
         self,
@@ -191,7 +202,8 @@ class Resume:
         """Like calling it, but returns a future at once."""
         resolved = self._core.resolve(options)
         steps = _resume(pending, answers, self._core)
-        return submit(steps, self._core, resolved, Deadline(resolved.timeout))
+        owner = self._client
+        return submit(steps, self._core, resolved, Deadline(resolved.timeout), owner=owner)
 
 
 def _resume(

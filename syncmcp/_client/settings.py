@@ -26,7 +26,7 @@ from syncmcp._protocol.offer import check_extensions
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
 from syncmcp.handlers.server import ConnectedServer
-from syncmcp.interceptors import Interceptor, as_interceptors
+from syncmcp.interceptors import Interceptor
 
 if TYPE_CHECKING:
     from syncmcp._client.opening import Target
@@ -66,6 +66,16 @@ class Poolable(Protocol):
 
 
 C = TypeVar("C", bound=Poolable)
+
+
+def check_mode(mode: str) -> None:
+    """Check the `mode` of a client.
+
+    Raises:
+        UsageError: There is no such mode.
+    """
+    if mode not in MODES:
+        raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
 
 
 @dataclass(frozen=True)
@@ -108,8 +118,7 @@ class Settings:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        if self.mode not in MODES:
-            raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {self.mode!r}")
+        check_mode(self.mode)
         for limit in ("timeout", "idle_timeout", "open_timeout", "close_timeout", "human_timeout"):
             put(limit, seconds(getattr(self, limit), limit))
         put("probe_timeout", seconds(self.probe_timeout, "probe_timeout") or 0.0)
@@ -127,7 +136,6 @@ class Settings:
             raise UsageError(f"trusted is True or False, not {self.trusted!r}")
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise UsageError(f"retry is a Retry or None, not {self.retry!r}")
-        put("interceptors", as_interceptors(self.interceptors))
         check_undeclared(self.undeclared)
 
     def options(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
 from syncmcp._client.listening import Listening, Streamed, Subscribed
@@ -21,7 +21,7 @@ from syncmcp.errors import ClosedError, McpError, NotSupported, SubscriptionLost
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from syncmcp._client.core import ClientCore
+    from syncmcp._client.core import ClientCore, HasCore
 
 __all__ = ["ChangeEvent", "Listener", "Subscription"]
 
@@ -43,9 +43,10 @@ class Subscription:
     left. Closing the client ends it, too. Several threads may iterate; each event goes to one.
     """
 
-    def __init__(self, core: ClientCore, listening: Listening, timeout: float | None) -> None:
+    def __init__(self, client: HasCore, listening: Listening, timeout: float | None) -> None:
         # Strongly: who waits for events of a client is not done with it.
-        self._core = core
+        self._client = client
+        self._core = client._core
         self._listening = listening
         self._inbox = listening.inbox
         self._timeout = timeout
@@ -205,7 +206,7 @@ class _Refresher:
     def __init__(
         self,
         core: ClientCore,
-        fetch: Callable[[ClientCore], V],
+        fetch: Callable[[Any], V],
         handler: Callable[[V], object],
         debounce: float,
         on_error: OnError | None,
@@ -239,12 +240,13 @@ class _Refresher:
         """On a pool thread."""
         changed = self.inbox.take_all()
         core = self._core()
+        client = None if core is None else core.client
         if self.inbox.ended:
             if self.listener.running:
                 self.listener._end()
-        elif changed and core is not None:
+        elif changed and client is not None:
             try:
-                value = self._fetch(core)
+                value = self._fetch(client)
             except McpError as error:
                 _log.warning("[%s] what has changed was not fetched: %s", self._label, error)
             else:
@@ -252,7 +254,7 @@ class _Refresher:
 
 
 def subscribe(
-    core: ClientCore,
+    client: HasCore,
     wanted: Wanted,
     *,
     timeout: float | None = None,
@@ -263,14 +265,14 @@ def subscribe(
     timeout = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
-    listening = begin(core, wanted, Inbox(limit=stop_after), undeclared=undeclared)
-    return Subscription(core, listening, timeout)
+    listening = begin(client._core, wanted, Inbox(limit=stop_after), undeclared=undeclared)
+    return Subscription(client, listening, timeout)
 
 
 def refresh(
     core: ClientCore,
     wanted: Wanted,
-    fetch: Callable[[ClientCore], V],
+    fetch: Callable[[Any], V],
     handler: Callable[[V], object],
     debounce: float,
     on_error: OnError | None,

@@ -34,8 +34,8 @@ class ConnectionEvents(Protocol):
         timeout: float | None,
         progress: ProgressHandler | None,
         resumes_call: bool,
-    ) -> HandlerContext:
-        """What the handler of a question is given."""
+    ) -> HandlerContext | None:
+        """What the handler of a question is given; `None` if nobody has the client any more."""
         ...
 
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:

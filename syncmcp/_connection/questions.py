@@ -136,6 +136,9 @@ class Asked:
             progress=self._progress,
             resumes_call=self._resumes_call,
         )
+        if context is None:
+            self._settle(None)
+            return
         context._stopped = self._stopped
         with self._lock:
             if self._settled:

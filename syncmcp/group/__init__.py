@@ -216,9 +216,8 @@ class ClientGroup:
             ClosedError: The group is not open.
         """
         client, found = self._route(lambda catalog: catalog.described("tools", name))
-        core = core_of(client)
-        core.resolve(options)  # a mistake is raised here, not at the first call
-        return ToolFunction(core, found, options)
+        core_of(client).resolve(options)  # a mistake is raised here, not at the first call
+        return ToolFunction(client, found, options)
 
     @property
     def roots(self) -> Roots:

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._client.client import Client, Target
-from syncmcp._client.core import ClientCore, core_of
-from syncmcp._client.operation import BoundOperation, Operation
-from syncmcp._client.operations import (
-    list_prompts,
-    list_resource_templates,
-    list_resources,
-    list_tools,
-)
+from syncmcp._client.core import core_of
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.subscription import Wanted
 from syncmcp.config import Http, Stdio
@@ -147,7 +140,7 @@ class Member:
         # First: what changes after this is told.
         listener = self._listen(client, changed, deadline.sooner(_LISTEN_SECONDS))
         self.listener = listener
-        return fetch(self.name, core, deadline)
+        return fetch(self.name, client, deadline)
 
     def _listen(
         self, client: Client, changed: Callable[[Lists], object], deadline: Deadline
@@ -182,7 +175,7 @@ class Member:
             McpError: A list could not be fetched.
         """
         assert self.client is not None
-        return fetch(self.name, core_of(self.client))
+        return fetch(self.name, self.client)
 
     def close_by(self, deadline: Deadline) -> None:
         """End what the group began, until `deadline`."""
@@ -211,27 +204,27 @@ class Member:
         return ServerStatus("open" if dead is None else "lost", dead, server)
 
 
-def fetch(name: str, core: ClientCore, deadline: Deadline | None = None) -> Lists:
+def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
     """All that a server offers, which the group knows by `name`.
 
     Raises:
         McpError: A list could not be fetched.
     """
 
-    def all_of(operation: Operation[..., Any], items: str) -> tuple[Any, ...]:
+    def all_of(listing: Callable[..., Any], items: str) -> tuple[Any, ...]:
         options = {} if deadline is None else {"timeout": deadline.remaining()}
         try:
-            return tuple(getattr(BoundOperation(operation, core)(**options), items))
+            return tuple(getattr(listing(**options), items))
         except (NotSupported, MethodNotFound):
             return ()
 
     return Lists(
         # A client that the program gave has a name of its own, which means nothing to the group.
-        core.server._called(name),
-        all_of(list_tools, "tools"),
-        all_of(list_resources, "resources"),
-        all_of(list_resource_templates, "resource_templates"),
-        all_of(list_prompts, "prompts"),
+        client.server._called(name),
+        all_of(client.list_tools, "tools"),
+        all_of(client.list_resources, "resources"),
+        all_of(client.list_resource_templates, "resource_templates"),
+        all_of(client.list_prompts, "prompts"),
     )
 
 

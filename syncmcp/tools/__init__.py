@@ -394,7 +394,7 @@ class _Run:
     ) -> HandlerContext:
         outer = self._outer
         if outer is None:
-            return HandlerContext(
+            context = HandlerContext(
                 client,
                 None if client is None else client.server,
                 SAMPLING,
@@ -402,7 +402,10 @@ class _Run:
                 timeout=deadline.remaining(),
                 show=self._show,
             )
-        return HandlerContext(
+            if client is not None:
+                context._run_callback = core_of(client).pools.workers.run
+            return context
+        context = HandlerContext(
             outer._client,
             outer._server,
             outer.method,
@@ -412,6 +415,8 @@ class _Run:
             progress=outer.report_progress,
             show=self._show,
         )
+        context._run_callback = outer._run_callback
+        return context
 
     def _show(self, text: str) -> None:
         """Show what the model has written to whoever looks at the question, and at the loop."""
