@@ -263,11 +263,17 @@ def _negotiate(
     if known in STATEFUL:
         try:
             return (yield from _handshake(hello, known, assumed=True))
+        except _DiedOfHandshake:
+            pass  # a modern server may have taken its place
         except (ServerError, ProtocolError, HttpError) as error:
             if isinstance(verdict(error), Fail) and not isinstance(error, ServerError):
                 raise  # an outage, or a matter of credentials
-            yield Restart()
+        yield Restart()
     return (yield from _probe(hello))
+
+
+class _DiedOfHandshake(Exception):
+    """A server that was taken for one with a handshake ended at it."""
 
 
 def _probe(hello: Hello) -> Generator[Effect, Outcome, Negotiated]:
@@ -328,9 +334,7 @@ def _handshake(
         yield Restart()
         return (yield from _handshake(hello, offer))
     if isinstance(outcome, Died) and assumed:
-        # A modern server may have taken its place that does not live through the handshake.
-        yield Restart()
-        return (yield from _probe(hello))
+        raise _DiedOfHandshake
     if isinstance(outcome, UnsupportedVersion) and probed:
         # The server took the probe for the start: this refusal of `initialize` proves that it is a
         # modern one after all, though it has not answered the probe.

@@ -740,5 +740,21 @@ def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_er
         assert negotiated.dialect.revision in accepted
     except McpError:
         pass  # an end, too
-    assert 1 <= asked <= 5
-    assert restarts <= 2
+    # Where what was known turns out wrong, the whole way is gone after that.
+    in_vain = mode == "auto" and known is not None
+    assert 1 <= asked <= 5 + in_vain
+    assert restarts <= 2 + in_vain
+
+
+def test_the_whole_way_is_gone_once_where_what_was_known_was_in_vain() -> None:
+    steps = negotiate("auto", HELLO, STATEFUL[0])
+    refusal = MethodNotFound("no")
+    outcomes: list[Outcome] = [died(), Silent(), refusal]
+    effects = []
+    effect = next(steps)
+    with pytest.raises(MethodNotFound):
+        while True:
+            effects.append(effect)
+            effect = steps.send(outcomes.pop(0) if isinstance(effect, Ask) else None)
+    methods = [each.method if isinstance(each, Ask) else type(each).__name__ for each in effects]
+    assert methods == ["initialize", "Restart", "server/discover", "initialize"]
