@@ -752,9 +752,13 @@ def test_the_whole_way_is_gone_once_where_what_was_known_was_in_vain() -> None:
     outcomes: list[Outcome] = [died(), Silent(), refusal]
     effects = []
     effect = next(steps)
+    while outcomes:
+        effects.append(effect)
+        answer = outcomes.pop(0) if isinstance(effect, Ask) else None
+        if answer is refusal:
+            break
+        effect = steps.send(answer)
     with pytest.raises(MethodNotFound):
-        while True:
-            effects.append(effect)
-            effect = steps.send(outcomes.pop(0) if isinstance(effect, Ask) else None)
+        steps.send(refusal)
     methods = [each.method if isinstance(each, Ask) else type(each).__name__ for each in effects]
     assert methods == ["initialize", "Restart", "server/discover", "initialize"]
