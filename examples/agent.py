@@ -44,7 +44,7 @@ from syncmcp.types import (
     ToolResultContent,
     ToolUseContent,
 )
-from syncmcp.ui.text import shorten, visible
+from syncmcp.ui import shorten, visible
 
 try:
     from rich.console import Console

@@ -26,7 +26,7 @@ from syncmcp._base.text import redact
 from syncmcp._client.client import Client, Target, twin
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.futures import done_futures
-from syncmcp._connection.options import CallOptions, Options
+from syncmcp._connection.options import CallOptions, ResolvedOptions
 from syncmcp._protocol.steps import Send
 from syncmcp.errors import ConnectionLost, OutcomeUnknown, UsageError
 
@@ -87,7 +87,7 @@ class Call:
         args = self.args
         method = _METHODS[self.operation] or (args[0] if args else "")
         params = {"name": args[0] if args else self.options.get("name")}
-        options = Options(None, None, idempotent=self.options.get("idempotent") is True)
+        options = ResolvedOptions(None, None, idempotent=self.options.get("idempotent") is True)
         return core_of(client).repeatable.is_harmless(Send(method, params), options)
 
 

@@ -28,10 +28,10 @@ from syncmcp._client.tool_calls import (
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
-from syncmcp._connection.options import CallOptions, Options
+from syncmcp._connection.options import CallOptions, ResolvedOptions
 from syncmcp._protocol.exchange import exchange_or_task
 from syncmcp._protocol.steps import Reply, Send, Steps
-from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, Course, TaskState
+from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, TaskPoller, TaskState
 from syncmcp._protocol.tasks import EXTENSION as _EXTENSION
 from syncmcp.errors import InvalidParams, McpError, NotSupported, fresh
 
@@ -172,9 +172,9 @@ class _Following:
     def __init__(
         self,
         client: HasCore,
-        course: Course | None,
+        course: TaskPoller | None,
         tool: str | None,
-        options: Options,
+        options: ResolvedOptions,
         result: CallToolResult | None = None,
     ) -> None:
         self.id = None if course is None else course.id
@@ -252,7 +252,7 @@ class _Following:
 
     # -- for the handle --------------------------------------------------------------------------
 
-    def _resolve(self, given: CallOptions) -> Options:
+    def _resolve(self, given: CallOptions) -> ResolvedOptions:
         return self._core.resolve({"undeclared": self._options.undeclared, **given})
 
     def look(self, given: CallOptions) -> None:
@@ -266,7 +266,7 @@ class _Following:
         # Whoever follows it need not wait to see it.
         self._core.pools.naps.news(course.id)
 
-    def _withdraw(self, course: Course) -> None:
+    def _withdraw(self, course: TaskPoller) -> None:
         """Withdraw what it asks at the moment. Never blocks, and calls no code of the caller's."""
         with self._lock:
             asking, self._asking = self._asking, CancelToken()
@@ -338,7 +338,7 @@ def _own(error: BaseException) -> BaseException:
     return fresh(error) if isinstance(error, McpError) else error
 
 
-def _cancel(course: Course) -> Steps[None]:
+def _cancel(course: TaskPoller) -> Steps[None]:
     reply: Reply = yield Send(CANCEL, {"taskId": course.id})
     shape, result = reply.dialect.tasks, reply.dialect.read_result(CANCEL, reply.result)
     # The extension has the server acknowledge it, no more.
@@ -406,7 +406,7 @@ def _start(
     name: str,
     arguments: Mapping[str, Any] | None,
     ttl: float | None,
-    options: Options,
+    options: ResolvedOptions,
 ) -> Steps[ToolTask]:
     core = client._core
     params = tool_params(name, arguments)
@@ -420,7 +420,7 @@ def _start(
     call = partial(exchange_or_task, AUGMENTED, params, max_rounds=core.settings.max_rounds)
     outcome = yield from with_fresh_marks(call, core)
     if isinstance(outcome, TaskState):
-        course = Course(outcome.id, params, outcome, core.settings.max_rounds)
+        course = TaskPoller(outcome.id, params, outcome, core.settings.max_rounds)
         return ToolTask(_Following(client, course, name, options))
     result = validate(types.CallToolResult, outcome, AUGMENTED)
     result._came_from(name, core.label)
@@ -458,7 +458,7 @@ def task(
     core = self._core
     lasting = core.resolve(_lasting(options))
     return ToolTask(
-        _Following(self, Course(id, None, None, core.settings.max_rounds), tool, lasting)
+        _Following(self, TaskPoller(id, None, None, core.settings.max_rounds), tool, lasting)
     )
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ForwardRef, Generic, Protocol, Union, get_arg
 
 from syncmcp._client.batch import Collected
 from syncmcp._client.operation import Operation
-from syncmcp.group.routing import Routed
+from syncmcp.group.catalog import Routed
 
 MODULES = (
     "syncmcp",
@@ -48,7 +48,7 @@ MODULES = (
     "syncmcp.types",
     "syncmcp.ui.browser",
     "syncmcp.ui.terminal",
-    "syncmcp.ui.text",
+    "syncmcp.ui",
 )
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 

@@ -9,10 +9,10 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._client.caching import Kept
+from syncmcp._client.caching import ResultCache
 from syncmcp._client.pages import recall_or_exchange
-from syncmcp._connection.options import CacheUse, Options
-from syncmcp._protocol.offer import NOTHING
+from syncmcp._connection.options import CacheUse, ResolvedOptions
+from syncmcp._protocol.client_capabilities import NOTHING
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp._protocol.steps import Reply, Send, Steps
 from syncmcp._protocol.subscription import ChangeEvent
@@ -29,7 +29,9 @@ class Client:
 
     def __init__(self, store: MemoryCache) -> None:
         target = Http("https://example.com/mcp")
-        self.cache: Kept | None = Kept(store, target, extensions={}, offer=lambda: NOTHING)
+        self.cache: ResultCache | None = ResultCache(
+            store, target, extensions={}, offer=lambda: NOTHING
+        )
         self.settings = SimpleNamespace(max_rounds=1)
         self.heard = dict.fromkeys(METHODS, 0)
         self.news: list[tuple[str, int]] = []
@@ -70,7 +72,7 @@ class World:
         return self.now
 
     def call(self, client: Client, method: str, use: CacheUse) -> None:
-        options = Options(None, None, cache=use)
+        options = ResolvedOptions(None, None, cache=use)
         params = {"uri": "a:1"} if method == "resources/read" else None
         assert client.cache is not None
         steps: Steps[Any] = recall_or_exchange(cast("Any", client), method, params)

@@ -15,7 +15,7 @@ import pytest
 
 import syncmcp
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.call import Call
+from syncmcp._connection.pending_request import PendingRequest
 from syncmcp.testing import ScriptedPeer, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.testing.script import Step
@@ -93,14 +93,14 @@ def test_the_limit_of_the_client_counts_where_a_call_has_none(wire: Wire) -> Non
 def looks(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
     """Is released each time the library looks whether a call is out of time."""
     counted = threading.Semaphore(0)
-    original = Call.overdue
+    original = PendingRequest.overdue
 
-    def overdue(self: Call) -> Any:
+    def overdue(self: PendingRequest) -> Any:
         if self.method == "tools/call":
             counted.release()
         return original(self)
 
-    monkeypatch.setattr(Call, "overdue", overdue)
+    monkeypatch.setattr(PendingRequest, "overdue", overdue)
     return counted
 
 

@@ -22,7 +22,7 @@ import pytest
 import syncmcp
 from syncmcp import Client, ClosedError, ConnectionLost, HandlerContext, OutcomeUnknown, Stdio
 from syncmcp._concurrency.timing import Backoff, Deadline
-from syncmcp._connection.options import Options
+from syncmcp._connection.options import ResolvedOptions
 from syncmcp.testing import Server, ToolContext
 from syncmcp.testing.leaks import Footprint
 from tests import programs
@@ -519,7 +519,7 @@ def test_a_connection_that_drains_takes_no_new_requests(monkeypatch: pytest.Monk
     closer.start()
     assert draining.wait(CEILING)
     with pytest.raises(ClosedError):  # so ends a future that wants its next page
-        connection.request("tools/list", {}, Options(None, None), Deadline(CEILING))
+        connection.request("tools/list", {}, ResolvedOptions(None, None), Deadline(CEILING))
     gate.set()
     assert call.result(CEILING).text == "True"
     closer.join(CEILING)

@@ -20,7 +20,9 @@ def test_every_mutant_has_a_name_rows_and_a_target_of_its_own() -> None:
 
 
 def test_a_mutant_without_a_target_or_with_unknown_rows_is_reported() -> None:
-    lost = Mutant("lost", "", "syncmcp._concurrency.pool:Lane.nowhere", lambda o: o, ("RPC-99",))
+    lost = Mutant(
+        "lost", "", "syncmcp._concurrency.pool:SerialExecutor.nowhere", lambda o: o, ("RPC-99",)
+    )
     assert len(wrong_entries([lost, lost])) == 5
     with pytest.raises(LookupError, match=r"no syncmcp\._concurrency\.pool:Lane\.nowhere"):
         check(lost)

@@ -22,7 +22,7 @@ from syncmcp import (
     ServerError,
     Stdio,
 )
-from syncmcp._client.opening import Eras
+from syncmcp._client.opening import RevisionMemory
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.testing import Server
 from syncmcp.testing import script as s
@@ -867,7 +867,7 @@ def test_a_pinned_mode_neither_needs_nor_changes_what_is_remembered_of_a_command
 
 def test_of_many_commands_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("syncmcp._client.opening._MOST", 2)
-    found = Eras()
+    found = RevisionMemory()
     commands = [Stdio("no-such-command", str(number)) for number in range(3)]
     for command in (commands[0], commands[1], commands[0], commands[2]):
         found.learn(command, dialect_for(OLD, None), in_vain=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.pool import Seat, Workers, lending, seat_of_this_thread
+from syncmcp._concurrency.pool import DaemonPool, PoolSlot, seat_of_this_thread, slot_released
 from syncmcp._concurrency.timing import Deadline
 from tests.stage import PATIENCE, GatedQueue, in_threads, nervous
 
@@ -27,7 +27,7 @@ def wait_until(look: Callable[[], bool]) -> None:
         threading.Event().wait(0)
 
 
-class Counting(Workers):
+class Counting(DaemonPool):
     """A pool whose counters can be looked at."""
 
     def __init__(self, limit: int) -> None:
@@ -61,11 +61,11 @@ def pool() -> Iterator[Counting]:
 class Job:
     """A job that tells when it runs, does one thing at a time as it is told, and ends."""
 
-    def __init__(self, pool: Workers, *, at_once: bool = False) -> None:
+    def __init__(self, pool: DaemonPool, *, at_once: bool = False) -> None:
         self._orders: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._reports: SimpleQueue[object] = SimpleQueue()
         self._started = threading.Event()
-        self.seat: Seat | None = None
+        self.seat: PoolSlot | None = None
         pool.submit(self._run, at_once=at_once)
 
     def _run(self) -> None:
@@ -78,7 +78,7 @@ class Job:
     def started(self) -> bool:
         return self._started.is_set()
 
-    def wait_started(self) -> Seat:
+    def wait_started(self) -> PoolSlot:
         assert self._started.wait(PATIENCE)
         assert self.seat is not None
         return self.seat
@@ -232,14 +232,14 @@ def test_a_job_that_comes_at_once_does_not_stand_in_line(pool: Counting) -> None
 
 def test_lending_is_nothing_to_a_thread_of_no_pool() -> None:
     assert seat_of_this_thread() is None
-    with lending():
+    with slot_released():
         assert seat_of_this_thread() is None
 
 
 def test_a_seat_is_taken_back_when_what_was_waited_for_fails(pool: Counting) -> None:
     def fail() -> int:
         try:
-            with lending():
+            with slot_released():
                 assert pool.running == 0
                 raise OSError("broken")
         except OSError:
@@ -340,7 +340,7 @@ def test_a_job_that_forks_has_no_seat_in_the_child(pool: Counting) -> None:
             child = os.fork()
         if child == 0:
             try:
-                with lending():
+                with slot_released():
                     os._exit(pool.waiting)
             finally:
                 os._exit(100)
@@ -404,7 +404,7 @@ class Disorder:
         # Those that hold the seat they were given when they began.
         self._fresh: set[int] = set()
         self.wrong: list[str] = []
-        self._seats: list[tuple[int, Seat, threading.Event]] = []
+        self._seats: list[tuple[int, PoolSlot, threading.Event]] = []
         # What each job does is settled beforehand: the dice are thrown by one thread.
         self._plans = [self._plan(2) for _ in range(jobs)]
 
@@ -484,9 +484,9 @@ class Disorder:
         else:
             with self._lock:
                 self._fresh.discard(number)
-            with lending():
+            with slot_released():
                 if deed == "lend twice":
-                    with lending():
+                    with slot_released():
                         pass
                 elif more is not None:
                     # In line or not: while it waits, its seat is free for the other one.

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import syncmcp
-from syncmcp._client.session_state import SUBSCRIBE, UNSUBSCRIBE, SharedUris
+from syncmcp._client.session_state import SUBSCRIBE, UNSUBSCRIBE, ResourceSubscriptions
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, RequestTimeout, ResourceNotFound
 from syncmcp.testing import ToolContext
@@ -33,7 +33,7 @@ class Asked:
 
 
 def test_the_first_asks_and_the_last_gives_back() -> None:
-    uris, ask = SharedUris(), Asked()
+    uris, ask = ResourceSubscriptions(), Asked()
     uris.hold("a:1", ask, Deadline(None))
     uris.hold("a:1", ask, Deadline(None))
     assert uris.wanted() == [("a:1", "refuse")]
@@ -47,7 +47,7 @@ def test_the_first_asks_and_the_last_gives_back() -> None:
 
 
 def test_one_who_comes_while_it_is_given_back_asks_again_afterwards() -> None:
-    uris, ask = SharedUris(), Asked()
+    uris, ask = ResourceSubscriptions(), Asked()
     uris.hold("a:1", ask, Deadline(None))
     waiting = threading.Thread(
         target=uris.hold, args=("a:1", ask, Deadline(PATIENCE)), name="waiting"
@@ -61,7 +61,7 @@ def test_one_who_comes_while_it_is_given_back_asks_again_afterwards() -> None:
 
 
 def test_a_claim_while_it_is_given_back_is_asked_for_again() -> None:
-    uris, ask = SharedUris(), Asked()
+    uris, ask = ResourceSubscriptions(), Asked()
     uris.hold("a:1", ask, Deadline(None))
     ask.meanwhile = [lambda: uris.claim("a:1")]
     uris.let_go("a:1", ask)
@@ -70,7 +70,7 @@ def test_a_claim_while_it_is_given_back_is_asked_for_again() -> None:
 
 
 def test_a_refusal_is_nothing_to_be_given_back_and_a_broken_wire_may_be() -> None:
-    uris, ask = SharedUris(), Asked()
+    uris, ask = ResourceSubscriptions(), Asked()
     for failure in (ResourceNotFound("no"), ConnectionLost("gone")):
         ask.meanwhile = [failure]
         with pytest.raises(type(failure)):
@@ -81,7 +81,7 @@ def test_a_refusal_is_nothing_to_be_given_back_and_a_broken_wire_may_be() -> Non
 
 
 def test_nobody_waits_for_another_one_s_request_longer_than_he_wants() -> None:
-    uris, ask = SharedUris(), Asked()
+    uris, ask = ResourceSubscriptions(), Asked()
 
     def impatient() -> None:
         with pytest.raises(RequestTimeout, match="not subscribed to a:1 in time"):

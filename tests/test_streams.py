@@ -10,7 +10,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Interceptor, Progress
-from syncmcp._client.streams import Items
+from syncmcp._client.streams import StreamBuffer
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.types import CallToolResult, LoggingMessageNotificationParams
 from tests.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads
@@ -190,7 +190,7 @@ def test_every_operation_streams() -> None:
 
 
 def test_what_nobody_reads_is_dropped_and_counted_the_oldest_first() -> None:
-    items = Items()
+    items = StreamBuffer()
     for number in range(BACKLOG + 3):
         items.take(Progress(number, None, None))
     items.close()
@@ -213,7 +213,7 @@ def test_a_log_message_that_is_none_is_left_out() -> None:
 
 
 def test_a_reader_that_waits_is_woken_by_each_item() -> None:
-    items, ready = Items(), threading.Event()
+    items, ready = StreamBuffer(), threading.Event()
     got: list[Any] = []
 
     def read() -> None:

@@ -22,9 +22,9 @@ from syncmcp import (
     UnsupportedSchema,
     UsageError,
 )
-from syncmcp._connection.schemas import Schemas
+from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol.schema import Schema, compile_schema
-from syncmcp._protocol.schema.dialect import DIALECTS
+from syncmcp._protocol.schema.document import DIALECTS
 from syncmcp.testing import RpcError, Server, ToolContext
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, ElicitResult, Tool
@@ -304,7 +304,7 @@ def test_a_client_that_is_opened_again_knows_nothing_of_before() -> None:
 
 
 def test_a_list_that_was_on_its_way_when_it_changed_is_not_kept() -> None:
-    schemas = Schemas()
+    schemas = ToolSchemaCache()
     tool = Tool(name="a", input_schema={}, output_schema=WEATHER)
     asked = schemas.generation
     schemas.forget()

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from syncmcp._concurrency import timing
-from syncmcp._concurrency.pool import Lane, Workers
+from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
 from syncmcp._concurrency.timing import Deadline, Reaper, Timer, acquire
 from tests.stage import PATIENCE, Clock, GatedQueue, in_threads, nervous
 
@@ -25,11 +25,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def workers() -> Iterator[Callable[[int], Workers]]:
-    made: list[Workers] = []
+def workers() -> Iterator[Callable[[int], DaemonPool]]:
+    made: list[DaemonPool] = []
 
-    def make(limit: int) -> Workers:
-        made.append(Workers("syncmcp-test", limit))
+    def make(limit: int) -> DaemonPool:
+        made.append(DaemonPool("syncmcp-test", limit))
         return made[-1]
 
     yield make
@@ -243,7 +243,7 @@ def test_appointments_made_and_cancelled_by_many_threads_all_come_right(timer: T
 
 
 def test_a_pool_grows_to_its_limit_and_then_lets_jobs_wait(
-    workers: Callable[[int], Workers],
+    workers: Callable[[int], DaemonPool],
 ) -> None:
     pool = workers(2)
     gate = threading.Event()
@@ -261,7 +261,7 @@ def test_a_pool_grows_to_its_limit_and_then_lets_jobs_wait(
     assert started.get(timeout=PATIENCE) == 2
 
 
-def test_an_idle_thread_is_used_again(workers: Callable[[int], Workers]) -> None:
+def test_an_idle_thread_is_used_again(workers: Callable[[int], DaemonPool]) -> None:
     pool = workers(8)
     names: SimpleQueue[str] = SimpleQueue()
     seen = set()
@@ -276,7 +276,7 @@ def test_an_idle_thread_is_used_again(workers: Callable[[int], Workers]) -> None
 
 
 def test_of_two_idle_threads_the_one_that_worked_last_works_next(
-    workers: Callable[[int], Workers],
+    workers: Callable[[int], DaemonPool],
 ) -> None:
     pool = workers(2)
     both = threading.Barrier(2)
@@ -299,7 +299,7 @@ def test_of_two_idle_threads_the_one_that_worked_last_works_next(
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(3)], ids=["error", "exit"])
 def test_a_job_that_fails_ends_nothing_but_itself(
-    workers: Callable[[int], Workers], error: BaseException, caplog: pytest.LogCaptureFixture
+    workers: Callable[[int], DaemonPool], error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = workers(1)
     done = threading.Event()
@@ -314,7 +314,7 @@ def test_a_job_that_fails_ends_nothing_but_itself(
 
 
 def test_a_closed_pool_does_what_waits_and_what_comes_later(
-    workers: Callable[[int], Workers],
+    workers: Callable[[int], DaemonPool],
 ) -> None:
     pool = workers(1)
     gate = threading.Event()
@@ -331,7 +331,7 @@ def test_a_closed_pool_does_what_waits_and_what_comes_later(
 def test_a_job_that_comes_while_the_last_thread_of_a_closed_pool_ends_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pool = Workers("syncmcp-test", 1)
+    pool = DaemonPool("syncmcp-test", 1)
     queue = GatedQueue()
     monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: queue)
     done = threading.Event()
@@ -347,7 +347,9 @@ def test_a_job_that_comes_while_the_last_thread_of_a_closed_pool_ends_is_done(
     assert done.wait(PATIENCE)
 
 
-def test_no_job_is_lost_or_done_twice_under_contention(workers: Callable[[int], Workers]) -> None:
+def test_no_job_is_lost_or_done_twice_under_contention(
+    workers: Callable[[int], DaemonPool],
+) -> None:
     pool = workers(4)
     done: SimpleQueue[tuple[int, int]] = SimpleQueue()
 
@@ -383,9 +385,9 @@ def test_a_stuck_job_does_not_keep_the_interpreter_from_ending() -> None:
 
 
 def test_a_lane_runs_its_jobs_in_order_and_one_at_a_time(
-    workers: Callable[[int], Workers],
+    workers: Callable[[int], DaemonPool],
 ) -> None:
-    lane = Lane(workers(8))
+    lane = SerialExecutor(workers(8))
     heard: list[int] = []
     running = threading.Lock()
     overlapped = threading.Event()
@@ -408,19 +410,19 @@ def test_a_lane_runs_its_jobs_in_order_and_one_at_a_time(
     assert not overlapped.is_set()
 
 
-def test_a_lane_that_is_blocked_delays_no_other_lane(workers: Callable[[int], Workers]) -> None:
+def test_a_lane_that_is_blocked_delays_no_other_lane(workers: Callable[[int], DaemonPool]) -> None:
     pool = workers(2)
     gate, passed = threading.Event(), threading.Event()
-    Lane(pool).push(lambda: gate.wait(PATIENCE))
-    Lane(pool).push(passed.set)
+    SerialExecutor(pool).push(lambda: gate.wait(PATIENCE))
+    SerialExecutor(pool).push(passed.set)
     assert passed.wait(PATIENCE)
     gate.set()
 
 
 def test_a_lane_goes_on_after_a_job_that_fails(
-    workers: Callable[[int], Workers], caplog: pytest.LogCaptureFixture
+    workers: Callable[[int], DaemonPool], caplog: pytest.LogCaptureFixture
 ) -> None:
-    lane = Lane(workers(1))
+    lane = SerialExecutor(workers(1))
     done = threading.Event()
 
     def leave() -> None:

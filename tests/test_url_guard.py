@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http.exchange import Cut, Exchange
-from syncmcp._http.guard import UnsafeUrl, UrlGuard
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
+from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from syncmcp.errors import AuthError
 
 WAIT = 20.0
@@ -422,7 +422,7 @@ def test_a_cut_ends_the_question_whose_the_server_is() -> None:
         return [entry("10.0.0.1")]
 
     judge = UrlGuard("https://slow.example/mcp", look_up=slow)
-    exchange = Exchange(Deadline(WAIT))
+    exchange = AbortableExchange(Deadline(WAIT))
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -438,4 +438,4 @@ def test_a_cut_ends_the_question_whose_the_server_is() -> None:
     exchange.end()
     thread.join(WAIT)
     answer.set()
-    assert [type(error) for error in raised] == [Cut]
+    assert [type(error) for error in raised] == [ExchangeAborted]

@@ -9,25 +9,35 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from syncmcp._client.driver import Parked, keeping, leave, name_server, run
-from syncmcp._client.retrying import Repetition, is_over
+from syncmcp._client.driver import Suspended, abort_steps, name_server, run, with_cache
+from syncmcp._client.retrying import RetryState, is_over
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.pool import seat_of_this_thread
 from syncmcp._concurrency.timing import Deadline, timer
-from syncmcp._connection.call import Call
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.options import Options
+from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.outgoing import leave_frame
-from syncmcp._connection.questions import InputAnswers
+from syncmcp._connection.pending_request import PendingRequest
+from syncmcp._connection.questions import InputResponder
 from syncmcp._protocol.exchange import exchange
-from syncmcp._protocol.steps import Ask, Hear, Meet, Pause, Post, Reply, Send, Steps, Work
+from syncmcp._protocol.steps import (
+    AnswerInput,
+    Compute,
+    GetNegotiated,
+    Pause,
+    Reply,
+    Send,
+    SendAndForget,
+    Steps,
+    WatchTask,
+)
 from syncmcp.errors import McpError, NotSupported, RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
-    from syncmcp._concurrency.cancel import Nap
-    from syncmcp._concurrency.pool import Seat
+    from syncmcp._concurrency.cancel import InterruptibleWait
+    from syncmcp._concurrency.pool import PoolSlot
     from syncmcp._concurrency.timing import TimerEntry
     from syncmcp._protocol.capabilities import Undeclared
 
@@ -42,7 +52,7 @@ POST_SECONDS = 30.0
 def submit(
     steps: Steps[R],
     core: ClientCore,
-    options: Options,
+    options: ResolvedOptions,
     deadline: Deadline,
     *,
     owner: object = None,
@@ -62,7 +72,7 @@ def submit(
         UsageError: The arguments are wrong, or the server lacks what is asked for.
         ClosedError: The client is not open.
     """
-    begun = Begun(steps, core, options, owner=owner, foreign=foreign)
+    begun = PreparedCall(steps, core, options, owner=owner, foreign=foreign)
     begun.go(deadline)
     return begun.future
 
@@ -81,7 +91,7 @@ def post(
         _log.debug("[%s] was not sent %s: %s", core.label, method, error)
 
 
-class Begun(Generic[R]):
+class PreparedCall(Generic[R]):
     """An operation whose arguments have been checked, and which nothing was sent for yet.
 
     Raises:
@@ -90,9 +100,15 @@ class Begun(Generic[R]):
     """
 
     def __init__(
-        self, steps: Steps[R], core: ClientCore, options: Options, *, owner: object, foreign: bool
+        self,
+        steps: Steps[R],
+        core: ClientCore,
+        options: ResolvedOptions,
+        *,
+        owner: object,
+        foreign: bool,
     ) -> None:
-        self._steps = keeping(steps, core, options)
+        self._steps = with_cache(steps, core, options)
         self._owner = owner
         self._core = core
         self._foreign = foreign or (core.cache is not None and core.cache.foreign)
@@ -101,7 +117,7 @@ class Begun(Generic[R]):
         if options.watch is None:  # else somebody else iterates
             options.watch = self.future._report
         connection = core.live()
-        self.send: Send | Meet | Pause | None = None
+        self.send: Send | GetNegotiated | Pause | None = None
         try:
             self.send = _first(self._steps, core, connection, options)
         except StopIteration as stop:
@@ -126,9 +142,9 @@ class Begun(Generic[R]):
         self.send = None
         drive = (self._steps, self._core, self.options, deadline, self.future, self._owner)
         if connection is None or self._needs_thread(connection):
-            _Exchange(*drive).start(send)
+            _ThreadedRun(*drive).start(send)
         else:
-            _Run(*drive, foreign=self._foreign).start(send, connection)
+            _CallbackRun(*drive, foreign=self._foreign).start(send, connection)
 
     def _needs_thread(self, connection: Connection) -> bool:
         """Whether a thread must be its own; those that share a frame share that of its exchange."""
@@ -152,15 +168,15 @@ class Begun(Generic[R]):
 
 
 def _first(
-    steps: Steps[Any], core: ClientCore, connection: Connection | None, options: Options
-) -> Send | Meet | Pause:
+    steps: Steps[Any], core: ClientCore, connection: Connection | None, options: ResolvedOptions
+) -> Send | GetNegotiated | Pause:
     """Take the first step here and now: a mistake of the caller is raised to the caller."""
     send = next(steps)
-    if isinstance(send, Hear):
+    if isinstance(send, WatchTask):
         send = steps.send(core.hearing.claim(send.task))
-    while connection is not None and isinstance(send, (Send, Meet)):
+    while connection is not None and isinstance(send, (Send, GetNegotiated)):
         try:
-            if isinstance(send, Meet):
+            if isinstance(send, GetNegotiated):
                 send = steps.send(connection.agreed)
                 continue
             connection.agreed.check(send.method, options.undeclared)
@@ -168,18 +184,18 @@ def _first(
         except NotSupported as error:
             send = steps.throw(error)
     # An operation has something to send before it has to ask; a task may have to be waited for.
-    assert isinstance(send, (Send, Meet, Pause))
+    assert isinstance(send, (Send, GetNegotiated, Pause))
     return send
 
 
-class _Exchange(Generic[R]):
+class _ThreadedRun(Generic[R]):
     """A future that needs a thread while it lasts: for HTTP, interceptors, a server to start."""
 
     def __init__(
         self,
         steps: Steps[R],
         core: ClientCore,
-        options: Options,
+        options: ResolvedOptions,
         deadline: Deadline,
         future: RequestFuture[R],
         owner: object,
@@ -190,15 +206,15 @@ class _Exchange(Generic[R]):
         # A token of its own: that is how `future.cancel()` reaches the thread of the exchange.
         self._token = CancelToken() if options.cancel is None else options.cancel.child()
         self._options = options.with_cancel(self._token)
-        self._seat: Seat | None = None
+        self._seat: PoolSlot | None = None
         self._deadline = deadline
         self._future = future
-        self._first: Send | Meet | Pause | None = None
+        self._first: Send | GetNegotiated | Pause | None = None
         self._begun = False
         self._expiry: TimerEntry | None = None
         self._unsubscribe: Callable[[], None] | None = None
 
-    def start(self, send: Send | Meet | Pause) -> None:
+    def start(self, send: Send | GetNegotiated | Pause) -> None:
         self._first = send
         self._future._withdraw = partial(self._token.cancel, "cancelled by the caller")
         at = self._deadline.at
@@ -244,7 +260,7 @@ class _Exchange(Generic[R]):
         future = self._future
         if future.done() and not self._begun:
             error = RequestCancelled("nobody waited long enough", delivery="not_sent")
-            leave(self._steps, self._core, self._options, error)
+            abort_steps(self._steps, self._core, self._options, error)
             return
         self._begun = True
         self._options.abandon = self._abandon
@@ -258,7 +274,7 @@ class _Exchange(Generic[R]):
                 future._sent,
                 parks=True,
             )
-        except Parked as parked:
+        except Suspended as parked:
             # What is done by now, the steps learn from the request that they make next.
             self._first = Pause(0.0)
             self._core.pools.naps.begin(parked.pause, self._deadline, self._token, self._wake)
@@ -287,14 +303,14 @@ class _Exchange(Generic[R]):
         run(drive)
 
 
-class _Run(Generic[R]):
+class _CallbackRun(Generic[R]):
     """A future whose answers are brought by a reader thread; nothing waits in between."""
 
     def __init__(
         self,
         steps: Steps[R],
         core: ClientCore,
-        options: Options,
+        options: ResolvedOptions,
         deadline: Deadline,
         future: RequestFuture[R],
         owner: object,
@@ -310,18 +326,18 @@ class _Run(Generic[R]):
         self._foreign = foreign
         self._send: Send | None = None
         self._connection: Connection | None = None
-        self._call: Call | None = None
-        self._answers: InputAnswers | None = None
-        self._repetition: Repetition | None = None
-        self._nap: Nap | None = None
+        self._call: PendingRequest | None = None
+        self._answers: InputResponder | None = None
+        self._repetition: RetryState | None = None
+        self._nap: InterruptibleWait | None = None
 
-    def start(self, send: Send | Meet | Pause, connection: Connection) -> None:
+    def start(self, send: Send | GetNegotiated | Pause, connection: Connection) -> None:
         self._future._withdraw = self._withdraw
         self._connection = connection
         try:
             if isinstance(send, Pause):
                 self._pause(send)
-            elif isinstance(send, Meet):  # it was not connected when the steps began
+            elif isinstance(send, GetNegotiated):  # it was not connected when the steps began
                 self._settling(self._advance, connection.agreed, None)
             else:
                 self._request(send, connection)
@@ -333,7 +349,7 @@ class _Run(Generic[R]):
         deadline = self._deadline
         if send.within is not None:
             deadline = deadline.sooner(send.within)
-        call = Call(send.method, self._options, deadline, self._done)
+        call = PendingRequest(send.method, self._options, deadline, self._done)
         if connection.transport.blocking:
             call.pool = self._core.pools.exchanges
         self._send, self._connection, self._call = send, connection, call
@@ -357,7 +373,7 @@ class _Run(Generic[R]):
         if nap is not None:
             nap.end()
 
-    def _done(self, call: Call) -> None:
+    def _done(self, call: PendingRequest) -> None:
         """On whatever thread ended the call, mostly the one that reads.
 
         The library's own steps are short and block nowhere: it is cheaper to take the next one here
@@ -374,7 +390,7 @@ class _Run(Generic[R]):
         """Take a step; whatever it raises ends the future, and not the thread that it is on."""
         if self._future._claimed:
             error = RequestCancelled("cancelled by the caller", delivery="unknown")
-            leave(self._steps, self._core, self._options, error)
+            abort_steps(self._steps, self._core, self._options, error)
             leave_frame(self._options)
             return
         try:
@@ -383,7 +399,7 @@ class _Run(Generic[R]):
             name_server(failure, self._core)
             self._future._settle(None, failure)
 
-    def _resume(self, call: Call) -> None:
+    def _resume(self, call: PendingRequest) -> None:
         error = call.outcome if isinstance(call.outcome, McpError) else None
         if error is None:
             self._repetition = None
@@ -397,7 +413,7 @@ class _Run(Generic[R]):
         """Seconds until the request is sent again, if it is."""
         assert self._send is not None
         if self._repetition is None:
-            self._repetition = Repetition(
+            self._repetition = RetryState(
                 self._send,
                 self._options,
                 self._deadline,
@@ -407,7 +423,7 @@ class _Run(Generic[R]):
             )
         return self._repetition.pause(error, self._connection)
 
-    def _reply(self, call: Call, error: McpError | None) -> None:
+    def _reply(self, call: PendingRequest, error: McpError | None) -> None:
         assert self._connection is not None
         reply = None if error is not None else Reply(call.outcome, self._connection.dialect)
         self._advance(reply, error)
@@ -423,18 +439,18 @@ class _Run(Generic[R]):
         if isinstance(effect, Send):
             self._repetition = None  # what steps send after a failure is counted anew
             self._request(effect, self._connection)
-        elif isinstance(effect, Ask):
+        elif isinstance(effect, AnswerInput):
             self._ask(effect, self._connection)
-        elif isinstance(effect, Work):
+        elif isinstance(effect, Compute):
             # Not on the thread that reads: others wait for their answers.
             work = partial(self._settling, self._work, effect)
             self._core.pools.resumer.run(work)
-        elif isinstance(effect, Post):
+        elif isinstance(effect, SendAndForget):
             self._core.post(*effect, self._options.undeclared)
             self._advance(None, None)
-        elif isinstance(effect, Meet):
+        elif isinstance(effect, GetNegotiated):
             self._advance(self._connection.agreed, None)
-        elif isinstance(effect, Hear):
+        elif isinstance(effect, WatchTask):
             self._advance(self._core.hearing.claim(effect.task), None)
         else:
             assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
@@ -450,12 +466,12 @@ class _Run(Generic[R]):
             # While it fell asleep: `_withdraw` may have seen the one before.
             self._nap.end()
 
-    def _work(self, work: Work) -> None:
+    def _work(self, work: Compute) -> None:
         self._advance(work.do(), None)
 
-    def _ask(self, ask: Ask, connection: Connection) -> None:
+    def _ask(self, ask: AnswerInput, connection: Connection) -> None:
         desk = connection.desk
-        answers = InputAnswers(
+        answers = InputResponder(
             ask, desk, connection.dialect, self._options, self._deadline, self._answered
         )
         self._answers = answers
@@ -487,7 +503,7 @@ class _Run(Generic[R]):
         else:
             self._advance(outcome, None)
 
-    def _repeat(self, call: Call, pause: float) -> None:
+    def _repeat(self, call: PendingRequest, pause: float) -> None:
         """On a pool thread: send the request again after the pause, if there is a server."""
         assert self._send is not None
         assert self._connection is not None

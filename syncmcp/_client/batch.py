@@ -12,13 +12,13 @@ from typing_extensions import ParamSpec, Unpack
 
 from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client import operations
-from syncmcp._client.background import Begun
+from syncmcp._client.background import PreparedCall
 from syncmcp._client.operation import Operation, take_options
 from syncmcp._client.requests import any_request, as_told
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import CallOptions, Options
-from syncmcp._connection.outgoing import Gathering, Place
+from syncmcp._connection.options import CallOptions, ResolvedOptions
+from syncmcp._connection.outgoing import BatchAssembler, BatchSlot
 from syncmcp._protocol.steps import Steps
 from syncmcp.errors import LimitExceeded, McpError, RequestCancelled, RequestTimeout, UsageError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from syncmcp._client.core import ClientCore, HasCore
-    from syncmcp._concurrency.pool import Workers
+    from syncmcp._concurrency.pool import DaemonPool
 
 __all__ = ["Batch", "Oversize"]
 
@@ -110,7 +110,7 @@ class Batch:
         self._lock = threading.RLock()
         self._collector: int | None = None
         self._over = False
-        self._begun: list[Begun[Any]] = []
+        self._begun: list[PreparedCall[Any]] = []
 
     @property
     def _core(self) -> ClientCore:
@@ -193,12 +193,12 @@ class Batch:
         return self._collect(operation.steps(self._core, *args, **kwargs), options)
 
     def _collect(
-        self, steps: Steps[R], options: Options, *, foreign: bool = False
+        self, steps: Steps[R], options: ResolvedOptions, *, foreign: bool = False
     ) -> RequestFuture[R]:
         if (refusal := self._refusal()) is not None:
             raise refusal
         # Without the lock: a cache store and a function for headers are the caller's code.
-        begun = Begun(steps, self._core, options, owner=self._client, foreign=foreign)
+        begun = PreparedCall(steps, self._core, options, owner=self._client, foreign=foreign)
         begun.future._collected_by(self._collector)
         with self._lock:
             refusal = self._refusal()
@@ -220,14 +220,14 @@ class Batch:
                 )
         return None
 
-    def _send(self, begun: list[Begun[Any]]) -> None:
+    def _send(self, begun: list[PreparedCall[Any]]) -> None:
         pool = self._core.pools.exchanges
         wanted = [each for each in begun if each.send is not None and not each.future.done()]
         for start in range(0, len(wanted), self._max_size):
             part = wanted[start : start + self._max_size]
-            gathering = Gathering(len(part), pool)
+            gathering = BatchAssembler(len(part), pool)
             for index, each in enumerate(part):
-                place = each.options.place = Place(gathering, index)
+                place = each.options.place = BatchSlot(gathering, index)
                 each.future._when_done(place.leave)
         for each in begun:
             _go(each, self._timeout)
@@ -236,7 +236,9 @@ class Batch:
 class _Sequence:
     """Starts each call when the one before it is done."""
 
-    def __init__(self, begun: list[Begun[Any]], deadline: Deadline, workers: Workers) -> None:
+    def __init__(
+        self, begun: list[PreparedCall[Any]], deadline: Deadline, workers: DaemonPool
+    ) -> None:
         self._waiting = deque(begun)
         self._deadline = deadline
         self._workers = workers
@@ -253,7 +255,7 @@ class _Sequence:
         # Never on the thread that settles it: that may be one that must not send.
         begun.future._when_done(partial(self._workers.run, self.next))
 
-    def _late(self, begun: Begun[Any]) -> RequestTimeout:
+    def _late(self, begun: PreparedCall[Any]) -> RequestTimeout:
         seconds = self._deadline.seconds
         return RequestTimeout(
             f"not sent: the batch has taken {seconds:g} s",
@@ -264,13 +266,13 @@ class _Sequence:
         )
 
 
-def _give_up(begun: list[Begun[Any]]) -> None:
+def _give_up(begun: list[PreparedCall[Any]]) -> None:
     for each in begun:
         each.future.cancel()
         each.drop(RequestCancelled("its batch was given up", delivery="not_sent"))
 
 
-def _go(begun: Begun[Any], timeout: float | None) -> None:
+def _go(begun: PreparedCall[Any], timeout: float | None) -> None:
     limits = [limit for limit in (begun.options.timeout, timeout) if limit is not None]
     try:
         begun.go(Deadline(min(limits, default=None)))

@@ -1,7 +1,7 @@
 """Results that are kept for a while, between an operation's steps and whoever drives them.
 
-Steps say `Recall` where a kept result will do, and `Send` where it will not. What is sent is kept,
-whoever wanted it, if the server and the options of the call allow it.
+Steps yield `CacheLookup` where a cached result will do, and `Send` where it will not. What is sent
+is cached, whoever wanted it, if the server and the options of the call allow it.
 
 Calls that miss the same result at one time each ask for it: one that waited for another's answer
 would end with the other's deadline, cancel and failure.
@@ -18,16 +18,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._concurrency.timing import monotonic
-from syncmcp._http.identity import Identity, next_identity, tells_identity
+from syncmcp._http.exchange import Identity, next_identity, tells_identity
 from syncmcp._protocol.caching import (
-    LastChanges,
+    InvalidationLog,
     first_page,
     is_public,
     lifetime,
     may_be_kept,
     refused_page,
 )
-from syncmcp._protocol.steps import Recall, Reply, Send, Steps
+from syncmcp._protocol.steps import CacheLookup, Reply, Send, Steps
 from syncmcp._protocol.subscription import ChangeEvent, read_event
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
 from syncmcp.config import Http
@@ -36,15 +36,15 @@ from syncmcp.errors import McpError, NotSupported, UsageError
 if TYPE_CHECKING:
     from syncmcp._client.opening import Target
     from syncmcp._connection.connection import Connection
-    from syncmcp._connection.options import Options
-    from syncmcp._protocol.offer import Offer
+    from syncmcp._connection.options import ResolvedOptions
+    from syncmcp._protocol.client_capabilities import OfferedCapabilities
 
 R = TypeVar("R")
 
 _log = logging.getLogger("syncmcp.cache")
 
 
-class Kept:
+class ResultCache:
     """What one client keeps, and when it is of no use any more.
 
     Args:
@@ -60,7 +60,7 @@ class Kept:
         target: Target,
         *,
         extensions: Mapping[str, Any],
-        offer: Callable[[], Offer],
+        offer: Callable[[], OfferedCapabilities],
     ) -> None:
         self._store = store
         self._target = target
@@ -72,7 +72,7 @@ class Kept:
         self._tells_identity = tells_identity(target)
         # Guards what follows; held for look-ups and changes only.
         self._lock = threading.RLock()
-        self._changes = LastChanges()
+        self._changes = InvalidationLog()
         # What is being put at the moment, or is to be put after it.
         self._arriving: dict[str, CachedResult] = {}
         # Only then there is a reason to ask the program as whom it speaks.
@@ -85,8 +85,8 @@ class Kept:
         target: Target,
         *,
         extensions: Mapping[str, Any],
-        offer: Callable[[], Offer],
-    ) -> Kept | None:
+        offer: Callable[[], OfferedCapabilities],
+    ) -> ResultCache | None:
         """What a client keeps that was given this as its ``cache``; `None` for nothing.
 
         Raises:
@@ -126,13 +126,13 @@ class Kept:
     # -- on the way of an operation ----------------------------------------------------------
 
     def between(
-        self, steps: Steps[R], live: Callable[[], Connection | None], options: Options
+        self, steps: Steps[R], live: Callable[[], Connection | None], options: ResolvedOptions
     ) -> Steps[R]:
-        """The same steps, without their `Recall`."""
+        """The same steps, without their `CacheLookup`."""
         try:
             effect = steps.send(None)
             while True:
-                if isinstance(effect, Recall):
+                if isinstance(effect, CacheLookup):
                     effect = steps.send(self._find(effect, live, options))
                     continue
                 finish = self._begin(effect, options) if isinstance(effect, Send) else None
@@ -151,7 +151,7 @@ class Kept:
             return result
 
     def _find(
-        self, wanted: Recall, live: Callable[[], Connection | None], options: Options
+        self, wanted: CacheLookup, live: Callable[[], Connection | None], options: ResolvedOptions
     ) -> dict[str, Any] | None:
         method, params, _ = wanted
         if options.cache != "use" or not options.plain or not may_be_kept(method, params):
@@ -171,7 +171,7 @@ class Kept:
         result = dialect.read_result(method, found)
         return result if isinstance(result, dict) else None
 
-    def _newest(self, wanted: Recall, revision: str) -> dict[str, Any] | None:
+    def _newest(self, wanted: CacheLookup, revision: str) -> dict[str, Any] | None:
         method, params, session = wanted
         request = (revision, self._offer(), method)
         usable: list[CachedResult] = []
@@ -218,7 +218,7 @@ class Kept:
         with self._lock:
             return not self._changes.outdated(method, params, kept.asked)
 
-    def _begin(self, send: Send, options: Options) -> Callable[[Reply], None] | None:
+    def _begin(self, send: Send, options: ResolvedOptions) -> Callable[[Reply], None] | None:
         """What to do with the reply to a request that is about to be sent."""
         method, params, of_its_own, _, session = send
         if options.cache == "bypass" or not options.plain or of_its_own is not None:
@@ -273,7 +273,7 @@ class Kept:
         self,
         owner: object,
         revision: str,
-        offer: Offer,
+        offer: OfferedCapabilities,
         method: str,
         params: Mapping[str, Any] | None,
     ) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._base.checks import text
 from syncmcp._protocol.capabilities import Undeclared
-from syncmcp._protocol.subscription import Wanted
+from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import SubscriptionLost, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def listen(
     each = tuple(dict.fromkeys(uris))
     for uri in each:
         text(uri, "uri")
-    wanted = Wanted(bool(tools), bool(prompts), bool(resources), each)
+    wanted = ChangeFilter(bool(tools), bool(prompts), bool(resources), each)
     return subscribe(
         self,
         wanted,
@@ -97,7 +97,7 @@ def on_tools_changed(
     """
     return _refresh(
         self._core,
-        Wanted(tools=True),
+        ChangeFilter(tools=True),
         lambda client: client.list_tools(undeclared=undeclared).tools,
         handler,
         debounce,
@@ -117,7 +117,7 @@ def on_prompts_changed(
     """Have the list of prompts fetched when it has changed; see `on_tools_changed`."""
     return _refresh(
         self._core,
-        Wanted(prompts=True),
+        ChangeFilter(prompts=True),
         lambda client: client.list_prompts(undeclared=undeclared).prompts,
         handler,
         debounce,
@@ -140,7 +140,7 @@ def on_resources_changed(
     """
     return _refresh(
         self._core,
-        Wanted(resources=True),
+        ChangeFilter(resources=True),
         lambda client: client.list_resources(undeclared=undeclared).resources,
         handler,
         debounce,
@@ -165,7 +165,7 @@ def on_resource_updated(
     text(uri, "uri")
     return _refresh(
         self._core,
-        Wanted(uris=(uri,)),
+        ChangeFilter(uris=(uri,)),
         lambda client: client.read_resource(uri, undeclared=undeclared),
         handler,
         debounce,
@@ -176,7 +176,7 @@ def on_resource_updated(
 
 def _refresh(
     core: ClientCore,
-    wanted: Wanted,
+    wanted: ChangeFilter,
     fetch: Callable[[Any], V],
     handler: Callable[[V], object],
     debounce: float,

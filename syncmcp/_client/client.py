@@ -28,12 +28,12 @@ from syncmcp._client.settings import (
     configured,
     reduced,
 )
-from syncmcp._client.task_hearing import TaskHearing
+from syncmcp._client.task_subscription import TaskSubscription
 from syncmcp._concurrency.timing import Deadline, monotonic
-from syncmcp._connection.answering import HandlerTable
+from syncmcp._connection.answering import HandlerRegistry
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.options import CallOptions
-from syncmcp._connection.schemas import OutputCheck
+from syncmcp._connection.tool_schemas import OutputCheck
 from syncmcp._protocol.capabilities import Undeclared
 from syncmcp._protocol.exchange import MAX_ROUNDS
 from syncmcp._protocol.revisions import KNOWN_QUESTIONS, Mode
@@ -58,7 +58,7 @@ from syncmcp.transports.base import TransportSource
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from syncmcp._protocol.offer import Offer
+    from syncmcp._protocol.client_capabilities import OfferedCapabilities
     from syncmcp.approval import Approval, Policy
     from syncmcp.cache import CacheStore
     from syncmcp.handlers import AnyElicitation, RootsHandler
@@ -265,7 +265,7 @@ class Client:
             from syncmcp.approval import as_approval
 
             approval = as_approval(approval)
-        self._handlers = HandlerTable(
+        self._handlers = HandlerRegistry(
             as_log_handler(on_log, settings.label),
             on_progress,
             on_notification,
@@ -274,7 +274,7 @@ class Client:
         )
         self._core = ClientCore(settings, self._handlers, lazy=lazy, post=post)
         self._core.facade = weakref.ref(self)
-        self._core.hearing = TaskHearing(self._core)
+        self._core.hearing = TaskSubscription(self._core)
         # True if the process shares it, having unpickled it: no `with` of one user closes it then.
         self._shared = False
         self._roots: Roots | None = None
@@ -459,7 +459,7 @@ class Client:
                 say that this can be asked (until 2025-11-25).
         """
 
-        def check(offer: Offer) -> None:
+        def check(offer: OfferedCapabilities) -> None:
             connection = self._core.connection
             if connection is not None and connection.dead is None:
                 connection.agreed.check_declared(offer)

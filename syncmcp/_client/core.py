@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from syncmcp._base.checks import seconds
 from syncmcp._client import lifetime
-from syncmcp._client.caching import Kept
-from syncmcp._client.lifetime import Watch
+from syncmcp._client.caching import ResultCache
+from syncmcp._client.lifetime import Heartbeat, Pools
 from syncmcp._client.opening import behind, first_way, open_connection, transport_to
-from syncmcp._client.pools import Pools
-from syncmcp._client.retrying import Repeatable, Repetition
-from syncmcp._client.session_state import Standing
-from syncmcp._concurrency import gevent, timing
+from syncmcp._client.retrying import RetryRules, RetryState
+from syncmcp._client.session_state import SessionState
+from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.desk import Desk
-from syncmcp._connection.options import Options
-from syncmcp._connection.schemas import Checks
-from syncmcp._connection.wire_log import Wire
+from syncmcp._connection.desk import QuestionRegistry
+from syncmcp._connection.options import ResolvedOptions
+from syncmcp._connection.tool_schemas import ValidationOptions
+from syncmcp._connection.wire_log import WireLog
 from syncmcp._protocol.steps import Send
 from syncmcp._protocol.tasks import CANCEL
 from syncmcp.config import Http, Stdio
@@ -52,14 +51,14 @@ if TYPE_CHECKING:
 
     from syncmcp._client.settings import Settings
     from syncmcp._concurrency.cancel import CancelToken
-    from syncmcp._connection.answering import HandlerTable
+    from syncmcp._connection.answering import HandlerRegistry
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.negotiate import Negotiated
 
 _log = logging.getLogger("syncmcp.client")
 
 
-class Hearing(Protocol):
+class TaskWatcher(Protocol):
     """Has the server tell of tasks, where it can."""
 
     def claim(self, task: str) -> Callable[[], object]:
@@ -78,7 +77,7 @@ def core_of(client: HasCore) -> ClientCore:
     return client._core
 
 
-class Attempt:
+class ConnectAttempt:
     """One thread's attempt to open a connection, which others wait for, and how it failed."""
 
     def __init__(self) -> None:
@@ -117,7 +116,7 @@ class ClientCore:
     def __init__(
         self,
         settings: Settings,
-        handlers: HandlerTable,
+        handlers: HandlerRegistry,
         *,
         lazy: bool,
         post: Callable[[ClientCore, str, dict[str, Any] | None, Undeclared], None],
@@ -127,33 +126,33 @@ class ClientCore:
         self.handlers = handlers
         self.resolve = settings.resolve
         self._post = post
-        self.hearing: Hearing
+        self.hearing: TaskWatcher
         self.facade: weakref.ref[Any] | None = None
         self._server = behind(settings.target)
-        self.repeatable = Repeatable(
+        self.repeatable = RetryRules(
             settings.retry, trusted=settings.trusted, reopens=isinstance(self._server, Http)
         )
-        self.cache = Kept.of(
+        self.cache = ResultCache.of(
             settings.cache, settings.target, extensions=settings.extensions, offer=handlers.offer
         )
-        self.wire = Wire(self.label, settings.target, settings.interceptors)
+        self.wire = WireLog(self.label, settings.target, settings.interceptors)
         self.repeatable.on_repeat = self.wire.on_repeat
-        self.checks = Checks.of(settings.validate_output, settings.validate_input)
+        self.checks = ValidationOptions.of(settings.validate_output, settings.validate_input)
         self.schemas = handlers.schemas
-        self.state = Standing()
-        self._generation = timing.generation
+        self.state = SessionState()
+        self._generation = timing.fork_generation
         self.lock = threading.RLock()
         # Guarded by the lock, as is everything below.
         self._changed = threading.Condition(self.lock)
         self.wanted = lazy
         self._opening: Connection | None = None
-        self._attempt: Attempt | None = None
+        self._attempt: ConnectAttempt | None = None
         # The thread that began to open it last.
         self._opener: int | None = None
         self.connection: Connection | None = None
         # Those whose session is gone, as long as calls are in flight there.
         self._retired: list[Connection] = []
-        self._watch: Watch | None = None
+        self._watch: Heartbeat | None = None
         self.negotiated: Negotiated | None = None
         self._pools: Pools | None = None
         self._finalizer: weakref.finalize[..., ClientCore] | None = None
@@ -181,8 +180,8 @@ class ClientCore:
         """
         if deadline is None:
             deadline = Deadline(self.settings.open_timeout)
-        options = Options(None, None)
-        repetition: Repetition | None = None
+        options = ResolvedOptions(None, None)
+        repetition: RetryState | None = None
         while True:
             try:
                 self.link(deadline)
@@ -190,7 +189,7 @@ class ClientCore:
             except McpError as error:
                 if repetition is None:
                     opening = Send("initialize", None)
-                    repetition = Repetition(opening, options, deadline, self.repeatable, self.label)
+                    repetition = RetryState(opening, options, deadline, self.repeatable, self.label)
                 pause = repetition.pause(error, None)
                 if pause is None:
                     raise
@@ -248,7 +247,7 @@ class ClientCore:
         if connection is not None and connection.dead is None:
             return connection
         self.check_process()
-        mine: Attempt | None = None
+        mine: ConnectAttempt | None = None
         forget = None if cancel is None else cancel._subscribe(self._wake)
         try:  # around all of it: Ctrl-C may come at any moment
             with self.lock:
@@ -258,7 +257,7 @@ class ClientCore:
                 dead = self.connection
                 if dead is not None and dead.dead is None:
                     return dead
-                mine = self._attempt = Attempt()
+                mine = self._attempt = ConnectAttempt()
                 self._opener = mine.thread
             if dead is not None:
                 self._bury(dead, deadline)
@@ -325,7 +324,7 @@ class ClientCore:
 
     def _open(self, deadline: Deadline) -> Connection:
         """Open a connection. One thread at a time."""
-        gevent.check()
+        timing.check()
         lifetime.prepare()
         # What another program may have taken the place of is known once it has opened again.
         known = self._known
@@ -379,7 +378,7 @@ class ClientCore:
         )
         transport.label = self.label
         pools = self.pools
-        desk = Desk(
+        desk = QuestionRegistry(
             self.label,
             weakref.ref(self),
             self.handlers,
@@ -404,11 +403,11 @@ class ClientCore:
         lifetime.close_at_exit(connection)
         return connection
 
-    def _watcher(self, connection: Connection) -> Watch | None:
+    def _watcher(self, connection: Connection) -> Heartbeat | None:
         interval = self.settings.ping_interval
         if interval is None or not connection.dialect.stateful:
             return None
-        watch = Watch(connection, interval, self.pools.workers)
+        watch = Heartbeat(connection, interval, self.pools.workers)
         watch.start()
         return watch
 
@@ -464,7 +463,7 @@ class ClientCore:
         """After a fork, in the child: what is not open belongs to the child as well."""
         if self.connection is not None or self._attempt is not None or self._retired:
             return
-        self._generation = timing.generation
+        self._generation = timing.fork_generation
         self._pools = None
         # A thread of the parent may have held these.
         self.handlers.renew()
@@ -487,7 +486,7 @@ class ClientCore:
                     )
         return pools
 
-    def sit_out(self, seconds: float, options: Options, deadline: Deadline) -> None:
+    def sit_out(self, seconds: float, options: ResolvedOptions, deadline: Deadline) -> None:
         """Wait so long; less if the call is cancelled, its deadline comes, or the client closes."""
         pause, token = deadline.sooner(seconds), options.cancel
         forget = None if token is None else token._subscribe(self._wake)
@@ -543,7 +542,7 @@ class ClientCore:
     @property
     def of_this_process(self) -> bool:
         """False in a child of the process that opened it."""
-        return self._generation == timing.generation
+        return self._generation == timing.fork_generation
 
     def check_process(self) -> None:
         """Check that the client is not the parent process's.
@@ -610,7 +609,7 @@ class ClientCore:
 
     def _reopen(self, pause: float = 0.0) -> None:
         """On a pool thread, after `pause` seconds."""
-        self.sit_out(pause, Options(None, None), Deadline(None))
+        self.sit_out(pause, ResolvedOptions(None, None), Deadline(None))
         try:
             self.open()
         except ClosedError:

@@ -6,24 +6,24 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from syncmcp._client.retrying import Repetition, is_over
-from syncmcp._concurrency.pool import lending
+from syncmcp._client.retrying import RetryState, is_over
+from syncmcp._concurrency.pool import slot_released
 from syncmcp._concurrency.timing import Deadline, acquire
-from syncmcp._connection.agreed import Agreed
 from syncmcp._connection.connection import Connection
-from syncmcp._connection.options import Options
-from syncmcp._connection.questions import InputAnswers
+from syncmcp._connection.negotiated import NegotiatedState
+from syncmcp._connection.options import ResolvedOptions
+from syncmcp._connection.questions import InputResponder
 from syncmcp._protocol.steps import (
-    Ask,
+    AnswerInput,
+    Compute,
     Effect,
-    Hear,
-    Meet,
+    GetNegotiated,
     Pause,
-    Post,
     Reply,
     Send,
+    SendAndForget,
     Steps,
-    Work,
+    WatchTask,
 )
 from syncmcp.errors import McpError, RequestCancelled, UsageError
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Parked(BaseException):
+class Suspended(BaseException):
     """The steps wait for something that takes long; no thread is needed meanwhile."""
 
     def __init__(self, pause: Pause) -> None:
@@ -44,7 +44,7 @@ class Parked(BaseException):
 def run(
     steps: Steps[R],
     core: ClientCore,
-    options: Options,
+    options: ResolvedOptions,
     deadline: Deadline,
     effect: Effect | None = None,
     counted: Callable[[int], object] | None = None,
@@ -60,26 +60,26 @@ def run(
         deadline: When the whole of it must be over.
         effect: What the steps yielded first, if they were begun already.
         counted: Told how often a request was sent, if it is sent again.
-        parks: Raise `Parked` where they wait for something that takes long.
+        parks: Raise `Suspended` where they wait for something that takes long.
 
     Raises:
         McpError: What the steps raise.
     """
     if effect is None:
-        steps = keeping(steps, core, options)
+        steps = with_cache(steps, core, options)
     try:
         if options.nested:
-            with lending():
+            with slot_released():
                 return _drive(steps, core, options, deadline, effect, counted, parks)
         return _drive(steps, core, options, deadline, effect, counted, parks)
-    except Parked:
+    except Suspended:
         raise
     except McpError as error:
         name_server(error, core)
         raise
     except BaseException as error:  # Ctrl-C, mostly
         interrupted = RequestCancelled("interrupted", reason=type(error).__name__)
-        leave(steps, core, options, interrupted)
+        abort_steps(steps, core, options, interrupted)
         raise
 
 
@@ -92,16 +92,18 @@ def name_server(error: BaseException, core: ClientCore) -> None:
         error.server = core.label
 
 
-def keeping(steps: Steps[R], core: ClientCore, options: Options) -> Steps[R]:
+def with_cache(steps: Steps[R], core: ClientCore, options: ResolvedOptions) -> Steps[R]:
     """The same steps, without their `Recall`; what they get is kept, if it may be."""
     return steps if core.cache is None else core.cache.between(steps, core.live, options)
 
 
-def leave(steps: Steps[Any], core: ClientCore, options: Options, error: McpError) -> None:
+def abort_steps(
+    steps: Steps[Any], core: ClientCore, options: ResolvedOptions, error: McpError
+) -> None:
     """Nobody waits for `steps` any more: have the server told what they still want to tell it."""
     try:
         effect = steps.throw(error)
-        while isinstance(effect, Post):
+        while isinstance(effect, SendAndForget):
             core.post(*effect, options.undeclared)
             effect = next(steps)
     except (McpError, StopIteration):
@@ -112,7 +114,7 @@ def leave(steps: Steps[Any], core: ClientCore, options: Options, error: McpError
 def _drive(
     steps: Steps[R],
     core: ClientCore,
-    options: Options,
+    options: ResolvedOptions,
     deadline: Deadline,
     effect: Effect | None,
     counted: Callable[[int], object] | None,
@@ -126,22 +128,22 @@ def _drive(
             try:
                 if isinstance(effect, Send):
                     value = _request(effect, core, options, deadline, counted)
-                elif isinstance(effect, Ask):
+                elif isinstance(effect, AnswerInput):
                     value = _ask(effect, core, options, deadline)
-                elif isinstance(effect, Work):
+                elif isinstance(effect, Compute):
                     value = effect.do()
-                elif isinstance(effect, Post):
+                elif isinstance(effect, SendAndForget):
                     core.post(*effect, options.undeclared)
-                elif isinstance(effect, Meet):
+                elif isinstance(effect, GetNegotiated):
                     value = _meet(effect, core, options, deadline)
-                elif isinstance(effect, Hear):
+                elif isinstance(effect, WatchTask):
                     value = core.hearing.claim(effect.task)
                 else:
                     assert isinstance(effect, Pause)  # a Recall has its answer before it gets here
                     if effect.task is None:
                         core.sit_out(effect.seconds, options, deadline)
                     elif parks:
-                        raise Parked(effect)
+                        raise Suspended(effect)
                     else:
                         _wait(effect, core, options, deadline)
             except McpError as error:
@@ -157,7 +159,7 @@ def _drive(
 def _request(
     send: Send,
     core: ClientCore,
-    options: Options,
+    options: ResolvedOptions,
     deadline: Deadline,
     counted: Callable[[int], object] | None,
 ) -> Reply:
@@ -172,17 +174,19 @@ def _request(
         result = connection.request(method, params, options, deadline, offer=offer)
         return Reply(result, connection.dialect, options.identity, options.altered)
 
-    return repeated(send, core, options, deadline, attempt, counted)
+    return with_retries(send, core, options, deadline, attempt, counted)
 
 
-def _meet(meet: Meet, core: ClientCore, options: Options, deadline: Deadline) -> Agreed:
-    def attempt(connection: Connection) -> Agreed:
+def _meet(
+    meet: GetNegotiated, core: ClientCore, options: ResolvedOptions, deadline: Deadline
+) -> NegotiatedState:
+    def attempt(connection: Connection) -> NegotiatedState:
         return connection.agreed
 
-    return repeated(Send(meet.method, None), core, options, deadline, attempt)
+    return with_retries(Send(meet.method, None), core, options, deadline, attempt)
 
 
-def _wait(pause: Pause, core: ClientCore, options: Options, deadline: Deadline) -> None:
+def _wait(pause: Pause, core: ClientCore, options: ResolvedOptions, deadline: Deadline) -> None:
     """Block until `pause` is over, or there is news."""
     # A lock that is released once is the cheapest thing a thread can wait for.
     over = threading.Lock()
@@ -194,10 +198,10 @@ def _wait(pause: Pause, core: ClientCore, options: Options, deadline: Deadline) 
         nap.end()
 
 
-def repeated(
+def with_retries(
     send: Send,
     core: ClientCore,
-    options: Options,
+    options: ResolvedOptions,
     deadline: Deadline,
     attempt: Callable[[Connection], R],
     counted: Callable[[int], object] | None = None,
@@ -215,7 +219,7 @@ def repeated(
     Raises:
         McpError: What `attempt` raises.
     """
-    repetition: Repetition | None = None
+    repetition: RetryState | None = None
     while True:
         connection: Connection | None = None
         try:
@@ -223,7 +227,7 @@ def repeated(
             return attempt(connection)
         except McpError as error:
             if repetition is None:
-                repetition = Repetition(
+                repetition = RetryState(
                     send, options, deadline, core.repeatable, core.label, counted
                 )
             pause = repetition.pause(error, connection)
@@ -236,19 +240,19 @@ def repeated(
         core.sit_out(pause, options, deadline)
 
 
-def _ask(ask: Ask, core: ClientCore, options: Options, deadline: Deadline) -> Any:
+def _ask(ask: AnswerInput, core: ClientCore, options: ResolvedOptions, deadline: Deadline) -> Any:
     """Block until everything is answered. The clock of the call stands still meanwhile."""
     connection = core.link(deadline, options.cancel)
     # A lock that is released once is the cheapest thing a thread can wait for.
     answered = threading.Lock()
     answered.acquire()
     desk = connection.desk
-    answers = InputAnswers(ask, desk, connection.dialect, options, deadline, answered.release)
+    answers = InputResponder(ask, desk, connection.dialect, options, deadline, answered.release)
     deadline.hold(desk.human_timeout)
     try:
         answers.start()
         # A future's thread is one of a pool's, too: the handlers may need another.
-        with lending():
+        with slot_released():
             acquire(answered, None)
     except BaseException as error:
         if not isinstance(error, McpError):

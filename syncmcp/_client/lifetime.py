@@ -12,14 +12,14 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from syncmcp._concurrency.timing import Deadline, launch, reaper, timer
-from syncmcp._connection.options import Options
+from syncmcp._concurrency.cancel import InterruptibleWaits
+from syncmcp._concurrency.pool import DaemonPool
+from syncmcp._concurrency.timing import Deadline, reaper, start_thread, timer
+from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
 from syncmcp.errors import ConnectionLost, McpError, RequestTimeout, SessionLost, TransportError
 
 if TYPE_CHECKING:
-    from syncmcp._client.pools import Pools
-    from syncmcp._concurrency.pool import Workers
     from syncmcp._concurrency.timing import TimerEntry
     from syncmcp._connection.connection import Connection
 
@@ -92,7 +92,7 @@ def _warm_up() -> None:
         name="syncmcp-warm-up",
         daemon=True,
     )
-    launch(thread)
+    start_thread(thread)
     thread.join()
 
 
@@ -136,7 +136,7 @@ _heartbeat_log = logging.getLogger("syncmcp.connection")
 _MISSES = 2
 
 
-class Watch:
+class Heartbeat:
     """Pings the server of one connection, and ends a connection on which two in a row are missed.
 
     Each ping runs on a thread of a pool, and the next one is due an interval after the last one has
@@ -148,7 +148,7 @@ class Watch:
         workers: Where pings run.
     """
 
-    def __init__(self, connection: Connection, interval: float, workers: Workers) -> None:
+    def __init__(self, connection: Connection, interval: float, workers: DaemonPool) -> None:
         self._connection = connection
         self._interval = interval
         self._workers = workers
@@ -178,7 +178,7 @@ class Watch:
             self.start()
 
     def _ping(self, connection: Connection) -> None:
-        options = Options(None, None)
+        options = ResolvedOptions(None, None)
         options.nested = True  # it must not stand in line: whoever is in front may wait for ever
         try:
             connection.request("ping", None, options, Deadline(self._interval))
@@ -201,3 +201,50 @@ class Watch:
                     " (option ping_interval)"
                 )
             )
+
+
+# The threads of one client, and its waits that need none.
+
+
+# Callbacks that may be stuck before others have to wait for them.
+_CALLBACKS = 1024
+
+
+class Pools:
+    """The threads of one client: for callbacks, for exchanges, and one that resumes futures."""
+
+    def __init__(self, label: str, max_in_flight: int, max_handlers: int) -> None:
+        # Callbacks: one that blocks keeps its thread, and no other callback waits for it. The bound
+        # is only there to end a program that never lets one go.
+        self.workers = DaemonPool(f"syncmcp-worker[{label}]", max(_CALLBACKS, 4 * max_in_flight))
+        # A handler that calls the client lends its seat, so that no number of them is too small.
+        self.handlers = DaemonPool(f"syncmcp-handler[{label}]", max_handlers, lends=True)
+        self.exchanges = DaemonPool(f"syncmcp-exchange[{label}]", max_in_flight)
+        # Exchanges that may go on when nobody waits for them: they take the place of no other.
+        self.carriers = DaemonPool(f"syncmcp-carrier[{label}]", max_in_flight)
+        # One thread: it continues futures whose steps run code of the caller's.
+        self.resumer = DaemonPool(f"syncmcp-resume[{label}]", 1)
+        self.naps = InterruptibleWaits()
+        self.closed = False
+
+    def facts(self) -> dict[str, int]:
+        """How many jobs wait for a thread, and for what; see `Dump`."""
+        return {
+            "handlers": self.handlers.waiting,
+            "callbacks": self.workers.waiting,
+            "exchanges": self.exchanges.waiting,
+            "futures": self.resumer.waiting,
+        }
+
+    def close(self) -> None:
+        """Let the threads end once they have nothing to do. Waits for nobody.
+
+        What is submitted later is still done: some futures learn of the end only after it.
+        """
+        self.closed = True
+        self.naps.close()
+        self.workers.close()
+        self.handlers.close()
+        self.exchanges.close()
+        self.carriers.close()
+        self.resumer.close()

@@ -10,15 +10,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._client.driver import repeated, run
+from syncmcp._client.driver import run, with_retries
 from syncmcp._client.session_state import UNSUBSCRIBE
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Backoff, Deadline, acquire
-from syncmcp._connection.call import ListenCall
-from syncmcp._connection.options import Options
+from syncmcp._connection.options import ResolvedOptions
+from syncmcp._connection.pending_request import PendingListen
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import Send
-from syncmcp._protocol.subscription import ACKNOWLEDGED, LISTEN, Wanted, read_event
+from syncmcp._protocol.subscription import ACKNOWLEDGED, LISTEN, ChangeFilter, read_event
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
@@ -30,16 +30,16 @@ from syncmcp.errors import (
     SubscriptionLost,
     TransportError,
 )
-from syncmcp.transports.base import Listening as HasStream
+from syncmcp.transports.base import HasServerStream as HasStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
     from syncmcp._client.core import ClientCore
-    from syncmcp._concurrency.queue import Inbox
-    from syncmcp._connection.call import Call
+    from syncmcp._concurrency.queue import EventQueue
     from syncmcp._connection.connection import Connection
+    from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.subscription import ChangeEvent
 
@@ -53,7 +53,7 @@ _log = logging.getLogger("syncmcp.subscriptions")
 _RELEASE_SECONDS = 30.0
 
 
-class Listening(ABC):
+class SubscriptionBackend(ABC):
     """The library's half of a subscription: knows the client only as long as that is there.
 
     Attributes:
@@ -64,7 +64,7 @@ class Listening(ABC):
 
     stateful: bool
 
-    def __init__(self, core: ClientCore, wanted: Wanted, inbox: Inbox) -> None:
+    def __init__(self, core: ClientCore, wanted: ChangeFilter, inbox: EventQueue) -> None:
         self._core: Callable[[], ClientCore | None] = weakref.ref(core)
         self._label = core.label
         self.wanted = wanted
@@ -158,20 +158,20 @@ class Listening(ABC):
         self.abandon()
 
 
-class Subscribed(Listening):
+class SessionSubscription(SubscriptionBackend):
     """Until 2025-11-25: lists are told of unasked, resources when they are subscribed to."""
 
     stateful = True
 
     def __init__(
-        self, core: ClientCore, wanted: Wanted, inbox: Inbox, undeclared: Undeclared
+        self, core: ClientCore, wanted: ChangeFilter, inbox: EventQueue, undeclared: Undeclared
     ) -> None:
         super().__init__(core, wanted, inbox)
         self._undeclared: Undeclared = undeclared
         self._held: list[str] = []
 
     def open(self, deadline: Deadline) -> None:
-        """See `Listening`."""
+        """See `SubscriptionBackend`."""
         core = self._core()
         assert core is not None
         connection = core.link(deadline)
@@ -193,16 +193,16 @@ class Subscribed(Listening):
             # A server tells of its lists from `notifications/initialized` on, to which there is no
             # answer: so one to something later shows that it has seen that.
             with suppress(ServerError):
-                run(exchange("ping"), core, Options(None, None), deadline)
+                run(exchange("ping"), core, ResolvedOptions(None, None), deadline)
 
     def closed(self) -> None:
-        """See `Listening`."""
+        """See `SubscriptionBackend`."""
         with self._lock:
             self._held.clear()
         self.finish()
 
     def release(self, deadline: Deadline) -> None:
-        """See `Listening`."""
+        """See `SubscriptionBackend`."""
         core = self._core()
         with self._lock:
             held, self._held = self._held, []
@@ -216,12 +216,12 @@ class Subscribed(Listening):
                 _log.debug("[%s] was not told %s: %s", self._label, UNSUBSCRIBE, error)
 
     def heard(self, event: ChangeEvent) -> None:
-        """See `Listening`."""
+        """See `SubscriptionBackend`."""
         if self.wanted.covers(event):
             self.put(event)
 
     def reconnected(self, *, stateful: bool) -> None:
-        """See `Listening`."""
+        """See `SubscriptionBackend`."""
         if not stateful:
             self.lose("connection", ConnectionLost("the server speaks another revision now"))
             return
@@ -232,7 +232,7 @@ class Subscribed(Listening):
 def _ask(
     core: ClientCore, deadline: Deadline, undeclared: Undeclared, method: str, uri: str
 ) -> None:
-    options = Options(None, None, undeclared=undeclared)
+    options = ResolvedOptions(None, None, undeclared=undeclared)
     run(exchange(method, {"uri": uri}), core, options, deadline)
 
 
@@ -242,11 +242,11 @@ def _ask_now(
     """Ask if there is anyone to ask: for this, no connection is worth being opened."""
     connection = core.connection
     if connection is not None and connection.dead is None:
-        options = Options(None, None, undeclared=undeclared)
+        options = ResolvedOptions(None, None, undeclared=undeclared)
         connection.request(method, {"uri": uri}, options, deadline)
 
 
-class Streamed(Listening):
+class StreamSubscription(SubscriptionBackend):
     """A subscription that is a request of its own, made again when its connection breaks."""
 
     stateful = False
@@ -254,15 +254,15 @@ class Streamed(Listening):
     short = logging.WARNING
     """How loudly the log says that the server agrees to less than was asked for."""
 
-    def __init__(self, core: ClientCore, wanted: Wanted, inbox: Inbox) -> None:
+    def __init__(self, core: ClientCore, wanted: ChangeFilter, inbox: EventQueue) -> None:
         super().__init__(core, wanted, inbox)
         self._pauses = Backoff()
         # The request that is under way, and where; guarded by the lock.
-        self._call: ListenCall | None = None
+        self._call: PendingListen | None = None
         self._connection: Connection | None = None
 
     def open(self, deadline: Deadline) -> None:
-        """See `Listening`.
+        """See `SubscriptionBackend`.
 
         Raises:
             SubscriptionLost: The server ends the request at once, without agreeing to anything.
@@ -272,21 +272,21 @@ class Streamed(Listening):
         assert core is not None
         send = Send(LISTEN, self.wanted.params())
         attempt = partial(self._attempt, send.params, deadline)
-        repeated(send, core, Options(None, None), deadline, attempt)
+        with_retries(send, core, ResolvedOptions(None, None), deadline, attempt)
         self._pauses.opened()
         refused = self.wanted.without(self.granted)
-        if self.granted == Wanted():
+        if self.granted == ChangeFilter():
             raise NotSupported(
                 f"the server does not agree to tell of {refused}", server=self._label, method=LISTEN
             )
-        if refused != Wanted():
+        if refused != ChangeFilter():
             _log.log(self.short, "[%s] does not agree to tell of %s", self._label, refused)
 
     def _attempt(
         self, params: dict[str, Any] | None, deadline: Deadline, connection: Connection
     ) -> None:
         """Make the request and wait until the server agrees."""
-        call = ListenCall(self._told, self._ended)
+        call = PendingListen(self._told, self._ended)
         with self._lock:
             if self.inbox.ended:
                 raise RequestCancelled("nobody listens any more", delivery="not_sent")
@@ -320,7 +320,7 @@ class Streamed(Listening):
         )
 
     def _carry(
-        self, connection: Connection, call: ListenCall, params: dict[str, Any] | None
+        self, connection: Connection, call: PendingListen, params: dict[str, Any] | None
     ) -> None:
         try:
             connection.start(call, params)
@@ -328,7 +328,7 @@ class Streamed(Listening):
             call.outcome = error
             self._ended(call)
 
-    def _told(self, call: ListenCall, method: str, params: dict[str, Any]) -> None:
+    def _told(self, call: PendingListen, method: str, params: dict[str, Any]) -> None:
         """On the thread that reads."""
         if method == ACKNOWLEDGED:
             with self._lock:
@@ -346,9 +346,9 @@ class Streamed(Listening):
         if event is not None and (event.uri is not None or self.wanted.covers(event)):
             self.put(event)
 
-    def _ended(self, call: Call) -> None:
+    def _ended(self, call: PendingRequest) -> None:
         """On whatever thread ended the request, mostly the one that reads."""
-        assert isinstance(call, ListenCall)
+        assert isinstance(call, PendingListen)
         with self._lock:
             mine = call is self._call
             if mine:
@@ -376,7 +376,7 @@ class Streamed(Listening):
         if core is None:
             return
         _log.info("[%s] listens again: %s", self._label, error)
-        core.sit_out(self._pauses.next(), Options(None, None), Deadline(None))
+        core.sit_out(self._pauses.next(), ResolvedOptions(None, None), Deadline(None))
         before = self.granted
         try:
             self.open(Deadline(core.settings.open_timeout))
@@ -397,10 +397,10 @@ class Streamed(Listening):
             self.put(event)
 
     def heard(self, event: ChangeEvent) -> None:
-        """See `Listening`. Here, what is not told to its own request is not for it."""
+        """See `SubscriptionBackend`. Here, what is not told to its own request is not for it."""
 
     def release(self, deadline: Deadline) -> None:
-        """See `Listening`. Never blocks."""
+        """See `SubscriptionBackend`. Never blocks."""
         with self._lock:
             call, connection = self._call, self._connection
             self._call = self._connection = None
@@ -408,11 +408,11 @@ class Streamed(Listening):
             connection.give_up(call, RequestCancelled("nobody listens any more"))
 
     def abandon(self) -> None:
-        """See `Listening`."""
+        """See `SubscriptionBackend`."""
         self.finish()
         self.release(Deadline(None))
 
     def reconnected(self, *, stateful: bool) -> None:
-        """See `Listening`. Its own request says so first; but in the other era there is none."""
+        """See `SubscriptionBackend`. Its own request says so first; the other era has none."""
         if stateful:
             self.lose("connection", ConnectionLost("the server speaks another revision now"))

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, Union
 from syncmcp._base.text import redact
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.timing import Deadline, monotonic
-from syncmcp._connection.options import Options
+from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol.capabilities import every_capability
 from syncmcp._protocol.negotiate import (
-    Ask,
-    Died,
+    ClientHello,
     Fail,
-    Hello,
     Late,
     Legacy,
     Negotiated,
-    Older,
     Outcome,
+    ProbeTimedOut,
     Restart,
-    Silent,
-    Tell,
+    SendNotification,
+    SendRequest,
+    ServerExited,
+    UseLegacySse,
     negotiate,
     rejoin,
     verdict,
 )
-from syncmcp._protocol.peer import own_id
+from syncmcp._protocol.request_table import own_id
 from syncmcp._protocol.revisions import STATEFUL, STATELESS
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
@@ -46,7 +46,7 @@ from syncmcp.errors import (
     SessionLost,
     UsageError,
 )
-from syncmcp.transports.base import Listening, OfChild, Resumable, TransportSource
+from syncmcp.transports.base import HasServerStream, OfChild, Resumable, TransportSource
 
 if TYPE_CHECKING:
     from syncmcp._connection.connection import Connection
@@ -66,7 +66,7 @@ _KEPT_SECONDS = 3600.0
 _STATEFUL = ""
 
 
-class Eras:
+class RevisionMemory:
     """The commands whose servers were probed in vain, and the revisions that they speak.
 
     A server that refuses the probe is not among them: that costs one short answer, and asking it
@@ -121,7 +121,7 @@ def _key(command: Stdio) -> int:
     return hash((program, command.args, place, frozenset(env.items())))
 
 
-eras = Eras()
+eras = RevisionMemory()
 
 
 if hasattr(os, "register_at_fork"):
@@ -148,7 +148,7 @@ _AGAIN_SECONDS = 1.0
 _END_SECONDS = 0.2
 
 
-class Way(NamedTuple):
+class TransportChoice(NamedTuple):
     """Over which transport a server is reached, where there is an older one (HTTP+SSE).
 
     Attributes:
@@ -182,7 +182,7 @@ class _Probe:
         self.refused = False
         connection.agreed.on_late = self._heard
 
-    def ask(self, ask: Ask, options: Options, limit: Deadline) -> Any:
+    def ask(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
         """Send it, and wait for its answer.
 
         Raises:
@@ -199,7 +199,7 @@ class _Probe:
         self._end(silent=False)
         return result
 
-    def _exchange(self, ask: Ask, options: Options, limit: Deadline) -> Any:
+    def _exchange(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
         # Over HTTP it would be cut off by its twin.
         once = self._connection.transport.blocking
         first = limit if once else limit.sooner(_AGAIN_SECONDS)
@@ -212,7 +212,7 @@ class _Probe:
         self._repeated = True
         return self._send(ask, options.with_cancel(self.token()), limit)
 
-    def _send(self, ask: Ask, options: Options, limit: Deadline) -> Any:
+    def _send(self, ask: SendRequest, options: ResolvedOptions, limit: Deadline) -> Any:
         with self._lock:
             self._ids.add(self._connection.next_id)
         request = self._connection.request
@@ -266,14 +266,14 @@ class _Probe:
 
 def open_connection(
     connect: Callable[[bool], Connection],
-    way: Way,
+    way: TransportChoice,
     mode: str,
-    hello: Hello,
+    hello: ClientHello,
     known: str | None,
     deadline: Deadline,
     probe_timeout: float,
     command: Stdio | None = None,
-) -> tuple[Connection, Negotiated, Way]:
+) -> tuple[Connection, Negotiated, TransportChoice]:
     """Make a connection with `connect` and agree on a revision with the server.
 
     Args:
@@ -326,17 +326,17 @@ def open_connection(
         probe = _Probe(connection)
         while True:
             outcome: Outcome = None
-            if isinstance(effect, Ask):
+            if isinstance(effect, SendRequest):
                 outcome = _ask(connection, effect, deadline, probe_timeout, probe)
-                if effect.probe and isinstance(outcome, (Silent, Died)):
+                if effect.probe and isinstance(outcome, (ProbeTimedOut, ServerExited)):
                     in_vain = outcome
-            elif isinstance(effect, Tell):
+            elif isinstance(effect, SendNotification):
                 connection.notify(effect.method, None, deadline)
             elif isinstance(effect, Restart):
                 connection = _again(connection, connect, way, deadline)
                 connection.open(deadline)
                 probe = _Probe(connection)
-            elif isinstance(effect, Older):
+            elif isinstance(effect, UseLegacySse):
                 way = way._replace(older=True)
                 connection = _again(connection, connect, way, deadline)
                 outcome = _try(connection, deadline.sooner(probe_timeout))
@@ -375,13 +375,13 @@ def _adopt(
     connection: Connection,
     dialect: Dialect,
     capabilities: dict[str, Any],
-    hello: Hello,
+    hello: ClientHello,
     deadline: Deadline,
 ) -> None:
     if connection.transport.blocking:  # that is HTTP; nothing else has headers
         dialect.repeat_arguments(partial(_left_out, connection.label))
     connection.adopt(dialect, capabilities, hello.offer)
-    if any(hello.offer) and isinstance(connection.transport, Listening):
+    if any(hello.offer) and isinstance(connection.transport, HasServerStream):
         # What a server asks there before the stream is open is lost, and it waits for ever.
         connection.transport.wait_listening(deadline.sooner(_LISTEN_SECONDS))
 
@@ -391,19 +391,24 @@ def _left_out(label: str, tool: str, reason: str) -> None:
 
 
 def _again(
-    connection: Connection, connect: Callable[[bool], Connection], way: Way, deadline: Deadline
+    connection: Connection,
+    connect: Callable[[bool], Connection],
+    way: TransportChoice,
+    deadline: Deadline,
 ) -> Connection:
     connection.close(deadline.sooner(_DISCARD_SECONDS))
     return connect(way.older)
 
 
-def _rejoin(connection: Connection, mode: str, hello: Hello, deadline: Deadline) -> Dialect | None:
+def _rejoin(
+    connection: Connection, mode: str, hello: ClientHello, deadline: Deadline
+) -> Dialect | None:
     """The dialect of the session that was given, if the server still knows it."""
     steps = rejoin(mode, hello)
     try:
         effect = next(steps)
         while True:
-            assert isinstance(effect, Ask)
+            assert isinstance(effect, SendRequest)
             effect = steps.send(_ask(connection, effect, deadline, 0.0))
     except StopIteration as stop:
         dialect: Dialect | None = stop.value
@@ -430,10 +435,10 @@ def _too_late(
     assumed: bool,
 ) -> RequestTimeout:
     text = f"the server was not ready within {deadline.seconds or 0.0:g} s (option open_timeout)"
-    if isinstance(in_vain, Died):
+    if isinstance(in_vain, ServerExited):
         text += "; it had to be started twice, for it ended when it was probed (mode='legacy' does"
         text += " not probe)"
-    elif isinstance(in_vain, Silent):
+    elif isinstance(in_vain, ProbeTimedOut):
         text += "; it was probed first and was slow to answer that, if it did (mode='legacy' does"
         text += " not probe)"
     elif assumed:
@@ -446,13 +451,13 @@ def _too_late(
 
 def _ask(
     connection: Connection,
-    ask: Ask,
+    ask: SendRequest,
     deadline: Deadline,
     probe_timeout: float,
     probe: _Probe | None = None,
 ) -> Outcome:
     connection.agreed.spoken = ask.dialect
-    options = Options(None, None)
+    options = ResolvedOptions(None, None)
     if ask.in_session:
         options.headers = ask.dialect.session_headers()
     try:
@@ -466,7 +471,7 @@ def _ask(
             )
     except RequestTimeout:
         if ask.probe and not deadline.expired:
-            return Silent()
+            return ProbeTimedOut()
         raise
     except RequestCancelled:
         if ask.probed and probe is not None and probe.late is not None:
@@ -474,7 +479,7 @@ def _ask(
         raise
     except ConnectionLost as error:
         # The transport itself is over: a child process that ended. It can be started again.
-        return Died(error) if _is_over(connection) else error
+        return ServerExited(error) if _is_over(connection) else error
     except McpError as error:
         return error
     if not isinstance(result, (dict, McpError)):
@@ -539,7 +544,7 @@ def behind(target: Target) -> Stdio | Http | InProcessServer | None:
     return target.behind if isinstance(target, TransportSource) else target
 
 
-def first_way(target: Target, mode: str) -> Way:
+def first_way(target: Target, mode: str) -> TransportChoice:
     """Which transport to begin with.
 
     Raises:
@@ -547,11 +552,11 @@ def first_way(target: Target, mode: str) -> Way:
     """
     server = behind(target)
     if not isinstance(server, Http):
-        return Way(older=False, fixed=True)
+        return TransportChoice(older=False, fixed=True)
     older = server.transport == "sse"
     if older and mode in STATELESS:
         raise UsageError(f"revision {mode} is not spoken over HTTP+SSE (transport='sse')")
-    return Way(older, fixed=server.transport != "auto")
+    return TransportChoice(older, fixed=server.transport != "auto")
 
 
 def transport_to(target: Target, *, older: bool, rejoin: bool, max_in_flight: int) -> Transport:

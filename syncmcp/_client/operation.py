@@ -14,10 +14,10 @@ from typing_extensions import ParamSpec
 
 from syncmcp._client.background import submit
 from syncmcp._client.driver import run
-from syncmcp._client.streams import Items, ResultStream
+from syncmcp._client.streams import ResultStream, StreamBuffer
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import OPTION_NAMES, Options
+from syncmcp._connection.options import OPTION_NAMES, ResolvedOptions
 from syncmcp._protocol.steps import Steps
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class BoundOperation(Generic[P, R]):
         """Make the request; iterate over what it sends while it runs, and its result at the end."""
         core = self._client._core
         options = take_options(self._operation, core, kwargs) if kwargs else core.resolve({})
-        items = Items()
+        items = StreamBuffer()
         options = options.watched_by(items.take)
         steps = self._operation.steps(core, *args, **kwargs)
         return ResultStream(
@@ -117,7 +117,7 @@ class BoundOperation(Generic[P, R]):
 
 def take_options(
     operation: Operation[..., Any], core: ClientCore, kwargs: dict[str, Any]
-) -> Options:
+) -> ResolvedOptions:
     """Take the call's options out of `kwargs`; what stays are arguments of the operation.
 
     `undeclared` stays, too: operations that ask each new session again have to know it.

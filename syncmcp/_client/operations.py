@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from syncmcp._client.core import ClientCore, HasCore
-    from syncmcp._connection.schemas import OutputCheck
+    from syncmcp._connection.tool_schemas import OutputCheck
     from syncmcp.types import (
         CallToolResult,
         CompleteResult,

@@ -12,7 +12,7 @@ from syncmcp._client.driver import run
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
 from syncmcp._protocol.exchange import exchange
-from syncmcp._protocol.steps import OneSession, Recall, SessionChanged, Steps
+from syncmcp._protocol.steps import CacheLookup, SessionChanged, SessionPin, Steps
 from syncmcp.errors import InvalidParams, LimitExceeded, ProtocolError, SessionLost
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def recall(
     method: str,
     params: dict[str, Any] | None,
     *,
-    session: OneSession | None = None,
+    session: SessionPin | None = None,
 ) -> Steps[dict[str, Any] | None]:
     """The result of this request that is kept; `None` if there is none, or nothing is kept.
 
@@ -48,7 +48,7 @@ def recall(
     """
     if core.cache is None:
         return None
-    kept: dict[str, Any] | None = yield Recall(method, params, session)
+    kept: dict[str, Any] | None = yield CacheLookup(method, params, session)
     return kept
 
 
@@ -76,7 +76,7 @@ def pages(
         generation = core.schemas.generation
         raw = yield from one_page(method, _at(cursor, params), core)
         return _learned(validate(model, raw, method), core, generation)
-    return (yield from _together(Walk(method, model, items, core, max_pages, params), core))
+    return (yield from _together(Paginator(method, model, items, core, max_pages, params), core))
 
 
 def all_pages(
@@ -88,7 +88,7 @@ def all_pages(
     params: dict[str, Any] | None = None,
 ) -> Steps[L]:
     """All pages in one result, as the server has them now; each is asked for with `params`."""
-    walk = Walk(method, model, items, core, max_pages, params, kept=False)
+    walk = Paginator(method, model, items, core, max_pages, params, kept=False)
     return (yield from _together(walk, core))
 
 
@@ -105,7 +105,7 @@ def one_page(method: str, params: dict[str, Any] | None, core: ClientCore) -> St
     if not of_a_list or known is None or not known.dialect.stateful:
         return (yield from recall_or_exchange(core, method, params))
     # As far as anybody knows, the cursor is of this session, be it over or not.
-    session, rounds = OneSession(known), core.settings.max_rounds
+    session, rounds = SessionPin(known), core.settings.max_rounds
     try:
         return (yield from exchange(method, params, max_rounds=rounds, session=session))
     except SessionChanged as error:
@@ -123,7 +123,7 @@ def _session_lost(text: str, error: SessionChanged, method: str, core: ClientCor
     )
 
 
-class Walk(Generic[L]):
+class Paginator(Generic[L]):
     """The pages of one list, from the first to the last: all of them kept ones, or all new.
 
     Some that are kept and some that are new may not belong together, nor may kept ones that were
@@ -167,7 +167,7 @@ class Walk(Generic[L]):
         self._params = params
         self._limit = core.settings.max_pages if max_pages is None else max_pages
         self._guard = PageGuard(method, self._limit)
-        self._session = OneSession()
+        self._session = SessionPin()
         policy = core.repeatable.policy
         self._losses_left = max(1, 0 if policy is None else policy.attempts - 1)
         self._refusals_left = 1
@@ -226,7 +226,7 @@ class Walk(Generic[L]):
         """The kept pages of one walk, up to where `PageGuard` stops; none if one is missing."""
         found: list[L] = []
         seen: set[str] = set()
-        session, cursor = OneSession(), None
+        session, cursor = SessionPin(), None
         while True:
             at = _at(cursor, self._params)
             raw = yield from recall(self._core, self._method, at, session=session)
@@ -241,11 +241,11 @@ class Walk(Generic[L]):
     def _begin_anew(self, why: str) -> None:
         _log.warning("[%s] %s begins anew: %s", self._core.label, self._method, why)
         self.cursor = None
-        self._session = OneSession()
+        self._session = SessionPin()
         self._guard = PageGuard(self._method, self._limit)
 
 
-def _together(walk: Walk[L], core: ClientCore) -> Steps[L]:
+def _together(walk: Paginator[L], core: ClientCore) -> Steps[L]:
     """All pages in one result."""
     whole: L | None = None
     generation = 0
@@ -312,7 +312,7 @@ def iterate(
     """
     core = client._core
     core.resolve(options)  # a mistake is raised here, not when the first page is fetched
-    walk = Walk(method, model, items, core, max_pages)
+    walk = Paginator(method, model, items, core, max_pages)
 
     def page_of_walk() -> Steps[Any]:
         page = yield from walk.next_page()

@@ -15,9 +15,9 @@ from syncmcp._client.pages import one_page
 from syncmcp._client.tool_calls import check_output
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import CallOptions, Options
+from syncmcp._connection.options import CallOptions, ResolvedOptions
+from syncmcp._protocol.client_capabilities import OfferedCapabilities
 from syncmcp._protocol.exchange import single_exchange
-from syncmcp._protocol.offer import Offer
 from syncmcp._protocol.steps import InputRound, Steps
 from syncmcp.errors import UsageError
 from syncmcp.handlers.pending import InputRequired
@@ -124,7 +124,7 @@ class Request:
         )
 
 
-def as_told(core: ClientCore, options: CallOptions) -> Options:
+def as_told(core: ClientCore, options: CallOptions) -> ResolvedOptions:
     """The options of a request of any method: whoever names the method means it.
 
     Raises:
@@ -229,7 +229,7 @@ def outcome(
     method: str,
     params: dict[str, Any],
     reply: dict[str, Any] | InputRound,
-    offer: Offer,
+    offer: OfferedCapabilities,
     server: str,
 ) -> Any:
     """The model of a result, or what the server asks first."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from syncmcp._connection.connection import Connection
-    from syncmcp._connection.options import Options
+    from syncmcp._connection.options import ResolvedOptions
     from syncmcp._protocol.steps import Send
     from syncmcp.errors import Delivery
     from syncmcp.types import Tool
@@ -136,7 +136,7 @@ _log = logging.getLogger("syncmcp.retry")
 _DYING_SECONDS = 0.2
 
 
-class Repeatable:
+class RetryRules:
     """What one client sends again.
 
     Args:
@@ -168,7 +168,7 @@ class Repeatable:
         """There is another server now, perhaps of another version."""
         self._tools = {}
 
-    def is_harmless(self, send: Send, options: Options) -> bool:
+    def is_harmless(self, send: Send, options: ResolvedOptions) -> bool:
         """Whether a request may be done twice."""
         if options.idempotent or send.method in HARMLESS:
             return True
@@ -178,7 +178,7 @@ class Repeatable:
         )
 
 
-class Repetition:
+class RetryState:
     """The repetitions of one request; made when it has failed for the first time.
 
     Args:
@@ -193,9 +193,9 @@ class Repetition:
     def __init__(
         self,
         send: Send,
-        options: Options,
+        options: ResolvedOptions,
         deadline: Deadline,
-        repeatable: Repeatable,
+        repeatable: RetryRules,
         label: str,
         counted: Callable[[int], object] | None = None,
     ) -> None:

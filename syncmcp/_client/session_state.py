@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from syncmcp._concurrency.timing import Backoff, Deadline
-from syncmcp._connection.options import Options
-from syncmcp._protocol.subscription import ChangeEvent, Wanted, read_event
+from syncmcp._connection.options import ResolvedOptions
+from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter, read_event
 from syncmcp.errors import (
     HttpError,
     McpError,
@@ -56,7 +56,7 @@ class _Entry:
         return self.by_hand or self.holders > 0
 
 
-class SharedUris:
+class ResourceSubscriptions:
     """The resources that a client is subscribed to, each once, however many want it."""
 
     def __init__(self) -> None:
@@ -204,7 +204,7 @@ class ChangeListener(Protocol):
     stateful: bool
     """True if it hears of changes only as long as there is a session (until 2025-11-25)."""
 
-    wanted: Wanted
+    wanted: ChangeFilter
     """What it was begun for."""
 
     def heard(self, event: ChangeEvent) -> None:
@@ -220,7 +220,7 @@ class ChangeListener(Protocol):
         """The client is closed."""
 
 
-class Standing:
+class SessionState:
     """The log level, the subscriptions and the listeners of one client.
 
     Attributes:
@@ -233,7 +233,7 @@ class Standing:
         """The level that the server was asked for last."""
         self.log_level_undeclared: Undeclared = "refuse"
         """Whether a server that does not declare logging is asked for it, too."""
-        self.uris = SharedUris()
+        self.uris = ResourceSubscriptions()
         self.pauses = Backoff()
         # Guards the listeners; held for changes only.
         self._lock = threading.RLock()
@@ -315,7 +315,7 @@ def _ask(
 ) -> McpError | None:
     """Make a request again; return how the server refused it, if it did."""
     try:
-        options = Options(None, None, undeclared=undeclared)
+        options = ResolvedOptions(None, None, undeclared=undeclared)
         connection.request(method, params, options, deadline)
     except (NotSupported, ServerError, ProtocolError, HttpError) as error:
         _log.warning("[%s] was not asked again for what it did before: %s", connection.label, error)

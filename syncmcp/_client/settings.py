@@ -20,9 +20,9 @@ from syncmcp._base.text import redact
 from syncmcp._client import lifetime
 from syncmcp._client.opening import label_of
 from syncmcp._client.retrying import Retry
-from syncmcp._connection.options import CallOptions, Options, check_undeclared
-from syncmcp._protocol.negotiate import MODES, Hello
-from syncmcp._protocol.offer import check_extensions
+from syncmcp._connection.options import CallOptions, ResolvedOptions, check_undeclared
+from syncmcp._protocol.client_capabilities import check_extensions
+from syncmcp._protocol.negotiate import MODES, ClientHello
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
 from syncmcp.handlers.server import ConnectedServer
@@ -30,10 +30,10 @@ from syncmcp.interceptors import Interceptor
 
 if TYPE_CHECKING:
     from syncmcp._client.opening import Target
-    from syncmcp._connection.schemas import OutputCheck
+    from syncmcp._connection.tool_schemas import OutputCheck
     from syncmcp._protocol.capabilities import Undeclared
+    from syncmcp._protocol.client_capabilities import OfferedCapabilities
     from syncmcp._protocol.negotiate import Negotiated
-    from syncmcp._protocol.offer import Offer
     from syncmcp._protocol.revisions import Mode
     from syncmcp.cache import CacheStore
     from syncmcp.types import Implementation
@@ -144,20 +144,20 @@ class Settings:
         del given["target"], given["label"]
         return given
 
-    def resolve(self, given: CallOptions) -> Options:
+    def resolve(self, given: CallOptions) -> ResolvedOptions:
         """The options of a call: what was given, and the client's settings for the rest.
 
         Raises:
             UsageError: One of them makes no sense.
         """
-        defaults = Options(self.timeout, self.idle_timeout, undeclared=self.undeclared)
-        return Options.checked(given, defaults) if given else defaults
+        defaults = ResolvedOptions(self.timeout, self.idle_timeout, undeclared=self.undeclared)
+        return ResolvedOptions.checked(given, defaults) if given else defaults
 
-    def hello(self, offer: Offer) -> Hello:
+    def hello(self, offer: OfferedCapabilities) -> ClientHello:
         """How the client presents itself; by default as this version of syncmcp."""
         info = self.client_info
         ours = {"name": "syncmcp", "version": __version__}
-        return Hello(ours if info is None else info.to_wire(), offer, self.extensions)
+        return ClientHello(ours if info is None else info.to_wire(), offer, self.extensions)
 
     def connected(self, negotiated: Negotiated) -> ConnectedServer:
         """What the server said of itself."""

@@ -37,7 +37,7 @@ class ResultStream(Generic[R]):
     other call is in flight. Several threads may iterate; each item goes to one.
     """
 
-    def __init__(self, future: RequestFuture[R], items: Items) -> None:
+    def __init__(self, future: RequestFuture[R], items: StreamBuffer) -> None:
         self._future = future
         self._items = items
         self._over = False
@@ -96,7 +96,7 @@ class ResultStream(Generic[R]):
         self.close()
 
 
-class Items:
+class StreamBuffer:
     """What has come, on its way to whoever iterates."""
 
     def __init__(self) -> None:

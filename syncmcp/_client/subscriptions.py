@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
-from syncmcp._client.listening import Listening, Streamed, Subscribed
-from syncmcp._concurrency.pool import Lane, lending_handler
-from syncmcp._concurrency.queue import Inbox
+from syncmcp._client.listening import SessionSubscription, StreamSubscription, SubscriptionBackend
+from syncmcp._concurrency.pool import SerialExecutor, lending_handler
+from syncmcp._concurrency.queue import EventQueue
 from syncmcp._concurrency.timing import Deadline, reaper, timer
 from syncmcp._protocol.capabilities import Undeclared, not_declared
-from syncmcp._protocol.subscription import ChangeEvent, Wanted
+from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter
 from syncmcp.errors import ClosedError, McpError, NotSupported, SubscriptionLost, UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ class Subscription:
     left. Closing the client ends it, too. Several threads may iterate; each event goes to one.
     """
 
-    def __init__(self, client: HasCore, listening: Listening, timeout: float | None) -> None:
+    def __init__(
+        self, client: HasCore, listening: SubscriptionBackend, timeout: float | None
+    ) -> None:
         # Strongly: who waits for events of a client is not done with it.
         self._client = client
         self._core = client._core
@@ -144,7 +146,9 @@ class Subscription:
 class Listener:
     """What calls a function when something changes; see `Subscription.run_in_thread`."""
 
-    def __init__(self, inbox: Inbox, close: Callable[[], object], on_error: OnError | None) -> None:
+    def __init__(
+        self, inbox: EventQueue, close: Callable[[], object], on_error: OnError | None
+    ) -> None:
         self._inbox = inbox
         self._close = close
         self._on_error = on_error
@@ -218,10 +222,10 @@ class _Refresher:
         self._handler = handler
         self._debounce = debounce
         # One call at a time.
-        self._lane = Lane(core.pools.workers)
-        self.inbox = Inbox(self._stirred)
+        self._lane = SerialExecutor(core.pools.workers)
+        self.inbox = EventQueue(self._stirred)
         self.listener = Listener(self.inbox, self._close, on_error)
-        self.listening: Listening | None = None
+        self.listening: SubscriptionBackend | None = None
 
     def _close(self) -> None:
         core, listening = self._core(), self.listening
@@ -255,7 +259,7 @@ class _Refresher:
 
 def subscribe(
     client: HasCore,
-    wanted: Wanted,
+    wanted: ChangeFilter,
     *,
     timeout: float | None = None,
     stop_after: int | None = None,
@@ -265,13 +269,13 @@ def subscribe(
     timeout = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
-    listening = begin(client._core, wanted, Inbox(limit=stop_after), undeclared=undeclared)
+    listening = begin(client._core, wanted, EventQueue(limit=stop_after), undeclared=undeclared)
     return Subscription(client, listening, timeout)
 
 
 def refresh(
     core: ClientCore,
-    wanted: Wanted,
+    wanted: ChangeFilter,
     fetch: Callable[[Any], V],
     handler: Callable[[V], object],
     debounce: float,
@@ -291,11 +295,11 @@ def refresh(
 
 def begin(
     core: ClientCore,
-    wanted: Wanted,
-    inbox: Inbox,
+    wanted: ChangeFilter,
+    inbox: EventQueue,
     deadline: Deadline | None = None,
     undeclared: Undeclared | None = None,
-) -> Listening:
+) -> SubscriptionBackend:
     """Ask a server to tell of changes, until `deadline` or within the client's `timeout`.
 
     What the server does not declare is asked for as `undeclared` says, or else the client.
@@ -305,7 +309,7 @@ def begin(
         NotSupported: The server does not declare that it tells of this, or agrees to none of it.
         McpError: The server could not be asked.
     """
-    if wanted == Wanted():
+    if wanted == ChangeFilter():
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
     undeclared = core.resolve({"undeclared": undeclared}).undeclared
     if deadline is None:
@@ -319,11 +323,11 @@ def begin(
     lacking = wanted.lacking(capabilities if isinstance(capabilities, dict) else {})
     if lacking is not None and undeclared != "try":
         raise NotSupported(not_declared(lacking), server=core.label)
-    listening: Listening
+    listening: SubscriptionBackend
     if negotiated.dialect.stateful:
-        listening = Subscribed(core, wanted, inbox, undeclared)
+        listening = SessionSubscription(core, wanted, inbox, undeclared)
     else:
-        listening = Streamed(core, wanted, inbox)
+        listening = StreamSubscription(core, wanted, inbox)
     listening.start(core, deadline)
     return listening
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from syncmcp import types
 from syncmcp._base.checks import check_mapping, text
 from syncmcp._client.pages import all_pages
-from syncmcp._connection.schemas import Checks
-from syncmcp._protocol.steps import Meet, Steps, Work
+from syncmcp._connection.tool_schemas import ValidationOptions
+from syncmcp._protocol.steps import Compute, GetNegotiated, Steps
 from syncmcp._protocol.tasks import AUGMENTED
 from syncmcp.errors import HeaderMismatch, McpError, RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
     from syncmcp._client.core import ClientCore
-    from syncmcp._connection.agreed import Agreed
+    from syncmcp._connection.negotiated import NegotiatedState
     from syncmcp.types import CallToolResult
 
 R = TypeVar("R")
@@ -39,12 +39,12 @@ def tool_params(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any
     return params
 
 
-def meet(core: ClientCore, method: str = AUGMENTED) -> Steps[Agreed]:
+def meet(core: ClientCore, method: str = AUGMENTED) -> Steps[NegotiatedState]:
     """What was agreed with the server, which is connected to if need be; `method` needs it."""
     connection = core.live()
     if connection is not None:
         return connection.agreed
-    agreed: Agreed = yield Meet(method)
+    agreed: NegotiatedState = yield GetNegotiated(method)
     return agreed
 
 
@@ -83,7 +83,7 @@ def with_fresh_marks(call: Callable[[], Steps[R]], core: ClientCore) -> Steps[R]
 
 
 def check_input(
-    core: ClientCore, name: str, arguments: Mapping[str, Any] | None, checks: Checks
+    core: ClientCore, name: str, arguments: Mapping[str, Any] | None, checks: ValidationOptions
 ) -> Steps[None]:
     """Check arguments before they are sent. What the server does not list, it may judge itself.
 
@@ -108,13 +108,13 @@ def check_input(
         if newer is None:
             return
         if newer is not known:
-            error = yield Work(partial(newer.input_error, given, core.label))
+            error = yield Compute(partial(newer.input_error, given, core.label))
     if error is not None:
         raise error
 
 
 def check_output(
-    core: ClientCore, name: str, result: CallToolResult, checks: Checks
+    core: ClientCore, name: str, result: CallToolResult, checks: ValidationOptions
 ) -> Steps[None]:
     """Check a result by its tool's output schema; an error of the tool's is none to check.
 
@@ -137,13 +137,13 @@ def check_output(
     else:
         if known.output is None:
             return
-        error = yield Work(partial(known.output_error, result, core.label))
+        error = yield Compute(partial(known.output_error, result, core.label))
         if error is None:
             return
     if (yield from _list(core)):
         newer = schemas.find(name)
         if newer is not None and newer is not known:
-            error = yield Work(partial(newer.output_error, result, core.label))
+            error = yield Compute(partial(newer.output_error, result, core.label))
     if error is None:
         return
     if checks.output == "raise":

@@ -12,7 +12,7 @@ from syncmcp._concurrency import timing
 from syncmcp.errors import UsageError
 
 
-class Budget:
+class SlidingWindow:
     """So many calls and tokens, and no more, in any stretch of `per` seconds. Thread-safe.
 
     Args:
@@ -64,7 +64,7 @@ class Budget:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process counts for itself.
-        return Budget, (self.calls, self.tokens, self.per)
+        return SlidingWindow, (self.calls, self.tokens, self.per)
 
     def __str__(self) -> str:
         limits = [
@@ -91,10 +91,10 @@ class RateLimit:
     """
 
     def __init__(self, *, calls: int | None = None, tokens: int | None = None, per: float) -> None:
-        self._limit = Budget(calls, tokens, per)
+        self._limit = SlidingWindow(calls, tokens, per)
         # Guards the table; never held while a budget is asked.
         self._lock = threading.Lock()
-        self._servers: dict[str, Budget] = {}
+        self._servers: dict[str, SlidingWindow] = {}
 
     def take(self, server: str, *, calls: int = 1, tokens: int = 0) -> bool:
         """Count a question of `server`, unless it is beyond the limit; return whether it is not."""
@@ -102,7 +102,7 @@ class RateLimit:
         with self._lock:
             budget = self._servers.get(server)
             if budget is None:
-                budget = Budget(limit.calls, limit.tokens, limit.per)
+                budget = SlidingWindow(limit.calls, limit.tokens, limit.per)
                 self._servers[server] = budget
         return budget.take(calls, tokens)
 

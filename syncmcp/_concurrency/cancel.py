@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from syncmcp._base.checks import refuse_coroutines
-from syncmcp._concurrency.pool import Workers, lending_handler
+from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import TimerEntry, reaper, timer
 from syncmcp.errors import RequestCancelled
 
@@ -33,7 +33,7 @@ _PRUNE_STEP = 16
 
 # Runs the callbacks of tokens that a clock or an Event cancels: the timer thread must not block.
 # Nobody closes it, and it is needed seldom: its threads end soon.
-_pool = Workers("syncmcp-cancel", limit=16, linger=0.1)
+_pool = DaemonPool("syncmcp-cancel", limit=16, linger=0.1)
 
 
 class CancelToken:
@@ -247,10 +247,12 @@ if hasattr(os, "register_at_fork"):
 # Waits that need no thread: a clock, a token, news or the end of the client ends them.
 
 
-class Nap:
+class InterruptibleWait:
     """One wait. Ends once, on whatever thread ends it; `done` must not block."""
 
-    def __init__(self, naps: Naps, task: str | None, done: Callable[[], object]) -> None:
+    def __init__(
+        self, naps: InterruptibleWaits, task: str | None, done: Callable[[], object]
+    ) -> None:
         self.task = task
         self._naps = naps
         self._done = done
@@ -289,13 +291,13 @@ class Nap:
             unsubscribe()
 
 
-class Naps:
+class InterruptibleWaits:
     """The waits of one client."""
 
     def __init__(self) -> None:
         # Guards the waits; held for changes only.
         self._lock = threading.RLock()
-        self._naps: dict[Nap, None] = {}
+        self._naps: dict[InterruptibleWait, None] = {}
         # How many follow a task, and how many of them have news to come that found them awake.
         self._followers: Counter[str] = Counter()
         self._unheard: Counter[str] = Counter()
@@ -320,7 +322,7 @@ class Naps:
         deadline: Deadline,
         cancel: CancelToken | None,
         done: Callable[[], object],
-    ) -> Nap:
+    ) -> InterruptibleWait:
         """Call `done` when `pause` is over, or what it is for is: never blocks.
 
         Args:
@@ -329,7 +331,7 @@ class Naps:
             cancel: Ends it, too.
             done: Called once, on the timer's or any other thread; must not block.
         """
-        nap = Nap(self, pause.task, done)
+        nap = InterruptibleWait(self, pause.task, done)
         with self._lock:
             self._naps[nap] = None
             over = self._closed
@@ -341,7 +343,7 @@ class Naps:
             nap.end()
         return nap
 
-    def remove(self, nap: Nap) -> None:
+    def remove(self, nap: InterruptibleWait) -> None:
         """Forget a wait that is over."""
         with self._lock:
             self._naps.pop(nap, None)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from syncmcp._concurrency.timing import Deadline
 
-__all__ = ["FileLock", "KeyLocks", "Turns", "Wait", "too_late"]
+__all__ = ["FairLock", "FileLock", "KeyLocks", "Wait", "too_late"]
 
 
 # Threads of one process wait for each other, first come, first served.
@@ -46,7 +46,7 @@ def too_late(deadline: Deadline) -> RequestTimeout:
     )
 
 
-class Turns:
+class FairLock:
     """A lock whose waits have a deadline and can be cut, and that is handed on in order."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Turns:
                     self._queue[0].set()
 
 
-_all: weakref.WeakSet[Turns] = weakref.WeakSet()
+_all: weakref.WeakSet[FairLock] = weakref.WeakSet()
 
 
 def _forget_turns_in_child() -> None:
@@ -112,7 +112,7 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._gate = path.with_name(path.name + ".gate")
-        self._turns = Turns()
+        self._turns = FairLock()
 
     @contextmanager
     def take(self, deadline: Deadline, wait: Wait = threading.Event.wait) -> Iterator[None]:

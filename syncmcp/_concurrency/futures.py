@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
-from syncmcp._concurrency.pool import BACKLOG, Lane, Workers, lending_handler
+from syncmcp._concurrency.pool import BACKLOG, DaemonPool, SerialExecutor, lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import McpError, RequestCancelled, UsageError
 
@@ -46,7 +46,7 @@ class RequestFuture(concurrent.futures.Future[R]):
 
     _waker: Callable[[], object] | None = None
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: DaemonPool) -> None:
         super().__init__()
         self._workers = workers
         # Guards what follows: who settles the future, and what is made at its first use.
@@ -61,8 +61,8 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._collector: int | None = None
         self._server: str | None = None
         self._method: str | None = None
-        self._lane: Lane | None = None
-        self._feed: _Feed | None = None
+        self._lane: SerialExecutor | None = None
+        self._feed: _ProgressQueue | None = None
         self._attempts = 1
 
     @property
@@ -166,7 +166,7 @@ class RequestFuture(concurrent.futures.Future[R]):
             if self._lane is None:
                 # Held until the future is done: a function added at that moment must not be called
                 # before those that were there.
-                self._lane = Lane(self._workers, held=not self._finished)
+                self._lane = SerialExecutor(self._workers, held=not self._finished)
             lane = self._lane
         lane.push(lambda: context.run(fn, self))
 
@@ -230,10 +230,10 @@ class RequestFuture(concurrent.futures.Future[R]):
         if isinstance(item, Progress):
             self._open_feed().put(item)
 
-    def _open_feed(self) -> _Feed:
+    def _open_feed(self) -> _ProgressQueue:
         with self._once:
             if self._feed is None:
-                self._feed = _Feed(closed=self._finished)
+                self._feed = _ProgressQueue(closed=self._finished)
             return self._feed
 
 
@@ -256,7 +256,7 @@ class _Waiters(list[Any]):
         super().append(waiter)
 
 
-class _Feed:
+class _ProgressQueue:
     """Progress on its way to whoever iterates over it."""
 
     def __init__(self, *, closed: bool) -> None:
@@ -287,7 +287,7 @@ class _Feed:
             return self._items.popleft()
 
 
-def settled(error: BaseException, workers: Workers) -> RequestFuture[Any]:
+def settled(error: BaseException, workers: DaemonPool) -> RequestFuture[Any]:
     """A future that has failed already."""
     future: RequestFuture[Any] = RequestFuture(workers)
     future._settle(None, error)

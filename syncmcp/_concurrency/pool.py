@@ -25,7 +25,7 @@ _Inbox: TypeAlias = "SimpleQueue[Callable[[], object] | None]"
 _LINGER = 10.0
 
 
-class Workers:
+class DaemonPool:
     """A pool of daemon threads that grows on demand up to a limit and shrinks when idle.
 
     Nobody joins its threads: a job that never returns costs its thread and nothing else.
@@ -33,7 +33,7 @@ class Workers:
     Args:
         name: What its threads are called.
         limit: How many jobs run at one time. One that waits for something else may lend its seat
-            to another job meanwhile; see `lending`.
+            to another job meanwhile; see `slot_released`.
         lends: Whether jobs that make a blocking call of this library do so by themselves.
         linger: Seconds that an idle thread stays for the next job.
     """
@@ -154,7 +154,7 @@ class Workers:
             job: Callable[[], object] | None = box.pop()
         inbox: _Inbox = SimpleQueue()
         while job is not None:
-            seat = _here.seat = Seat(self)
+            seat = _here.seat = PoolSlot(self)
             try:
                 job()
             except BaseException:  # sys.exit() in a callback ends the callback, not the pool
@@ -195,12 +195,12 @@ class Workers:
         return job
 
 
-class Seat:
+class PoolSlot:
     """The right of a running job to be one of the `limit` that its pool runs."""
 
     __slots__ = ("_abandoned", "_lent", "_lock", "_workers")
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: DaemonPool) -> None:
         self._workers = workers
         # Guards the two: a job that lends its seat may be abandoned by a clock at that moment.
         self._lock = threading.RLock()
@@ -246,7 +246,7 @@ class Seat:
 class _Here(threading.local):
     """What is known of the current thread."""
 
-    seat: Seat | None = None
+    seat: PoolSlot | None = None
 
 
 _here = _Here()
@@ -258,13 +258,13 @@ def in_handler() -> bool:
     return seat is not None and seat.lends
 
 
-def seat_of_this_thread() -> Seat | None:
+def seat_of_this_thread() -> PoolSlot | None:
     """The seat of the job that runs on this thread, if a pool of ours runs it."""
     return _here.seat
 
 
 @contextmanager
-def lending() -> Iterator[None]:
+def slot_released() -> Iterator[None]:
     """Lend the seat of this thread, if it has one, while something is waited for."""
     seat = _here.seat
     if seat is None:
@@ -278,14 +278,14 @@ def lending() -> Iterator[None]:
 
 
 def lending_handler() -> AbstractContextManager[None]:
-    """Like `lending`, if this thread runs a handler: for every wait that a handler may make."""
-    return lending() if in_handler() else _NOTHING
+    """Like `slot_released`, if this thread runs a handler: for every wait within a handler."""
+    return slot_released() if in_handler() else _NOTHING
 
 
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
-class Lane:
+class SerialExecutor:
     """Runs jobs one at a time and in order, on whatever thread of a pool is free.
 
     Args:
@@ -295,7 +295,7 @@ class Lane:
 
     __slots__ = ("_jobs", "_lock", "_running", "_workers")
 
-    def __init__(self, workers: Workers, *, held: bool = False) -> None:
+    def __init__(self, workers: DaemonPool, *, held: bool = False) -> None:
         self._workers = workers
         # Guards the queue and the flag: exactly one thread drains the lane.
         self._lock = threading.RLock()
@@ -359,7 +359,7 @@ class Item(NamedTuple):
     is_progress: bool
 
 
-class Delivery:
+class CallbackQueue:
     """Makes callbacks one at a time and in order, on threads of a pool.
 
     A call has one of its own, and its result is released by the last entry: so what was said
@@ -367,7 +367,7 @@ class Delivery:
     are too slow, newer progress replaces older; other notifications are dropped and counted.
     """
 
-    def __init__(self, workers: Workers, context: contextvars.Context) -> None:
+    def __init__(self, workers: DaemonPool, context: contextvars.Context) -> None:
         self._workers = workers
         self._context = context
         # Guards what follows. Never held while a callback runs.

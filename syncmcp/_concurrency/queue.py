@@ -15,7 +15,7 @@ BACKLOG = 1024
 resources below a subscribed one gets there."""
 
 
-class Inbox:
+class EventQueue:
     """What changed since somebody looked: each list, and each resource, once.
 
     Several threads may look; each event goes to one of them.

@@ -23,6 +23,8 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from syncmcp.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,7 +35,7 @@ monotonic = time.monotonic
 _SLICED = sys.platform == "win32" and sys.version_info < (3, 14)
 _SLICE = 0.2
 
-generation = 0
+fork_generation = 0
 """Counts the forks on the way to this process; what was made in another generation is dead."""
 
 _log = logging.getLogger("syncmcp.threads")
@@ -89,7 +91,7 @@ class Latch:
                 self._lock.release()
 
 
-def launch(thread: threading.Thread) -> None:
+def start_thread(thread: threading.Thread) -> None:
     """Start `thread` from yet another one.
 
     Ctrl-C in the midst of `Thread.start` would leave an entry of the thread behind for ever, or cut
@@ -218,7 +220,7 @@ class Timer:
     def _start(self) -> None:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            launch(thread)
+            start_thread(thread)
             self._thread = thread  # not before: where it cannot be started, the next one tries
 
     def at(self, when: float, action: Callable[[], object]) -> TimerEntry:
@@ -315,7 +317,7 @@ class Reaper:
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="syncmcp-reaper", daemon=True)
-                launch(thread)
+                start_thread(thread)
                 self._thread = thread
 
     def put(self, job: Callable[[], object]) -> None:
@@ -345,8 +347,8 @@ reaper = Reaper()
 
 
 def _after_fork_in_child() -> None:
-    global generation
-    generation += 1
+    global fork_generation
+    fork_generation += 1
     # Threads do not survive fork, and the parent's lock may have been held at that moment. Entries
     # belong to the parent's calls. The object stays the same because modules hold on to it.
     timer.__init__()  # type: ignore[misc]
@@ -382,3 +384,48 @@ class Backoff:
 # A server that lived this long, in seconds, was healthy.
 _LONG_LIFE = 30.0
 _LONGEST = 10.0
+
+
+# gevent: whether a program has patched the standard library, and whether in a way that works.
+#
+# Nothing here imports it: a program that uses it has it loaded already.
+
+
+# What the library waits with.
+_WAITING = ("threading", "queue", "select", "socket", "ssl", "subprocess")
+
+
+def patched(module: str) -> bool:
+    """Whether gevent has put functions of its own into this module of the standard library."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched(module))
+
+
+def _lacking() -> list[str]:
+    return [module for module in _WAITING if not patched(module)]
+
+
+_lacking_at_import = _lacking()
+
+
+def check() -> None:
+    """Look whether whoever waits here lets other greenlets run, or is a thread of its own.
+
+    Raises:
+        UsageError: Neither: a part is patched, or what was in use here before it was patched.
+    """
+    lacking = _lacking()
+    if len(lacking) == len(_WAITING):
+        return
+    if lacking:
+        here = ", ".join(module for module in _WAITING if module not in lacking)
+        raise UsageError(
+            f"gevent has patched {here}, but not {', '.join(lacking)}: where only some of them let "
+            "other greenlets run, calls hang. Use gevent.monkey.patch_all() without exceptions, or "
+            "patch none of them"
+        )
+    if _lacking_at_import:
+        raise UsageError(
+            "gevent has patched the standard library after syncmcp was imported: call "
+            "gevent.monkey.patch_all() first thing in the program, before `import syncmcp`"
+        )

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from syncmcp import types
 from syncmcp._base.checks import refuse_coroutines
-from syncmcp._concurrency.pool import lending
-from syncmcp._connection.schemas import Schemas
+from syncmcp._concurrency.pool import slot_released
+from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol import jsonrpc
+from syncmcp._protocol.client_capabilities import ELICITATION, ROOTS, SAMPLING, OfferedCapabilities
 from syncmcp._protocol.conversation import check_balance, single_block
-from syncmcp._protocol.offer import ELICITATION, ROOTS, SAMPLING, Offer
 from syncmcp.errors import Denied, InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import (
     HandlerContext,
@@ -63,7 +63,7 @@ _log = logging.getLogger("syncmcp.handlers")
 _REJECTED = -1
 
 
-def check_offered(method: str, offer: Offer, dialect: Dialect) -> None:
+def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> None:
     """Check that questions of this method were offered to be answered.
 
     Raises:
@@ -80,7 +80,9 @@ def check_offered(method: str, offer: Offer, dialect: Dialect) -> None:
         )
 
 
-def read_question(method: str, params: dict[str, Any], offer: Offer, dialect: Dialect) -> Request:
+def read_question(
+    method: str, params: dict[str, Any], offer: OfferedCapabilities, dialect: Dialect
+) -> Request:
     """Read a question whose method was offered to be answered; see `check_offered`.
 
     Raises:
@@ -148,7 +150,9 @@ _NAMES = {SAMPLING: "the sampling request", ELICITATION: "the elicitation", ROOT
 # -- sampling --------------------------------------------------------------------------------
 
 
-def _read_sampling(params: dict[str, Any], offer: Offer) -> CreateMessageRequestParams:
+def _read_sampling(
+    params: dict[str, Any], offer: OfferedCapabilities
+) -> CreateMessageRequestParams:
     if not offer.sampling_tools and not params.keys().isdisjoint(("tools", "toolChoice")):
         raise InvalidQuestion("this client lets no model use tools", method=SAMPLING)
     request = _read(types.CreateMessageRequestParams, params)
@@ -194,7 +198,7 @@ def _sample(
 
 
 def _read_elicitation(
-    params: dict[str, Any], offer: Offer
+    params: dict[str, Any], offer: OfferedCapabilities
 ) -> ElicitRequestFormParams | ElicitRequestURLParams:
     mode = params.get("mode", "form")
     if mode == "form" and offer.form:
@@ -225,7 +229,7 @@ def _fill_in(
         result = going_on
     else:
         try:
-            with lending() if asks_person else nullcontext():
+            with slot_released() if asks_person else nullcontext():
                 result = handler(request, context)
         except ValidationError as error:
             if (problems := _mistyped(form, error)) is None:
@@ -281,7 +285,7 @@ def _send_to(
     review = _Review.of("url", request, handlers, context)
     result = request if review is None else review.request(asks_person=asks_person)
     if not isinstance(result, types.ElicitResult):
-        with lending() if asks_person else nullcontext():
+        with slot_released() if asks_person else nullcontext():
             result = handler(request, context)
         _expect(result, types.ElicitResult, "a URL handler")
         if review is not None and asks_person:
@@ -334,7 +338,7 @@ class _Review:
 
     def request(self, *, asks_person: bool = False) -> Any:
         """The request to go on with, or the answer if somebody gave it already."""
-        with lending():
+        with slot_released():
             return self._approval.review_request(self._question, asks_person=asks_person)
 
     def answer(self, request: Any, answer: Any, *, asks_person: bool = False) -> Any:
@@ -343,7 +347,7 @@ class _Review:
         if asks_person:
             self._approval.record_answer(question)
             return answer
-        with lending():
+        with slot_released():
             return self._approval.review_answer(question)
 
 
@@ -369,7 +373,7 @@ def _expect(result: object, model: type, who: str) -> None:
 # The table of a client's handlers: who is told what, and who answers.
 
 
-class HandlerTable:
+class HandlerRegistry:
     """May be changed at any time from any thread.
 
     Attributes:
@@ -398,7 +402,7 @@ class HandlerTable:
         self.on_notification = on_notification
         self.on_handler_error = on_handler_error
         self.answering = answering
-        self.schemas = Schemas()
+        self.schemas = ToolSchemaCache()
         # Guards changes of those who answer: each is made of those before it.
         self.changing = threading.RLock()
         # Guards the two tables; held for look-ups and changes only.
@@ -410,7 +414,7 @@ class HandlerTable:
         """Who answers what a call causes: its own handlers, and the client's for the rest."""
         return self.answering if given is None else given._over(self.answering)
 
-    def change(self, check: Callable[[Offer], object], **changed: Any) -> None:
+    def change(self, check: Callable[[OfferedCapabilities], object], **changed: Any) -> None:
         """Replace some of those who answer, if `check` agrees with what servers may then ask.
 
         Raises:
@@ -426,7 +430,7 @@ class HandlerTable:
         self.changing = threading.RLock()
         self._lock = threading.RLock()
 
-    def offer(self) -> Offer:
+    def offer(self) -> OfferedCapabilities:
         """What servers may ask, now."""
         return self.answering._offer
 

@@ -16,19 +16,29 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
-from syncmcp._connection.agreed import Agreed
-from syncmcp._connection.call import Call, answer_in, lost, told
-from syncmcp._connection.clock import Clock
-from syncmcp._connection.desk import Desk
-from syncmcp._connection.interception import Interception
-from syncmcp._connection.notifications import HEARD, News, Notices, TaskCalls
-from syncmcp._connection.options import Options, with_trace_context
-from syncmcp._connection.outgoing import Frames, Notifier, expect_again, join_others
-from syncmcp._connection.questions import Asked
-from syncmcp._connection.server_requests import Questions
+from syncmcp._connection.desk import QuestionRegistry
+from syncmcp._connection.intercepting import InterceptorChain
+from syncmcp._connection.negotiated import NegotiatedState
+from syncmcp._connection.notifications import (
+    HEARD,
+    NotificationDispatcher,
+    NotificationRouter,
+    TaskCallTracker,
+)
+from syncmcp._connection.options import ResolvedOptions, with_trace_context
+from syncmcp._connection.outgoing import BatchFrames, Notifier, expect_again, join_others
+from syncmcp._connection.pending_request import (
+    PendingRequest,
+    TimeoutWatcher,
+    answer_in,
+    lost,
+    told,
+)
+from syncmcp._connection.questions import OpenQuestion
+from syncmcp._connection.server_requests import QuestionDispatcher
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.offer import Offer
-from syncmcp._protocol.peer import Peer
+from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.request_table import RequestTable
 from syncmcp._protocol.revisions import Dialect
 from syncmcp.errors import (
     ClosedError,
@@ -46,7 +56,7 @@ from syncmcp.transports.base import OfChild, Outgoing, Transport
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
-    from syncmcp._connection.wire_log import Wire
+    from syncmcp._connection.wire_log import WireLog
     from syncmcp.errors import Delivery
     from syncmcp.interceptors import Interceptor
 
@@ -59,8 +69,8 @@ class Connection:
     def __init__(
         self,
         transport: Transport,
-        desk: Desk,
-        wire: Wire,
+        desk: QuestionRegistry,
+        wire: WireLog,
         *,
         first_id: int,
         max_in_flight: int,
@@ -74,23 +84,27 @@ class Connection:
         # Guards the peer's tables, the outcomes of calls and the reason of death. Held for table
         # updates only: no I/O, no user code and no settling of a future happens under it.
         self._lock = threading.RLock()
-        self._peer: Peer[Call, Asked] = Peer(first_id, max_in_flight)
+        self._peer: RequestTable[PendingRequest, OpenQuestion] = RequestTable(
+            first_id, max_in_flight
+        )
         self._dead: McpError | None = None
         self._draining = False
         self._ended = Latch()
         self._emptied: list[Callable[[], object]] = []
-        self.agreed = Agreed(self.label)
-        self._generation = timing.generation
+        self.agreed = NegotiatedState(self.label)
+        self._generation = timing.fork_generation
         self.interception = (
-            Interception(interceptors, self.label, desk.callbacks) if interceptors else None
+            InterceptorChain(interceptors, self.label, desk.callbacks) if interceptors else None
         )
-        self._notices = Notices(self.label, desk.table, desk.callbacks, self.interception)
-        self._tasks = TaskCalls(desk, self._peer, self.agreed, self._lock, transport.blocking)
-        self.news = News(desk, self._peer, self._lock, self._tasks)
+        self._notices = NotificationDispatcher(
+            self.label, desk.table, desk.callbacks, self.interception
+        )
+        self._tasks = TaskCallTracker(desk, self._peer, self.agreed, self._lock, transport.blocking)
+        self.news = NotificationRouter(desk, self._peer, self._lock, self._tasks)
         self._notifier = Notifier(transport, wire, self.label, self.agreed, self.interception)
-        self._frames = Frames(self._lock, self._peer)
-        self._clock = Clock(self._lock, self._peer.open_calls, self.give_up, self._release)
-        self._questions = Questions(
+        self._frames = BatchFrames(self._lock, self._peer)
+        self._clock = TimeoutWatcher(self._lock, self._peer.open_calls, self.give_up, self._release)
+        self._questions = QuestionDispatcher(
             desk,
             self._peer,
             self._lock,
@@ -107,7 +121,9 @@ class Connection:
         """Open the transport; the server may be spoken to from here on."""
         self.transport.open(self, deadline)
 
-    def adopt(self, dialect: Dialect, capabilities: Mapping[str, Any], offer: Offer) -> None:
+    def adopt(
+        self, dialect: Dialect, capabilities: Mapping[str, Any], offer: OfferedCapabilities
+    ) -> None:
         """Speak `dialect` from now on, with a server that can do `capabilities`.
 
         `offer` is what the server was told that it may ask.
@@ -129,7 +145,7 @@ class Connection:
     @property
     def of_this_process(self) -> bool:
         """Whether it was made in this process, not in one that this one was forked from."""
-        return self._generation == timing.generation
+        return self._generation == timing.fork_generation
 
     @property
     def dead(self) -> McpError | None:
@@ -218,11 +234,11 @@ class Connection:
         self,
         method: str,
         params: dict[str, Any] | None,
-        options: Options,
+        options: ResolvedOptions,
         deadline: Deadline,
         *,
         dialect: Dialect | None = None,
-        offer: Offer | None = None,
+        offer: OfferedCapabilities | None = None,
     ) -> Any:
         """Send a request and block until it ends; return its raw result.
 
@@ -232,7 +248,7 @@ class Connection:
         Raises:
             McpError: Whatever became of it instead.
         """
-        call = Call(method, options, deadline)
+        call = PendingRequest(method, options, deadline)
         if self.interception is None:
             return self._exchange(call, params, dialect, offer)
         call.passage = self.interception.passage(call)
@@ -240,10 +256,10 @@ class Connection:
 
     def _exchange(
         self,
-        call: Call,
+        call: PendingRequest,
         params: dict[str, Any] | None,
         dialect: Dialect | None,
-        offer: Offer | None,
+        offer: OfferedCapabilities | None,
     ) -> Any:
         try:
             self.start(call, params, dialect, offer)
@@ -257,10 +273,10 @@ class Connection:
 
     def start(
         self,
-        call: Call,
+        call: PendingRequest,
         params: dict[str, Any] | None,
         dialect: Dialect | None = None,
-        offer: Offer | None = None,
+        offer: OfferedCapabilities | None = None,
     ) -> None:
         """Register a request and send it; its end will be told to the call.
 
@@ -323,7 +339,7 @@ class Connection:
         if call.slot is not None or not call.hand_over(self._send):
             call.carry(self._send)
 
-    def send_together(self, calls: Sequence[Call]) -> None:
+    def send_together(self, calls: Sequence[PendingRequest]) -> None:
         """Send those of `calls` that somebody still waits for, in one frame."""
         if (frame := self._frames.bundle(calls)) is not None:
             self._send(frame)
@@ -345,7 +361,7 @@ class Connection:
         # The exchange goes on for the others in it.
         return self.transport.withdraw(out.carrier) if self.settled(out.carrier) else "unknown"
 
-    def _watch(self, call: Call) -> None:
+    def _watch(self, call: PendingRequest) -> None:
         """Have the call end when it must: by a token, or by a clock that someone else watches."""
         cancel = call.options.cancel
         if cancel is not None:
@@ -355,7 +371,7 @@ class Connection:
         if call.slot is None or self.transport.blocking or call.passage is not None:
             self._clock.watch(call)
 
-    def _wait(self, call: Call) -> None:
+    def _wait(self, call: PendingRequest) -> None:
         """Block until the call is released, or out of time."""
         slot = call.slot
         assert slot is not None
@@ -371,10 +387,10 @@ class Connection:
                 self.give_up(call, error)
                 return
 
-    def _cancelled(self, call: Call, token: CancelToken) -> None:
+    def _cancelled(self, call: PendingRequest, token: CancelToken) -> None:
         self.give_up(call, RequestCancelled("cancelled", reason=token.reason))
 
-    def give_up(self, call: Call, error: RequestTimeout | RequestCancelled) -> bool:
+    def give_up(self, call: PendingRequest, error: RequestTimeout | RequestCancelled) -> bool:
         """End a call from our side: its exchange stops, and the server is told, once.
 
         Never blocks; any thread may do it. Returns `False` if the call had ended already.
@@ -540,13 +556,13 @@ class Connection:
 
     # -- settling ----------------------------------------------------------------------------
 
-    def _take(self, id: object, outcome: Any = None) -> Call | None:
+    def _take(self, id: object, outcome: Any = None) -> PendingRequest | None:
         call, following = self._remove(id, outcome)
         if following is not None:
             self._send(following)
         return call
 
-    def _remove(self, id: object, outcome: Any) -> tuple[Call | None, Outgoing | None]:
+    def _remove(self, id: object, outcome: Any) -> tuple[PendingRequest | None, Outgoing | None]:
         """Take a call out of the table; return it, and the frame whose turn has come."""
         with self._lock:
             call = self._peer.take(id)
@@ -572,11 +588,11 @@ class Connection:
         # Without a frame yet: the thread that is making it will see that it may be sent.
         return call.out
 
-    def _settle(self, call: Call, outcome: Any) -> None:
+    def _settle(self, call: PendingRequest, outcome: Any) -> None:
         call.outcome = outcome
         self._release(call)
 
-    def _release(self, call: Call) -> None:
+    def _release(self, call: PendingRequest) -> None:
         """Let the waiter go; the first time counts."""
         with self._lock:
             if call.released:

@@ -8,15 +8,15 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from syncmcp._concurrency.pool import Workers
+from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Deadline, TimerEntry, timer
 from syncmcp.errors import McpError
 from syncmcp.handlers import CausingCall, HandlerContext
-from syncmcp.handlers.visits import Visits
+from syncmcp.handlers.url_completion import UrlVisits
 
 if TYPE_CHECKING:
-    from syncmcp._connection.answering import HandlerTable
-    from syncmcp._connection.questions import Asked
+    from syncmcp._connection.answering import HandlerRegistry
+    from syncmcp._connection.questions import OpenQuestion
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp.handlers import ProgressHandler
     from syncmcp.handlers.server import ConnectedServer
@@ -59,7 +59,7 @@ class ConnectionEvents(Protocol):
         ...
 
 
-class Desk:
+class QuestionRegistry:
     """Where the questions of one server are answered, and what every handler is told.
 
     Args:
@@ -77,10 +77,10 @@ class Desk:
         self,
         label: str,
         events: Callable[[], ConnectionEvents | None],
-        table: HandlerTable,
-        workers: Workers,
-        callbacks: Workers,
-        carriers: Workers,
+        table: HandlerRegistry,
+        workers: DaemonPool,
+        callbacks: DaemonPool,
+        carriers: DaemonPool,
         human_timeout: float | None,
     ) -> None:
         self.label = label
@@ -90,15 +90,15 @@ class Desk:
         self.callbacks = callbacks
         self.carriers = carriers
         self.human_timeout = human_timeout
-        self.visits = Visits(label, callbacks.run)
+        self.visits = UrlVisits(label, callbacks.run)
         self.server: ConnectedServer | None = None
         self.ended: McpError | None = None
         self.context = contextvars.copy_context()
         # Guards what follows; held for look-ups and changes only.
         self._lock = threading.RLock()
-        self._open: set[Asked] = set()
+        self._open: set[OpenQuestion] = set()
         # Of these, the ones that no handler has yet.
-        self._waiting: set[Asked] = set()
+        self._waiting: set[OpenQuestion] = set()
         # The one appointment with the timer, and when it is.
         self._appointment: TimerEntry | None = None
         self._next_look = math.inf
@@ -108,7 +108,7 @@ class Desk:
         """How many questions wait for a handler to be free."""
         return len(self._waiting)
 
-    def admit(self, asked: Asked) -> bool:
+    def admit(self, asked: OpenQuestion) -> bool:
         """Keep a question until it is settled; `False` once the connection has ended."""
         with self._lock:
             if self.ended is not None:
@@ -118,14 +118,14 @@ class Desk:
         self.visits.asked(*asked.elicitation_ids)
         return True
 
-    def began(self, asked: Asked) -> None:
+    def began(self, asked: OpenQuestion) -> None:
         """A handler has a question now; its time is running."""
         with self._lock:
             self._waiting.discard(asked)
             if asked in self._open:
                 self._watch(asked.deadline)
 
-    def dismiss(self, asked: Asked) -> None:
+    def dismiss(self, asked: OpenQuestion) -> None:
         """Forget a question that is settled."""
         with self._lock:
             self._open.discard(asked)
@@ -172,7 +172,7 @@ class Desk:
 
     def _look(self) -> None:
         """On the timer thread: end what has run out of time."""
-        late: list[Asked] = []
+        late: list[OpenQuestion] = []
         with self._lock:
             self._next_look = math.inf
             for asked in self._open:

@@ -10,25 +10,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from syncmcp._concurrency.futures import Progress
-from syncmcp._concurrency.pool import Delivery
-from syncmcp._connection.call import ListenCall
+from syncmcp._concurrency.pool import CallbackQueue
+from syncmcp._connection.pending_request import PendingListen
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.jsonrpc import Request
-from syncmcp._protocol.peer import own_id
+from syncmcp._protocol.request_table import own_id
 from syncmcp._protocol.subscription import LISTEN, NEWS, subscription_id
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, RESULT, STATUS, created, related
 from syncmcp.errors import RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
-    from syncmcp._concurrency.pool import Workers
-    from syncmcp._connection.agreed import Agreed
-    from syncmcp._connection.answering import HandlerTable
-    from syncmcp._connection.call import Call
-    from syncmcp._connection.desk import Desk
-    from syncmcp._connection.interception import Interception
-    from syncmcp._connection.questions import Asked
+    from syncmcp._concurrency.pool import DaemonPool
+    from syncmcp._connection.answering import HandlerRegistry
+    from syncmcp._connection.desk import QuestionRegistry
+    from syncmcp._connection.intercepting import InterceptorChain
+    from syncmcp._connection.negotiated import NegotiatedState
+    from syncmcp._connection.pending_request import PendingRequest
+    from syncmcp._connection.questions import OpenQuestion
     from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp._protocol.peer import Peer
+    from syncmcp._protocol.request_table import RequestTable
     from syncmcp._protocol.revisions import Dialect
     from syncmcp.errors import McpError
     from syncmcp.transports.base import Outgoing
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("syncmcp.connection")
 
 
-class Notices:
+class NotificationDispatcher:
     """Hands notifications to the callbacks that want them: those of a call in the call's order.
 
     Nothing here blocks: it runs on the thread that reads.
@@ -46,21 +46,21 @@ class Notices:
     def __init__(
         self,
         label: str,
-        handlers: HandlerTable,
-        workers: Workers,
-        interception: Interception | None = None,
+        handlers: HandlerRegistry,
+        workers: DaemonPool,
+        interception: InterceptorChain | None = None,
     ) -> None:
         self._label = label
         self._interception = interception
         self._handlers = handlers
         self._workers = workers
         # Everything that belongs to no call in particular.
-        self._news = Delivery(workers, copy_context())
+        self._news = CallbackQueue(workers, copy_context())
         # Guards the making of a call's delivery: over HTTP, two streams may tell of one call.
         self._making = threading.RLock()
         self._unreadable = 0
 
-    def take(self, method: str, params: dict[str, Any], call: Call | None) -> None:
+    def take(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         """Deliver a notification that belongs to `call`, or to none that is known."""
         if self._interception is None:
             self._tell(method, params, call)
@@ -74,14 +74,14 @@ class Notices:
         level = logging.WARNING if self._unreadable == 1 else logging.DEBUG
         _log.log(level, "[%s] sent something that is no message: %s", self._label, reason)
 
-    def _show(self, method: str, params: dict[str, Any], call: Call | None) -> None:
+    def _show(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         """On a pool thread: what interceptors leave of it is told after what came before."""
         assert self._interception is not None
         shown = self._interception.notified(method, params, call)
         if shown is not None:
             self._tell(method, shown, call)
 
-    def _tell(self, method: str, params: dict[str, Any], call: Call | None) -> None:
+    def _tell(self, method: str, params: dict[str, Any], call: PendingRequest | None) -> None:
         handlers = self._handlers
         if method == "notifications/progress":
             self._progress(params, call)
@@ -97,7 +97,7 @@ class Notices:
         if handlers.on_notification is not None:
             self._deliver(call, handlers.on_notification, method, params)
 
-    def _progress(self, params: dict[str, Any], call: Call | None) -> None:
+    def _progress(self, params: dict[str, Any], call: PendingRequest | None) -> None:
         progress, total, message = (params.get(key) for key in ("progress", "total", "message"))
         if not isinstance(progress, (int, float)):
             _log.debug("[%s] progress without a number", self._label)
@@ -119,7 +119,7 @@ class Notices:
 
     def _deliver(
         self,
-        call: Call | None,
+        call: PendingRequest | None,
         callback: Callable[..., object],
         *args: Any,
         is_progress: bool = False,
@@ -128,7 +128,7 @@ class Notices:
         if call is not None:
             with self._making:
                 if call.delivery is None:
-                    call.delivery = Delivery(self._workers, call.options.context)
+                    call.delivery = CallbackQueue(self._workers, call.options.context)
             delivery = call.delivery
         delivery.push(callback, *args, is_progress=is_progress)
 
@@ -154,7 +154,7 @@ MOST = 1024
 """So many calls that became tasks are remembered, and so many that were given up."""
 
 
-class TaskCalls:
+class TaskCallTracker:
     """Knows them until their tasks have ended. Nothing here blocks: the thread that reads is here.
 
     Args:
@@ -167,9 +167,9 @@ class TaskCalls:
 
     def __init__(
         self,
-        desk: Desk,
-        peer: Peer[Call, Asked],
-        agreed: Agreed,
+        desk: QuestionRegistry,
+        peer: RequestTable[PendingRequest, OpenQuestion],
+        agreed: NegotiatedState,
         lock: threading.RLock,
         blocking: bool,
     ) -> None:
@@ -179,11 +179,11 @@ class TaskCalls:
         self._lock = lock
         self._blocking = blocking
         # By task, the call that became it: its progress goes on (2025-11-25).
-        self._begun: dict[str, Call] = {}
+        self._begun: dict[str, PendingRequest] = {}
         # Calls that may have become one after they were given up.
         self._given_up: dict[int, Undeclared] = {}
 
-    def answered(self, call: Call, result: Any) -> list[Delivery]:
+    def answered(self, call: PendingRequest, result: Any) -> list[CallbackQueue]:
         """Take note of an answer; return what has to be delivered before it."""
         before = [] if call.delivery is None else [call.delivery]
         if call.method not in _CONCERNED or not isinstance(result, dict):
@@ -205,7 +205,7 @@ class TaskCalls:
             question.give_up("the task was cancelled")
         return before
 
-    def _asked(self, task: object) -> list[Asked]:
+    def _asked(self, task: object) -> list[OpenQuestion]:
         """What a task asks at the moment (2025-11-25); called with the lock held."""
         return [
             asked
@@ -215,14 +215,14 @@ class TaskCalls:
             if owned.certain
         ]
 
-    def reporter(self, token: object) -> Call | None:
+    def reporter(self, token: object) -> PendingRequest | None:
         """The call whose task may still report by this token; called with the lock held."""
         for call in self._begun.values():
             if call.id == token and type(token) is int:
                 return call
         return None
 
-    def cause(self, message: object, out: Outgoing | None) -> tuple[Call | None, bool]:
+    def cause(self, message: object, out: Outgoing | None) -> tuple[PendingRequest | None, bool]:
         """The call that a question belongs to, and whether that is certain.
 
         Called with the lock held.
@@ -238,7 +238,7 @@ class TaskCalls:
             return self._peer.only(), False
         return self._peer.get(out.id), True
 
-    def begin(self, call: Call, out: Outgoing) -> None:
+    def begin(self, call: PendingRequest, out: Outgoing) -> None:
         """A call is about to be sent as `out`."""
         if self._blocking and _asks(call):
             out.lingers, call.carrier = LINGER, self._desk.carriers
@@ -249,7 +249,7 @@ class TaskCalls:
             return False
         return not out.lingers or self._given_up.keys().isdisjoint(out.ids)
 
-    def taken(self, call: Call) -> None:
+    def taken(self, call: PendingRequest) -> None:
         """A call has ended; called with the lock held.
 
         If it was given up before it was answered, and becomes a task all the same, nobody will ever
@@ -262,7 +262,7 @@ class TaskCalls:
             if _asks(call) or (tasks is not None and not tasks.asked_for):
                 _remember(self._given_up, call.id, call.options.undeclared)
 
-    def given_up(self, call: Call) -> bool:
+    def given_up(self, call: PendingRequest) -> bool:
         """Whether a notification may cancel it: not if it asks to become a task (2025-11-25)."""
         return not _asks(call)
 
@@ -284,7 +284,7 @@ class TaskCalls:
             events.task_changed(task)
 
 
-def _asks(call: Call) -> bool:
+def _asks(call: PendingRequest) -> bool:
     """Whether a call asks to become a task."""
     return call.method == AUGMENTED and "task" in (call.params or {})
 
@@ -305,7 +305,7 @@ HEARD = NEWS | {STATUS, _COMPLETE}
 """The notifications that concern others than the program's own callbacks."""
 
 
-class News:
+class NotificationRouter:
     """Finds who is meant. Nothing here blocks: it runs on the thread that reads.
 
     Args:
@@ -316,7 +316,11 @@ class News:
     """
 
     def __init__(
-        self, desk: Desk, peer: Peer[Call, Asked], lock: threading.RLock, tasks: TaskCalls
+        self,
+        desk: QuestionRegistry,
+        peer: RequestTable[PendingRequest, OpenQuestion],
+        lock: threading.RLock,
+        tasks: TaskCallTracker,
     ) -> None:
         self._desk = desk
         self._peer = peer
@@ -325,7 +329,9 @@ class News:
         self.heard = True
         """Whether what the server says outside of requests can reach us."""
 
-    def owner(self, method: str, params: dict[str, Any], out: Outgoing | None) -> Call | None:
+    def owner(
+        self, method: str, params: dict[str, Any], out: Outgoing | None
+    ) -> PendingRequest | None:
         """The call that a notification belongs to, where that can be known."""
         with self._lock:
             if method == "notifications/progress":
@@ -356,7 +362,7 @@ class News:
         own = None if out is None else out.id
         with self._lock:
             call = self._peer.get(subscription_id(params, own))
-        if isinstance(call, ListenCall) and own in (None, call.id):
+        if isinstance(call, PendingListen) and own in (None, call.id):
             call.take(call, method, params)
         else:
             _log.debug("[%s] %s for no listener of ours", self._desk.label, method)

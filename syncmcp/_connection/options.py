@@ -22,8 +22,8 @@ from syncmcp.interceptors import within
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.futures import Progress
-    from syncmcp._connection.outgoing import Place
-    from syncmcp._http.identity import Identity
+    from syncmcp._connection.outgoing import BatchSlot
+    from syncmcp._http.exchange import Identity
     from syncmcp.types import LoggingLevel
 
 __all__ = ["CallOptions"]
@@ -88,7 +88,7 @@ _CACHE_USES = ("use", "refresh", "bypass")
 _LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
-class Options:
+class ResolvedOptions:
     """The options of one call, with the client's settings filled in.
 
     What a caller can give is never changed. `abandon`, `trace` and `watch` are the library's own.
@@ -155,12 +155,12 @@ class Options:
         # Told of progress, and of log messages by their parameters, by the thread that reads.
         self.watch: Callable[[Progress | dict[str, Any]], object] | None = None
         # Its place in the frame of a batch, until its first request is ready.
-        self.place: Place | None = None
+        self.place: BatchSlot | None = None
         # Callbacks of the call see the context variables of the caller.
         self.context = contextvars.copy_context()
 
     @classmethod
-    def checked(cls, given: CallOptions, defaults: Options) -> Options:
+    def checked(cls, given: CallOptions, defaults: ResolvedOptions) -> ResolvedOptions:
         """What a caller gave, and `defaults` for what was left out.
 
         Raises:
@@ -204,7 +204,7 @@ class Options:
             options.undeclared = check_undeclared(undeclared)
         return options
 
-    def watched_by(self, watch: Callable[[Progress | dict[str, Any]], object]) -> Options:
+    def watched_by(self, watch: Callable[[Progress | dict[str, Any]], object]) -> ResolvedOptions:
         """The same options, for a call whose progress and log messages `watch` wants."""
         other = copy.copy(self)
         other.watch = watch
@@ -215,7 +215,7 @@ class Options:
         """Whether a request says no more than its parameters do, so that any like it will do."""
         return not (self.meta or self.headers or self.handlers or self.log_level)
 
-    def with_cancel(self, token: CancelToken) -> Options:
+    def with_cancel(self, token: CancelToken) -> ResolvedOptions:
         """The same options, with another token."""
         other = copy.copy(self)
         other.cancel = token
@@ -264,7 +264,7 @@ _NONE: Mapping[str, str] = {}
 
 
 def with_trace_context(
-    options: Options, params: Mapping[str, Any] | None
+    options: ResolvedOptions, params: Mapping[str, Any] | None
 ) -> Mapping[str, Any] | None:
     """The `_meta` that a call wants, with the trace context of its caller.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._concurrency.pool import Lane, Workers
+from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.revisions import KNOWN_NOTIFICATIONS
@@ -16,14 +16,14 @@ from syncmcp.errors import McpError, NotSupported
 from syncmcp.transports.base import Outgoing, Transport
 
 if TYPE_CHECKING:
-    from syncmcp._connection.agreed import Agreed
-    from syncmcp._connection.call import Call
     from syncmcp._connection.connection import Connection
-    from syncmcp._connection.interception import Interception
-    from syncmcp._connection.options import Options
-    from syncmcp._connection.questions import Asked
-    from syncmcp._connection.wire_log import Wire
-    from syncmcp._protocol.peer import Peer
+    from syncmcp._connection.intercepting import InterceptorChain
+    from syncmcp._connection.negotiated import NegotiatedState
+    from syncmcp._connection.options import ResolvedOptions
+    from syncmcp._connection.pending_request import PendingRequest
+    from syncmcp._connection.questions import OpenQuestion
+    from syncmcp._connection.wire_log import WireLog
+    from syncmcp._protocol.request_table import RequestTable
     from syncmcp._protocol.revisions import Dialect
     from syncmcp.errors import RequestCancelled, RequestTimeout
 
@@ -51,10 +51,10 @@ class Notifier:
     def __init__(
         self,
         transport: Transport,
-        wire: Wire,
+        wire: WireLog,
         label: str,
-        agreed: Agreed,
-        interception: Interception | None = None,
+        agreed: NegotiatedState,
+        interception: InterceptorChain | None = None,
     ) -> None:
         self._transport = transport
         self._wire = wire
@@ -105,14 +105,14 @@ class Notifier:
         """Send a frame without blocking; nobody waits for it."""
         self._attempt(self._transport.post, body, method)
 
-    def line(self, workers: Workers) -> Callable[[bytes], None]:
+    def line(self, workers: DaemonPool) -> Callable[[bytes], None]:
         """Something like `post` for frames that must arrive one after another.
 
         Over HTTP each frame has an exchange of its own, and those may overtake each other.
         """
         if self._transport.ordered:
             return self.post
-        lane = Lane(workers)
+        lane = SerialExecutor(workers)
 
         def post(body: bytes) -> None:
             lane.push(partial(self._attempt, self._transport.send, body, None))
@@ -139,7 +139,7 @@ class Notifier:
 _ALONE = "initialize"
 
 
-class Gathering:
+class BatchAssembler:
     """Waits until everybody who wants to share a frame is there or has gone, and sends it.
 
     Never in anybody's way: who has to stand in line, speaks a revision without batches, has
@@ -150,15 +150,15 @@ class Gathering:
         pool: Where a frame is sent whose exchange needs a thread.
     """
 
-    def __init__(self, size: int, pool: Workers) -> None:
+    def __init__(self, size: int, pool: DaemonPool) -> None:
         self._pool = pool
         # Guards everything below; held for changes only.
         self._lock = threading.RLock()
         self._missing = set(range(size))
-        self._ready: dict[int, Call] = {}
+        self._ready: dict[int, PendingRequest] = {}
         self._connection: Connection | None = None
 
-    def join(self, index: int, connection: Connection, call: Call) -> bool:
+    def join(self, index: int, connection: Connection, call: PendingRequest) -> bool:
         """Have `call`, which may be sent now, sent with the others; `False`: it goes alone."""
         with self._lock:
             if index not in self._missing:
@@ -201,30 +201,32 @@ class Gathering:
             send()
 
 
-class Place:
+class BatchSlot:
     """The place of one call in a frame."""
 
     __slots__ = ("_gathering", "_index")
 
-    def __init__(self, gathering: Gathering, index: int) -> None:
+    def __init__(self, gathering: BatchAssembler, index: int) -> None:
         self._gathering = gathering
         self._index = index
 
-    def join(self, connection: Connection, call: Call) -> bool:
-        """See `Gathering.join`."""
+    def join(self, connection: Connection, call: PendingRequest) -> bool:
+        """See `BatchAssembler.join`."""
         call.place = self
         return self._gathering.join(self._index, connection, call)
 
     def leave(self) -> None:
-        """See `Gathering.leave`."""
+        """See `BatchAssembler.leave`."""
         self._gathering.leave(self._index)
 
     def expect(self) -> None:
-        """See `Gathering.expect`."""
+        """See `BatchAssembler.expect`."""
         self._gathering.expect(self._index)
 
 
-def join_others(connection: Connection, call: Call, dialect: Dialect, *, ready: bool) -> bool:
+def join_others(
+    connection: Connection, call: PendingRequest, dialect: Dialect, *, ready: bool
+) -> bool:
     """Have a call that has a place in a frame leave with the others; return whether it does.
 
     Only the first request of an operation does; `ready` says whether it may be sent now.
@@ -239,14 +241,14 @@ def join_others(connection: Connection, call: Call, dialect: Dialect, *, ready: 
     return False
 
 
-def leave_frame(options: Options) -> None:
+def leave_frame(options: ResolvedOptions) -> None:
     """The call with these options is over; nobody need wait for it who would share its frame."""
     place, options.place = options.place, None
     if place is not None:
         place.leave()
 
 
-def expect_again(calls: Sequence[Call]) -> None:
+def expect_again(calls: Sequence[PendingRequest]) -> None:
     """These calls of one connection failed at once: what is sent again may share a frame again.
 
     To be said of all before any of them learns of it.
@@ -257,7 +259,7 @@ def expect_again(calls: Sequence[Call]) -> None:
             call.place, call.options.place = None, place
 
 
-class Frames:
+class BatchFrames:
     """The frames of one connection in which several requests left.
 
     Args:
@@ -265,12 +267,14 @@ class Frames:
         peer: The open requests, which it guards.
     """
 
-    def __init__(self, lock: threading.RLock, peer: Peer[Call, Asked]) -> None:
+    def __init__(
+        self, lock: threading.RLock, peer: RequestTable[PendingRequest, OpenQuestion]
+    ) -> None:
         self._lock = lock
         self._peer = peer
         self._sent: list[Outgoing] = []
 
-    def bundle(self, calls: Sequence[Call]) -> Outgoing | None:
+    def bundle(self, calls: Sequence[PendingRequest]) -> Outgoing | None:
         """One frame of those that somebody still waits for."""
         with self._lock:
             outs = [call.out for call in calls if call.out and self._peer.get(call.id) is call]
@@ -281,7 +285,7 @@ class Frames:
                 None,
                 None,
                 outs[0].headers,
-                LastOf([out.deadline for out in outs]),
+                LatestDeadline([out.deadline for out in outs]),
                 tuple(id for out in outs for id in out.ids),
             )
             for out in outs:
@@ -305,7 +309,7 @@ class Frames:
         return whole[0] if len(whole) == 1 else None
 
 
-class LastOf(Deadline):
+class LatestDeadline(Deadline):
     """Passes with the last of several deadlines; while it stands still, all of them do."""
 
     __slots__ = ("_all",)
@@ -331,5 +335,5 @@ class LastOf(Deadline):
             deadline.release()
 
 
-def _headers(call: Call) -> dict[str, str]:
+def _headers(call: PendingRequest) -> dict[str, str]:
     return dict(call.options.headers or {})

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._concurrency.pool import seat_of_this_thread
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.answering import answer, check_offered, read_question, unanswered
-from syncmcp._connection.desk import Desk
+from syncmcp._connection.desk import QuestionRegistry
 from syncmcp._connection.options import join
+from syncmcp._protocol.client_capabilities import ELICITATION
 from syncmcp._protocol.jsonrpc import INTERNAL_ERROR
-from syncmcp._protocol.offer import ELICITATION
 from syncmcp._protocol.steps import link_of
 from syncmcp.errors import (
     Denied,
@@ -29,12 +29,12 @@ from syncmcp.errors import (
 from syncmcp.handlers import CausingCall, HandlerContext
 
 if TYPE_CHECKING:
-    from syncmcp._concurrency.pool import Seat
-    from syncmcp._connection.options import Options
+    from syncmcp._concurrency.pool import PoolSlot
+    from syncmcp._connection.options import ResolvedOptions
     from syncmcp._protocol.revisions import Dialect
-    from syncmcp._protocol.steps import Ask, Until
+    from syncmcp._protocol.steps import AnswerInput, Until
     from syncmcp.handlers import Handlers, ProgressHandler
-    from syncmcp.handlers.visits import Visit
+    from syncmcp.handlers.url_completion import UrlVisit
 
 
 _log = logging.getLogger("syncmcp.handlers")
@@ -47,7 +47,7 @@ Outcome = dict[str, Any] | BaseException | None
 COMPLETION_SECONDS = 60.0
 
 
-class Asked:
+class OpenQuestion:
     """One question under way: answered, refused, given up or withdrawn; settled once.
 
     Args:
@@ -65,10 +65,10 @@ class Asked:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: QuestionRegistry,
         method: str,
         answering: Callable[[HandlerContext], dict[str, Any]],
-        done: Callable[[Asked, Outcome], object],
+        done: Callable[[OpenQuestion, Outcome], object],
         *,
         params: Mapping[str, Any],
         cause: CausingCall | None = None,
@@ -89,11 +89,11 @@ class Asked:
         self.elicitation_ids = elicitation_ids
         self._resumes_call = resumes_call
         # To the URL that the question is about, once a handler has it.
-        self._visit: Visit | None = None
+        self._visit: UrlVisit | None = None
         # Guards who settles it, and what is to be undone then.
         self._lock = threading.RLock()
         self._settled = False
-        self._seat: Seat | None = None
+        self._seat: PoolSlot | None = None
         self._handed: HandlerContext | None = None
 
     @property
@@ -271,7 +271,7 @@ def _is_link(method: str, params: Mapping[str, Any]) -> bool:
 # The questions of one round of input, answered all at once (spec: 2026-07-28, MRTR).
 
 
-class InputAnswers:
+class InputResponder:
     """The answers to one round: all of them, or the first thing that went wrong.
 
     Args:
@@ -289,10 +289,10 @@ class InputAnswers:
 
     def __init__(
         self,
-        ask: Ask,
-        desk: Desk,
+        ask: AnswerInput,
+        desk: QuestionRegistry,
         dialect: Dialect,
-        options: Options,
+        options: ResolvedOptions,
         deadline: Deadline,
         done: Callable[[], object],
     ) -> None:
@@ -305,7 +305,7 @@ class InputAnswers:
         # Guards what follows: answers come from many threads.
         self._lock = threading.RLock()
         self._answers: dict[str, dict[str, Any]] = {}
-        self._asked: list[Asked] = []
+        self._asked: list[OpenQuestion] = []
         self._settled = False
         self._undone: list[Callable[[], None]] = []
         self.outcome: dict[str, dict[str, Any]] | McpError | None = None
@@ -355,14 +355,14 @@ class InputAnswers:
             alike.setdefault(link_of(question) or key, []).append(key)
         return list(alike.values())
 
-    def _make(self, handlers: Handlers, keys: list[str]) -> Asked:
+    def _make(self, handlers: Handlers, keys: list[str]) -> OpenQuestion:
         """One question to whoever answers; its answer is that to all of `keys`."""
         ask, dialect = self._ask, self._dialect
         method, params = ask.questions[keys[0]]
         ids: tuple[str, ...] = ()
         if dialect.stateful:
             ids = elicitation_ids(method, *(ask.questions[key].params for key in keys))
-        return Asked(
+        return OpenQuestion(
             self._desk,
             method,
             known_question(
@@ -414,7 +414,7 @@ class InputAnswers:
             raise self.outcome
         return self.outcome
 
-    def _answered(self, keys: list[str], _: Asked, outcome: Outcome) -> None:
+    def _answered(self, keys: list[str], _: OpenQuestion, outcome: Outcome) -> None:
         if outcome is None:
             error = self._desk.ended or RequestCancelled("the question was withdrawn")
             self.give_up(fresh(error, method=self._ask.method, delivery="unknown"))

@@ -10,22 +10,22 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._concurrency.budget import Budget
+from syncmcp._concurrency.budget import SlidingWindow
 from syncmcp._concurrency.timing import TimerEntry, monotonic, timer
 from syncmcp._connection.answering import check_offered, refusal
-from syncmcp._connection.desk import Desk
-from syncmcp._connection.interception import Answered
-from syncmcp._connection.questions import Asked, Outcome, elicitation_ids, known_question
+from syncmcp._connection.desk import QuestionRegistry
+from syncmcp._connection.intercepting import InterceptedHandler
+from syncmcp._connection.questions import OpenQuestion, Outcome, elicitation_ids, known_question
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.tasks import relate, related
 from syncmcp.errors import InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import CausingCall
 
 if TYPE_CHECKING:
-    from syncmcp._connection.call import Call
-    from syncmcp._connection.interception import Interception
+    from syncmcp._connection.intercepting import InterceptorChain
     from syncmcp._connection.outgoing import Notifier
-    from syncmcp._protocol.peer import Peer
+    from syncmcp._connection.pending_request import PendingRequest
+    from syncmcp._protocol.request_table import RequestTable
     from syncmcp._protocol.revisions import Dialect
     from syncmcp.handlers import HandlerContext, RequestHandler
     from syncmcp.transports.base import Outgoing
@@ -39,7 +39,7 @@ _log = logging.getLogger("syncmcp.connection")
 MAX_OPEN = 256
 
 
-class Questions:
+class QuestionDispatcher:
     """The requests of one server. A ping is answered at once, the rest by handlers on a pool.
 
     Args:
@@ -54,13 +54,13 @@ class Questions:
 
     def __init__(
         self,
-        desk: Desk,
-        peer: Peer[Call, Asked],
+        desk: QuestionRegistry,
+        peer: RequestTable[PendingRequest, OpenQuestion],
         lock: AbstractContextManager[object],
         notifier: Notifier,
-        resumed: Callable[[Call], object],
+        resumed: Callable[[PendingRequest], object],
         max_waiting: int,
-        interception: Interception | None = None,
+        interception: InterceptorChain | None = None,
     ) -> None:
         self._desk = desk
         self._peer = peer
@@ -85,7 +85,7 @@ class Questions:
         self,
         request: jsonrpc.Request | jsonrpc.BadRequest,
         dialect: Dialect,
-        owner: Call | None,
+        owner: PendingRequest | None,
         *,
         certain: bool,
         out: Outgoing | None,
@@ -131,7 +131,7 @@ class Questions:
         owned = None
         if owner is not None:
             patience = self._desk.human_timeout
-            owned = Owned(owner, self._lock, self._resumed, patience, certain=certain)
+            owned = DeadlineHold(owner, self._lock, self._resumed, patience, certain=certain)
         self._hand_over(request, answering, owner, owned)
 
     def withdraw(self, params: dict[str, Any]) -> None:
@@ -148,13 +148,13 @@ class Questions:
         self,
         request: jsonrpc.Request,
         answering: Answering,
-        owner: Call | None,
-        owned: Owned | None,
+        owner: PendingRequest | None,
+        owned: DeadlineHold | None,
     ) -> None:
         # The answer comes after the last report, and reports come in their order.
         post = self._notifier.line(self._desk.callbacks)
         reports = _Reports.wanted_by(request.params, partial(self._report, post))
-        asked = Asked(
+        asked = OpenQuestion(
             self._desk,
             request.method,
             answering,
@@ -199,8 +199,8 @@ class Questions:
         answering: Answering,
         post: Callable[[bytes], object],
         reports: _Reports | None,
-        owned: Owned | None,
-        asked: Asked,
+        owned: DeadlineHold | None,
+        asked: OpenQuestion,
         outcome: Outcome,
     ) -> None:
         """On whatever thread settled the question."""
@@ -213,7 +213,7 @@ class Questions:
         if wanted and outcome is not None:
             frame, fault = self._frame(request, outcome)
             post(frame)
-            if isinstance(answering, Answered) and not answering.gave(outcome):
+            if isinstance(answering, InterceptedHandler) and not answering.gave(outcome):
                 # A refusal of the library's: nobody answered in time, or the call behind it ended.
                 what = "error" if isinstance(outcome, BaseException) else "result"
                 self._answer_settled(request, **{what: outcome})
@@ -261,7 +261,7 @@ class Questions:
         self._interception.settled("outgoing", "response", method, id=id, params=params, **answer)
 
 
-class Owned:
+class DeadlineHold:
     """A question's hold on the call of ours that it belongs to: the call's clocks stand still.
 
     Args:
@@ -274,9 +274,9 @@ class Owned:
 
     def __init__(
         self,
-        call: Call,
+        call: PendingRequest,
         lock: AbstractContextManager[object],
-        resumed: Callable[[Call], object],
+        resumed: Callable[[PendingRequest], object],
         patience: float | None,
         *,
         certain: bool,
@@ -288,7 +288,7 @@ class Owned:
         self._resumed = resumed
         self._holds = False
 
-    def hold(self, asked: Asked) -> None:
+    def hold(self, asked: OpenQuestion) -> None:
         """While somebody thinks about the question, the server is not late.
 
         For open calls; called with the lock held.
@@ -299,7 +299,7 @@ class Owned:
             call.deadline.hold(self._patience)
             call.asked[asked] = self
 
-    def let_go(self, asked: Asked) -> None:
+    def let_go(self, asked: OpenQuestion) -> None:
         """The question or the call is over; the first time counts."""
         with self._lock:
             held, self._holds = self._holds, False
@@ -326,7 +326,7 @@ class _Reports:
         self._closed = False
         self._beat: TimerEntry | None = None
         # The newest one for which there was no room, and when it is tried again.
-        self._room = Budget(_MOST_REPORTS, None, _STRETCH)
+        self._room = SlidingWindow(_MOST_REPORTS, None, _STRETCH)
         self._held: dict[str, Any] | None = None
         self._later: TimerEntry | None = None
 

@@ -47,7 +47,7 @@ class Frame(NamedTuple):
         return _shown(self.beginning, self.size, secrets)
 
 
-class Wire:
+class WireLog:
     """What the connections of one client, one after another, tell of their frames.
 
     Args:

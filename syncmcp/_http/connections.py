@@ -28,7 +28,7 @@ from urllib3.util import Retry, Timeout
 from urllib3.util.connection import allowed_gai_family
 from urllib3.util.wait import wait_for_write
 
-from syncmcp._http.exchange import Exchange, Resolve, current, shut_down
+from syncmcp._http.exchange import AbortableExchange, Resolve, current, shut_down
 
 __all__ = ["Adapter", "look_up", "resolve"]
 
@@ -43,7 +43,9 @@ def look_up(host: str, port: int) -> list[Any]:
     return list(socket.getaddrinfo(host, port, allowed_gai_family(), socket.SOCK_STREAM))
 
 
-def resolve(host: str, port: int, exchange: Exchange, find: Resolve = look_up) -> list[Any]:
+def resolve(
+    host: str, port: int, exchange: AbortableExchange, find: Resolve = look_up
+) -> list[Any]:
     """Ask `find` for the addresses of a host, within the exchange's deadline.
 
     Raises:
@@ -87,7 +89,7 @@ def _is_address(host: str) -> bool:
 def _connect(
     addresses: list[Any],
     host: str,
-    exchange: Exchange,
+    exchange: AbortableExchange,
     options: Any,
     source: tuple[str, int] | None,
 ) -> tuple[socket.socket, str]:
@@ -116,7 +118,7 @@ def _connect(
 
 
 def _connect_one(
-    sock: socket.socket, address: Any, seconds: float | None, exchange: Exchange
+    sock: socket.socket, address: Any, seconds: float | None, exchange: AbortableExchange
 ) -> None:
     limit = exchange.deadline.sooner(seconds)
     sock.setblocking(False)

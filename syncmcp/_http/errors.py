@@ -13,7 +13,7 @@ import urllib3.exceptions
 from urllib3.util.ssl_match_hostname import CertificateError
 
 from syncmcp._base.text import redact
-from syncmcp._http.exchange import Cut
+from syncmcp._http.exchange import ExchangeAborted
 from syncmcp.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -25,13 +25,13 @@ from syncmcp.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from syncmcp._http.exchange import Exchange
+    from syncmcp._http.exchange import AbortableExchange
 
 __all__ = ["WIRE_ERRORS", "explain"]
 
 WIRE_ERRORS = (
     McpError,
-    Cut,
+    ExchangeAborted,
     requests.RequestException,
     urllib3.exceptions.HTTPError,
     http.client.HTTPException,
@@ -53,7 +53,7 @@ _TLS_ERRORS = (ssl.SSLError, CertificateError)
 _TIMEOUTS = (TimeoutError, urllib3.exceptions.ReadTimeoutError, requests.Timeout)
 
 
-def explain(error: Exception, exchange: Exchange) -> McpError:
+def explain(error: Exception, exchange: AbortableExchange) -> McpError:
     """Return the error of ours that tells what `error`, raised in `exchange`, means.
 
     Its `__cause__` is the innermost exception: the wrappers of requests and urllib3 quote URLs
@@ -68,7 +68,7 @@ def explain(error: Exception, exchange: Exchange) -> McpError:
     return found
 
 
-def _classify(chain: list[BaseException], exchange: Exchange) -> McpError:
+def _classify(chain: list[BaseException], exchange: AbortableExchange) -> McpError:
     root = chain[-1]
     if any(isinstance(one, _TIMEOUTS) for one in chain) and exchange.deadline.expired:
         return RequestTimeout(

@@ -10,23 +10,26 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from syncmcp.config import Http
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
 
-__all__ = ["Cut", "Exchange", "Resolve", "current", "shut_down", "wait"]
+__all__ = ["AbortableExchange", "ExchangeAborted", "Resolve", "current", "shut_down", "wait"]
+
 
 Resolve: TypeAlias = Callable[[str, int], "list[Any]"]
 """Finds the addresses of a host and a port, as `socket.getaddrinfo` returns them."""
 
 
-class Cut(Exception):
+class ExchangeAborted(Exception):
     """The exchange on this thread was ended by another one; nobody waits for its outcome."""
 
 
-class Exchange:
+class AbortableExchange:
     """One HTTP exchange (redirects and resumptions included), run by the thread that entered it.
 
     Attributes:
@@ -55,9 +58,9 @@ class Exchange:
         self._lock = threading.RLock()
         self._end: Callable[[], object] | None = None
         self._waker: threading.Event | None = None
-        self._before: Exchange | None = None
+        self._before: AbortableExchange | None = None
 
-    def __enter__(self) -> Exchange:
+    def __enter__(self) -> AbortableExchange:
         self._before = getattr(_thread, "exchange", None)
         _thread.exchange = self
         return self
@@ -77,7 +80,7 @@ class Exchange:
         """
         with self._lock:
             if self.cut:
-                raise Cut
+                raise ExchangeAborted
             self._end = end
             self.sent = self.sent or sending
 
@@ -105,13 +108,13 @@ class Exchange:
         """
         with self._lock:
             if self.cut:
-                raise Cut
+                raise ExchangeAborted
             self._waker = event
         happened = event.wait(seconds)
         with self._lock:
             self._waker = None
             if self.cut:
-                raise Cut
+                raise ExchangeAborted
         return happened
 
     def sleep(self, seconds: float) -> None:
@@ -131,8 +134,8 @@ class Exchange:
 _thread = threading.local()
 
 
-def current() -> Exchange | None:
-    exchange: Exchange | None = getattr(_thread, "exchange", None)
+def current() -> AbortableExchange | None:
+    exchange: AbortableExchange | None = getattr(_thread, "exchange", None)
     return exchange
 
 
@@ -152,3 +155,66 @@ def shut_down(sock: Any) -> None:
     # urllib3's TLS-in-TLS wrapper has none. Not connected (any more): nothing to end.
     with contextlib.suppress(OSError):
         socket.socket.shutdown(getattr(sock, "socket", sock), socket.SHUT_RDWR)
+
+
+# As whom a request is sent: what an answer that is private may depend on.
+
+
+class Identity(NamedTuple):
+    """The credentials of a request. Secret: never shown, only compared and made digests of."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    """The headers that the program gave, by a mapping or a function."""
+
+    authorization: str | None = None
+    """What the program's `auth` made of the request."""
+
+    def __repr__(self) -> str:
+        return "<Identity>"
+
+
+def identity(headers: Mapping[str, str] | None, authorization: str | None = None) -> Identity:
+    """The identity of a request that is sent with these."""
+    pairs = ((name.lower(), value) for name, value in (headers or {}).items())
+    return Identity(tuple(sorted(pairs)), authorization)
+
+
+def tells_identity(target: object) -> bool:
+    """Whether it can be told, before a request to `target` is sent, as whom that will be.
+
+    Of `auth`, the library's own and user names with passwords tell. Another one may do anything to
+    a request, and so may a `session`.
+    """
+    if not isinstance(target, Http):
+        return True
+    auth = target.auth
+    known = auth is None or isinstance(auth, tuple) or hasattr(auth, "_authorization")
+    return known and target.session is None
+
+
+def next_identity(target: object) -> Identity | None:
+    """As whom the next request to `target`, which tells, would be sent; `None` if nobody knows yet.
+
+    Raises:
+        Exception: What the program's own functions raise, which are asked.
+    """
+    if not isinstance(target, Http):
+        return Identity()  # there are no credentials but those that the server was started with
+    authorization = None
+    auth: Any = target.auth
+    if auth is not None:
+        authorization = _basic(*auth) if isinstance(auth, tuple) else auth._authorization()
+        if authorization is None:
+            return None
+    given = target.headers
+    return identity(given() if callable(given) else given, authorization)
+
+
+def _basic(user: str, password: str) -> str:
+    from requests import PreparedRequest
+    from requests.auth import HTTPBasicAuth
+
+    request = PreparedRequest()
+    request.prepare_headers({})
+    HTTPBasicAuth(user, password)(request)
+    return str(request.headers["Authorization"])

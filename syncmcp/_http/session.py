@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
-    from syncmcp._http.exchange import Exchange
+    from syncmcp._http.exchange import AbortableExchange
     from syncmcp.config import Http
 
 __all__ = ["HttpSession", "body_of", "finish"]
@@ -82,7 +82,7 @@ class HttpSession:
 
     def send(
         self,
-        exchange: Exchange,
+        exchange: AbortableExchange,
         method: str,
         url: str,
         headers: CaseInsensitiveDict[Any],
@@ -156,7 +156,7 @@ def _shut_down_response(raw: Any) -> None:
         raw.shutdown()
 
 
-def _let_go_in_time(exchange: Exchange, raw: Any) -> None:
+def _let_go_in_time(exchange: AbortableExchange, raw: Any) -> None:
     """Have the exchange let go of a connection before a pool that is not ours gets it back."""
 
     def release_conn() -> None:
@@ -188,7 +188,7 @@ def _taken_over(theirs: requests.Session | None) -> requests.Session:
 
 
 def body_of(
-    exchange: Exchange, response: requests.Response, limit: int | None = None
+    exchange: AbortableExchange, response: requests.Response, limit: int | None = None
 ) -> Iterator[bytes]:
     """Yield the decoded pieces of a response's body as they come.
 
@@ -260,7 +260,7 @@ class _Gzip:
                 yield part
 
 
-def finish(exchange: Exchange, response: requests.Response) -> None:
+def finish(exchange: AbortableExchange, response: requests.Response) -> None:
     """Get rid of a response on the exchange's own thread, keeping its connection if that is cheap.
 
     The rest of the body is read for a short time; what has not ended by then is cut off.
@@ -279,7 +279,7 @@ def finish(exchange: Exchange, response: requests.Response) -> None:
             response.close()
 
 
-def _drain(exchange: Exchange, raw: Any, sock: socket.socket) -> None:
+def _drain(exchange: AbortableExchange, raw: Any, sock: socket.socket) -> None:
     limit = exchange.deadline.sooner(_DRAIN_SECONDS)
     size = 0
     # At its end a response gives its connection away, and the next thread may be using it already.

@@ -69,7 +69,7 @@ def refused_page(method: str, params: Mapping[str, Any] | None, error: McpError)
     return None if first_page(method, params) is None else _METHODS[method]
 
 
-class LastChanges:
+class InvalidationLog:
     """When things changed last, as far as it was told. What was asked for before that is outdated.
 
     It looks at the time when a result was *asked for*: then a result on its way while the change is

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from syncmcp._protocol.offer import Offer
+from syncmcp._protocol.client_capabilities import OfferedCapabilities
 from syncmcp._protocol.revisions import KNOWN_REQUESTS, Dialect
 
 HARMLESS = frozenset(
@@ -37,7 +37,7 @@ Undeclared = Literal["refuse", "try"]
 """What becomes of a request whose capability the server does not declare."""
 
 
-class Gate(NamedTuple):
+class Unavailable(NamedTuple):
     """Why a known request is not made here."""
 
     reason: str
@@ -47,16 +47,18 @@ class Gate(NamedTuple):
     Some servers handle what they do not declare, so a program may have it tried."""
 
 
-def gates(dialect: Dialect, capabilities: Mapping[str, Any]) -> dict[str, Gate]:
+def unavailable_requests(
+    dialect: Dialect, capabilities: Mapping[str, Any]
+) -> dict[str, Unavailable]:
     """The gate of each known request that has one here."""
     missing = {}
     for method in KNOWN_REQUESTS:
         path = dialect.needs(method)
         if path is None:
-            missing[method] = Gate(dialect.why_not(method))
+            missing[method] = Unavailable(dialect.why_not(method))
             continue
         if not declares(capabilities, path):
-            missing[method] = Gate(not_declared(path), undeclared=True)
+            missing[method] = Unavailable(not_declared(path), undeclared=True)
     return missing
 
 
@@ -80,7 +82,9 @@ def declares(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     return True
 
 
-def undeclared(dialect: Dialect | None, offer: Offer, declared: Offer | None) -> str | None:
+def undeclared(
+    dialect: Dialect | None, offer: OfferedCapabilities, declared: OfferedCapabilities | None
+) -> str | None:
     """What of `offer` a server cannot know of, because its handshake `declared` less."""
     if dialect is None or not dialect.stateful or declared is None:
         return None

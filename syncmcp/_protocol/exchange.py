@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from syncmcp._protocol.offer import Offer
+from syncmcp._protocol.client_capabilities import OfferedCapabilities
 from syncmcp._protocol.steps import (
-    Ask,
+    AnsweredLinks,
+    AnswerInput,
     InputQuestion,
     InputRound,
-    Links,
-    OneSession,
     Pause,
     Reply,
-    RoundCount,
+    RoundLimit,
     Send,
+    SessionPin,
     Steps,
     of_begun,
     pause_before,
     url_questions,
 )
-from syncmcp._protocol.tasks import Course, TaskState, see_through
+from syncmcp._protocol.tasks import TaskPoller, TaskState, wait_for_task
 from syncmcp.errors import InvalidQuestion, McpError, UrlElicitationRequired
 
 MAX_ROUNDS = 10
@@ -33,7 +33,7 @@ def exchange(
     params: dict[str, Any] | None = None,
     *,
     max_rounds: int = MAX_ROUNDS,
-    session: OneSession | None = None,
+    session: SessionPin | None = None,
 ) -> Steps[dict[str, Any]]:
     """Send a request, have the server's questions answered, and return the final result.
 
@@ -52,7 +52,7 @@ def exchange(
     """
     outcome = yield from exchange_or_task(method, params, max_rounds=max_rounds, session=session)
     if isinstance(outcome, TaskState):
-        return (yield from see_through(Course(outcome.id, params, outcome, max_rounds)))
+        return (yield from wait_for_task(TaskPoller(outcome.id, params, outcome, max_rounds)))
     return outcome
 
 
@@ -61,7 +61,7 @@ def exchange_or_task(
     params: dict[str, Any] | None,
     *,
     max_rounds: int,
-    session: OneSession | None = None,
+    session: SessionPin | None = None,
 ) -> Steps[dict[str, Any] | TaskState]:
     """Like `exchange`, but come back with the task if the call becomes one.
 
@@ -69,7 +69,7 @@ def exchange_or_task(
     request about it was sent does not matter for its `delivery`.
     """
     sent = params
-    rounds, links = RoundCount(method, max_rounds), Links()
+    rounds, links = RoundLimit(method, max_rounds), AnsweredLinks()
     begun = False
     try:
         while True:
@@ -81,7 +81,7 @@ def exchange_or_task(
                     raise  # there are none, or it got no further though somebody went there
                 rounds.count(error)
                 try:
-                    agreed = yield Ask(method, params, questions, await_completion=True)
+                    agreed = yield AnswerInput(method, params, questions, await_completion=True)
                 except InvalidQuestion as refusal:
                     # The links that nobody may be sent to are in the server's own words.
                     raise refusal from error
@@ -109,8 +109,8 @@ def _answers(
     method: str,
     params: dict[str, Any] | None,
     questions: Mapping[str, InputQuestion],
-    rounds: RoundCount,
-    links: Links,
+    rounds: RoundLimit,
+    links: AnsweredLinks,
 ) -> Steps[dict[str, Any]]:
     """Have the questions of a result answered; nobody is asked twice for the same link.
 
@@ -122,7 +122,7 @@ def _answers(
         rounds.stop("the server asks again for a link that nobody agreed to", questions)
     new = {key: each for key, each in questions.items() if key not in answers}
     if new:
-        given = yield Ask(method, params, new)
+        given = yield AnswerInput(method, params, new)
         links.remember(new, given)
         answers.update(given)
     else:
@@ -132,7 +132,11 @@ def _answers(
 
 
 def single_exchange(
-    method: str, params: dict[str, Any] | None, offer: Offer, *, max_rounds: int = MAX_ROUNDS
+    method: str,
+    params: dict[str, Any] | None,
+    offer: OfferedCapabilities,
+    *,
+    max_rounds: int = MAX_ROUNDS,
 ) -> Steps[dict[str, Any] | InputRound]:
     """Send a request once and return what comes: its result, or what the server asks.
 
@@ -144,5 +148,5 @@ def single_exchange(
     reply: Reply = yield Send(method, params, offer)
     outcome = reply.dialect.read_result(method, reply.result)
     if isinstance(outcome, TaskState):
-        return (yield from see_through(Course(outcome.id, params, outcome, max_rounds)))
+        return (yield from wait_for_task(TaskPoller(outcome.id, params, outcome, max_rounds)))
     return outcome

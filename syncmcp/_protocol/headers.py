@@ -58,31 +58,31 @@ _LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 _MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties")
 
 
-class Mirror(NamedTuple):
+class ParamHeader(NamedTuple):
     """One marked argument: the properties that lead to it, and the header that repeats it."""
 
     path: tuple[str, ...]
     header: str
 
 
-class InvalidMark(ValueError):
+class InvalidParamHeader(ValueError):
     """A tool's schema is marked in a way that the specification forbids."""
 
 
-def mirrors(schema: Mapping[str, Any]) -> tuple[Mirror, ...]:
+def mirrors(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     """The marked arguments of a tool with this input schema.
 
     Raises:
         InvalidMark: One mark is not valid, which spoils the tool.
     """
-    found: dict[str, Mirror] = {}
+    found: dict[str, ParamHeader] = {}
     for path, subschema in _subschemas(schema):
         if _MARK not in subschema:
             continue
         mirror = _read(path, subschema)
         key = mirror.header.lower()
         if key in found:
-            raise InvalidMark(f"two properties are marked {subschema[_MARK]!r}")
+            raise InvalidParamHeader(f"two properties are marked {subschema[_MARK]!r}")
         found[key] = mirror
     return tuple(found.values())
 
@@ -116,17 +116,17 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _read(path: tuple[str, ...] | None, schema: Mapping[str, Any]) -> Mirror:
+def _read(path: tuple[str, ...] | None, schema: Mapping[str, Any]) -> ParamHeader:
     name = schema[_MARK]
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        raise InvalidMark(f"the header name {_shown(name)} is no HTTP token")
+        raise InvalidParamHeader(f"the header name {_shown(name)} is no HTTP token")
     if not path:
-        raise InvalidMark(f"the mark {name!r} is not on a property of the arguments")
+        raise InvalidParamHeader(f"the mark {name!r} is not on a property of the arguments")
     if schema.get("type") not in _TYPES:
-        raise InvalidMark(
+        raise InvalidParamHeader(
             f"the property {'.'.join(path)!r} is marked, but is no string, integer or boolean"
         )
-    return Mirror(path, _PREFIX + name)
+    return ParamHeader(path, _PREFIX + name)
 
 
 def _shown(name: object) -> str:
@@ -134,7 +134,7 @@ def _shown(name: object) -> str:
     return text if len(text) <= 80 else text[:80] + "..."
 
 
-def mirrored(marked: Iterable[Mirror], arguments: Mapping[str, Any] | None) -> dict[str, str]:
+def mirrored(marked: Iterable[ParamHeader], arguments: Mapping[str, Any] | None) -> dict[str, str]:
     """The headers that repeat these arguments: one for each that is given and not null.
 
     Raises:
@@ -170,7 +170,7 @@ def _spelled(value: object, name: str) -> str:
     return str(value)
 
 
-class Mirrors:
+class ParamHeaders:
     """What the tools listed so far have marked; any thread may use it.
 
     Args:
@@ -180,7 +180,7 @@ class Mirrors:
     def __init__(self, left_out: Callable[[str, str], object]) -> None:
         self._left_out = left_out
         # What the newest list said; a whole entry is replaced at a time.
-        self._tools: dict[str, tuple[Mirror, ...]] = {}
+        self._tools: dict[str, tuple[ParamHeader, ...]] = {}
 
     def admit(self, tools: list[Any]) -> list[Any]:
         """Learn from a page of tools, and leave out those whose marks are not valid."""
@@ -192,7 +192,7 @@ class Mirrors:
             return True  # it is no tool at all, which is for others to say
         try:
             self._tools[name] = mirrors(schema)
-        except InvalidMark as problem:
+        except InvalidParamHeader as problem:
             self._tools.pop(name, None)
             self._left_out(name, str(problem))
             return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
-from syncmcp._protocol.offer import Offer
+from syncmcp._protocol.client_capabilities import OfferedCapabilities
 from syncmcp._protocol.revisions import (
     NO_EXTENSIONS,
     REVISIONS,
@@ -45,11 +45,11 @@ _REFUSED_POST = frozenset((400, 404, 405))
 _NO_VERDICT = frozenset((401, 403, 408, 425, 429))
 
 
-class Hello(NamedTuple):
+class ClientHello(NamedTuple):
     """How a client presents itself."""
 
     client_info: dict[str, Any] | None
-    offer: Offer
+    offer: OfferedCapabilities
     extensions: Mapping[str, Any] = NO_EXTENSIONS
 
     def dialect(self, revision: str) -> Dialect:
@@ -57,7 +57,7 @@ class Hello(NamedTuple):
         return dialect_for(revision, self.client_info, self.extensions)
 
 
-class Ask(NamedTuple):
+class SendRequest(NamedTuple):
     """Send this request in this dialect; come back with an `Outcome`."""
 
     dialect: Dialect
@@ -73,7 +73,7 @@ class Ask(NamedTuple):
     """Whether a probe lies behind it, the answer to which may still come, and end it (`Late`)."""
 
 
-class Tell(NamedTuple):
+class SendNotification(NamedTuple):
     """Send this notification in this dialect."""
 
     dialect: Dialect
@@ -84,18 +84,18 @@ class Restart(NamedTuple):
     """Give up this connection and make a fresh one to the same server."""
 
 
-class Older(NamedTuple):
+class UseLegacySse(NamedTuple):
     """Give up this connection for one over the older transport; come back with what failed."""
 
 
-Effect = Ask | Tell | Restart | Older
+Effect = SendRequest | SendNotification | Restart | UseLegacySse
 
 
-class Silent(NamedTuple):
+class ProbeTimedOut(NamedTuple):
     """No answer to a probe within its time limit."""
 
 
-class Died(NamedTuple):
+class ServerExited(NamedTuple):
     """The server ended instead of answering, and can be started again."""
 
     error: McpError
@@ -110,7 +110,7 @@ class Late(NamedTuple):
     answer: dict[str, Any] | McpError
 
 
-Outcome = dict[str, Any] | McpError | Silent | Died | Late | None
+Outcome = dict[str, Any] | McpError | ProbeTimedOut | ServerExited | Late | None
 """A result, an error, or one of the special cases; nothing for what just went well."""
 
 
@@ -129,7 +129,7 @@ class Modern(NamedTuple):
     result: dict[str, Any]
 
 
-class Again(NamedTuple):
+class RetryIn(NamedTuple):
     """The server speaks this stateless revision: ask again in it."""
 
     revision: str
@@ -147,7 +147,7 @@ class Fail(NamedTuple):
     error: McpError
 
 
-Verdict = Modern | Again | Legacy | Fail
+Verdict = Modern | RetryIn | Legacy | Fail
 
 
 def verdict(outcome: Outcome) -> Verdict:
@@ -177,7 +177,7 @@ def _read_versions(offered: object, result: dict[str, Any] | None) -> Verdict:
         return Legacy(STATEFUL[0])
     modern = newest_shared(offered, STATELESS)
     if modern is not None:
-        return Again(modern) if result is None else Modern(modern, result)
+        return RetryIn(modern) if result is None else Modern(modern, result)
     legacy = newest_shared(offered, STATEFUL)
     if legacy is not None:
         return Legacy(legacy)
@@ -187,7 +187,7 @@ def _read_versions(offered: object, result: dict[str, Any] | None) -> Verdict:
 
 
 def negotiate(
-    mode: str, hello: Hello, known: str | None = None, *, older: bool = False
+    mode: str, hello: ClientHello, known: str | None = None, *, older: bool = False
 ) -> Generator[Effect, Outcome, Negotiated]:
     """Agree on a revision with a server, over the transport it was made for.
 
@@ -208,7 +208,7 @@ def negotiate(
     except (HttpError, ServerError) as error:
         if not (older and _is_of_an_older_server(error)):
             raise
-        failure = yield Older()
+        failure = yield UseLegacySse()
         if isinstance(failure, AuthError):
             raise failure from error
         if isinstance(failure, McpError):
@@ -220,7 +220,7 @@ def negotiate(
     return (yield from _negotiate("legacy" if mode == "auto" else mode, hello, None))
 
 
-def rejoin(mode: str, hello: Hello) -> Generator[Effect, Outcome, Dialect | None]:
+def rejoin(mode: str, hello: ClientHello) -> Generator[Effect, Outcome, Dialect | None]:
     """Go on with a session that another client has begun; return its dialect.
 
     Returns `None` if there is no such session (any more). Nothing in the protocol tells what was
@@ -232,7 +232,7 @@ def rejoin(mode: str, hello: Hello) -> Generator[Effect, Outcome, Dialect | None
     if mode in STATELESS:
         return None
     dialect = hello.dialect(mode if mode in STATEFUL else STATEFUL[0])
-    outcome = yield Ask(dialect, "ping", None, probe=False, in_session=True)
+    outcome = yield SendRequest(dialect, "ping", None, probe=False, in_session=True)
     if isinstance(outcome, dict):
         return dialect
     if not isinstance(outcome, SessionLost) and isinstance(verdict(outcome), Fail):
@@ -250,7 +250,7 @@ def _is_of_an_older_server(error: HttpError | ServerError) -> bool:
 
 
 def _negotiate(
-    mode: str, hello: Hello, known: str | None
+    mode: str, hello: ClientHello, known: str | None
 ) -> Generator[Effect, Outcome, Negotiated]:
     if mode not in MODES:
         raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
@@ -276,32 +276,32 @@ class _DiedOfHandshake(Exception):
     """A server that was taken for one with a handshake ended at it."""
 
 
-def _probe(hello: Hello) -> Generator[Effect, Outcome, Negotiated]:
+def _probe(hello: ClientHello) -> Generator[Effect, Outcome, Negotiated]:
     dialect = hello.dialect(STATELESS[0])
-    outcome = yield Ask(dialect, "server/discover", None, probe=True)
+    outcome = yield SendRequest(dialect, "server/discover", None, probe=True)
     found = verdict(outcome)
     if not isinstance(found, Legacy):
         return (yield from _stateless(hello, found))
-    if isinstance(outcome, Died):
+    if isinstance(outcome, ServerExited):
         yield Restart()
         return (yield from _handshake(hello, found.revision))
     return (yield from _handshake(hello, found.revision, probed=True))
 
 
 def _stateless(
-    hello: Hello, found: Modern | Again | Fail
+    hello: ClientHello, found: Modern | RetryIn | Fail
 ) -> Generator[Effect, Outcome, Negotiated]:
     if isinstance(found, Fail):
         raise found.error
-    if isinstance(found, Again):
+    if isinstance(found, RetryIn):
         return (yield from _discover(hello, found.revision))
     return Negotiated(hello.dialect(found.revision), found.result)
 
 
-def _discover(hello: Hello, revision: str) -> Generator[Effect, Outcome, Negotiated]:
+def _discover(hello: ClientHello, revision: str) -> Generator[Effect, Outcome, Negotiated]:
     """Ask in a stateless revision that is settled; there is no way back to `initialize`."""
     dialect = hello.dialect(revision)
-    outcome = yield Ask(dialect, "server/discover", None, probe=False)
+    outcome = yield SendRequest(dialect, "server/discover", None, probe=False)
     if not isinstance(outcome, dict):
         raise _as_error(outcome)
     offered = outcome.get("supportedVersions")
@@ -311,7 +311,7 @@ def _discover(hello: Hello, revision: str) -> Generator[Effect, Outcome, Negotia
 
 
 def _handshake(
-    hello: Hello,
+    hello: ClientHello,
     offer: str,
     *,
     only: str | None = None,
@@ -324,16 +324,16 @@ def _handshake(
         "capabilities": session_capabilities(offer, hello.offer, hello.extensions),
         "clientInfo": hello.client_info or {"name": "syncmcp", "version": "0"},
     }
-    outcome = yield Ask(offered, "initialize", params, probe=False, probed=probed)
+    outcome = yield SendRequest(offered, "initialize", params, probe=False, probed=probed)
     if isinstance(outcome, Late):
         found = verdict(outcome.answer)
         assert not isinstance(found, Legacy)  # that would have changed nothing
         return (yield from _stateless(hello, found))
-    if isinstance(outcome, Died) and probed:
+    if isinstance(outcome, ServerExited) and probed:
         # Some servers do not answer the probe, and die of the message after it.
         yield Restart()
         return (yield from _handshake(hello, offer))
-    if isinstance(outcome, Died) and assumed:
+    if isinstance(outcome, ServerExited) and assumed:
         raise _DiedOfHandshake
     if isinstance(outcome, UnsupportedVersion) and probed:
         # The server took the probe for the start: this refusal of `initialize` proves that it is a
@@ -352,11 +352,11 @@ def _handshake(
             method="initialize",
         )
     dialect = hello.dialect(chosen)
-    yield Tell(dialect, "notifications/initialized")
+    yield SendNotification(dialect, "notifications/initialized")
     return Negotiated(dialect, outcome)
 
 
 def _as_error(outcome: Outcome) -> McpError:
-    error = outcome.error if isinstance(outcome, Died) else outcome
+    error = outcome.error if isinstance(outcome, ServerExited) else outcome
     assert isinstance(error, McpError)  # silence answers nothing but a probe
     return error

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from syncmcp._protocol import stateful, stateless
-from syncmcp._protocol.offer import NOTHING, Offer
+from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
 from syncmcp._protocol.steps import InputRound
-from syncmcp._protocol.tasks import Shape, TaskState
+from syncmcp._protocol.tasks import TaskProtocol, TaskState
 
 STATELESS: tuple[str, ...] = (stateless.REVISION,)
 """Revisions without a session, newest first."""
@@ -58,7 +58,7 @@ class Dialect(Protocol):
     batches: bool
     """Whether one frame may hold several messages."""
 
-    tasks: Shape | None
+    tasks: TaskProtocol | None
     """How calls become tasks; `None` where none does."""
 
     def needs(self, method: str) -> tuple[str, ...] | None:
@@ -82,7 +82,7 @@ class Dialect(Protocol):
     single_blocks: frozenset[str]
     """Where it may not: the types of the one block that a model may answer with."""
 
-    def within(self, offer: Offer) -> Offer:
+    def within(self, offer: OfferedCapabilities) -> OfferedCapabilities:
         """The part of `offer` that the revision has."""
         ...
 
@@ -93,7 +93,7 @@ class Dialect(Protocol):
         id: int,
         meta: Mapping[str, Any] | None,
         log_level: str | None,
-        offer: Offer = NOTHING,
+        offer: OfferedCapabilities = NOTHING,
     ) -> dict[str, Any] | None:
         """The parameters as they travel: with `_meta`, without what the revision lacks.
 
@@ -140,7 +140,7 @@ def dialect_for(
 
 
 def session_capabilities(
-    revision: str, offer: Offer, extensions: Mapping[str, Any] = NO_EXTENSIONS
+    revision: str, offer: OfferedCapabilities, extensions: Mapping[str, Any] = NO_EXTENSIONS
 ) -> dict[str, Any]:
     """What a client that offers `offer` declares in a handshake for a stateful `revision`.
 

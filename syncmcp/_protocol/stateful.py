@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from syncmcp._protocol.meta import callers_meta
-from syncmcp._protocol.offer import (
+from syncmcp._protocol.client_capabilities import (
     ELICITATION,
     NOTHING,
     ROOTS,
     SAMPLING,
-    Offer,
+    OfferedCapabilities,
     client_capabilities,
 )
+from syncmcp._protocol.meta import callers_meta
 from syncmcp._protocol.steps import InputRound
-from syncmcp._protocol.tasks import AUGMENTED, CoreTasks, Shape, TaskState
+from syncmcp._protocol.tasks import AUGMENTED, CoreTasks, TaskProtocol, TaskState
 from syncmcp._protocol.tasks import METHODS as ABOUT_TASKS
 from syncmcp.errors import ProtocolError
 
@@ -121,7 +121,7 @@ class Stateful:
         self.single_blocks = self._table.single_blocks
         self.batches = self._table.batches
         has_tasks = not ABOUT_TASKS.isdisjoint(self._table.requests)
-        self.tasks: Shape | None = CoreTasks() if has_tasks else None
+        self.tasks: TaskProtocol | None = CoreTasks() if has_tasks else None
 
     def needs(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""
@@ -135,7 +135,7 @@ class Stateful:
         """See `Dialect`."""
         return method in self._table.notifications
 
-    def within(self, offer: Offer) -> Offer:
+    def within(self, offer: OfferedCapabilities) -> OfferedCapabilities:
         """See `Dialect`."""
         if self._table.content_lists:
             return offer
@@ -146,7 +146,7 @@ class Stateful:
             url=False,
         )
 
-    def capabilities(self, offer: Offer) -> dict[str, Any]:
+    def capabilities(self, offer: OfferedCapabilities) -> dict[str, Any]:
         """What a client declares in the handshake."""
         offer = self.within(offer)
         capabilities = client_capabilities(offer, modes=self._table.content_lists)
@@ -161,7 +161,7 @@ class Stateful:
         id: int,
         meta: Mapping[str, Any] | None,
         log_level: str | None,
-        offer: Offer = NOTHING,
+        offer: OfferedCapabilities = NOTHING,
     ) -> dict[str, Any] | None:
         """See `Dialect`. The request's id is its progress token: unique, and nothing to keep."""
         if method in _WITHOUT_PROGRESS and not meta:

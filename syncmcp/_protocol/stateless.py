@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from syncmcp._protocol.headers import Mirrors, encode_value
+from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities, client_capabilities
+from syncmcp._protocol.headers import ParamHeaders, encode_value
 from syncmcp._protocol.meta import callers_meta
-from syncmcp._protocol.offer import NOTHING, Offer, client_capabilities
 from syncmcp._protocol.steps import InputRound, read_round
 from syncmcp._protocol.tasks import (
     AUGMENTED,
@@ -16,7 +16,7 @@ from syncmcp._protocol.tasks import (
     GET,
     UPDATE,
     ExtensionTasks,
-    Shape,
+    TaskProtocol,
     TaskState,
 )
 from syncmcp.errors import ProtocolError
@@ -70,10 +70,10 @@ class Stateless:
     def __init__(self, client_info: dict[str, Any] | None, extensions: Mapping[str, Any]) -> None:
         self._client_info = client_info
         self._extensions = extensions
-        self.tasks: Shape | None = ExtensionTasks() if EXTENSION in extensions else None
+        self.tasks: TaskProtocol | None = ExtensionTasks() if EXTENSION in extensions else None
         # The protocol's part of `_meta` by what is offered: few kinds, many requests.
-        self._metas: dict[Offer, dict[str, Any]] = {}
-        self._mirrors: Mirrors | None = None
+        self._metas: dict[OfferedCapabilities, dict[str, Any]] = {}
+        self._mirrors: ParamHeaders | None = None
 
     def needs(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""
@@ -93,11 +93,11 @@ class Stateless:
         """See `Dialect`. The only one there is, a cancel, is the library's own business."""
         return False
 
-    def within(self, offer: Offer) -> Offer:
+    def within(self, offer: OfferedCapabilities) -> OfferedCapabilities:
         """See `Dialect`."""
         return offer
 
-    def _meta(self, offer: Offer) -> dict[str, Any]:
+    def _meta(self, offer: OfferedCapabilities) -> dict[str, Any]:
         made = self._metas.get(offer)
         if made is None:
             capabilities = client_capabilities(offer, modes=True)
@@ -116,7 +116,7 @@ class Stateless:
         id: int,
         meta: Mapping[str, Any] | None,
         log_level: str | None,
-        offer: Offer = NOTHING,
+        offer: OfferedCapabilities = NOTHING,
     ) -> dict[str, Any] | None:
         """See `Dialect`. Caller's `_meta` first, then the protocol's own keys over it."""
         params = dict(params) if params else {}
@@ -140,7 +140,7 @@ class Stateless:
 
     def repeat_arguments(self, left_out: Callable[[str, str], object]) -> None:
         """See `Dialect`."""
-        self._mirrors = Mirrors(left_out)
+        self._mirrors = ParamHeaders(left_out)
 
     def session_headers(self) -> Mapping[str, str]:
         """See `Dialect`. There is no session."""

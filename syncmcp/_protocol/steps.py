@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
-from syncmcp._protocol.offer import ELICITATION
+from syncmcp._protocol.client_capabilities import ELICITATION
 from syncmcp.errors import (
     ConnectFailed,
     ConnectionLost,
@@ -21,7 +21,7 @@ from syncmcp.errors import (
 )
 
 if TYPE_CHECKING:
-    from syncmcp._protocol.offer import Offer
+    from syncmcp._protocol.client_capabilities import OfferedCapabilities
     from syncmcp._protocol.revisions import Dialect
     from syncmcp.errors import Delivery
 
@@ -55,7 +55,7 @@ class Session(Protocol):
         ...
 
 
-class OneSession:
+class SessionPin:
     """The session that all requests of one list are sent in: its cursors mean nothing in another.
 
     Args:
@@ -91,24 +91,24 @@ class Send(NamedTuple):
 
     method: str
     params: dict[str, Any] | None
-    offer: Offer | None = None
+    offer: OfferedCapabilities | None = None
     """What may be asked in return, where that is not what the handlers can answer."""
 
     within: float | None = None
     """The longest that it may take, in seconds, where that is less than the call has left."""
 
-    session: OneSession | None = None
+    session: SessionPin | None = None
     """The session that it belongs to: in another one it fails with `SessionChanged`, unsent."""
 
 
-class Post(NamedTuple):
+class SendAndForget(NamedTuple):
     """Send this request; nobody waits for what comes of it."""
 
     method: str
     params: dict[str, Any] | None
 
 
-class Meet(NamedTuple):
+class GetNegotiated(NamedTuple):
     """Come back with what was agreed with the server, which is connected to if need be."""
 
     method: str
@@ -134,7 +134,7 @@ class InputQuestion(NamedTuple):
     params: dict[str, Any]
 
 
-class Ask(NamedTuple):
+class AnswerInput(NamedTuple):
     """Have these questions answered, all at once; come back with the answers under their keys."""
 
     method: str
@@ -161,7 +161,7 @@ class Pause(NamedTuple):
     needs no thread meanwhile."""
 
 
-class Hear(NamedTuple):
+class WatchTask(NamedTuple):
     """Have the server tell of this task's changes, where it can; come back with what ends that.
 
     That, and this, never block. Nothing may depend on what the server tells.
@@ -170,22 +170,24 @@ class Hear(NamedTuple):
     task: str
 
 
-class Recall(NamedTuple):
+class CacheLookup(NamedTuple):
     """Come back with the result of this request that is kept; `None` if there is none."""
 
     method: str
     params: dict[str, Any] | None
-    session: OneSession | None = None
+    session: SessionPin | None = None
     """That of the list whose page it is, if the pages must belong together."""
 
 
-class Work(NamedTuple):
+class Compute(NamedTuple):
     """Call this, which blocks nowhere but takes its time; come back with what it returns."""
 
     do: Callable[[], Any]
 
 
-Effect = Send | Ask | Pause | Hear | Recall | Work | Post | Meet
+Effect = (
+    Send | AnswerInput | Pause | WatchTask | CacheLookup | Compute | SendAndForget | GetNegotiated
+)
 
 Steps = Generator[Effect, Any, R]
 
@@ -281,7 +283,7 @@ def _question(method: str, request: Any) -> InputQuestion:
     raise ProtocolError("a question of an input request makes no sense", method=method)
 
 
-class RoundCount:
+class RoundLimit:
     """Counts how often a server asks before it has a result."""
 
     def __init__(self, method: str, most: int) -> None:
@@ -320,7 +322,7 @@ class RoundCount:
         raise TooManyRounds(why, rounds=self.rounds, method=self._method) from last
 
 
-class Links:
+class AnsweredLinks:
     """Where one call has sent somebody, so that nobody is asked for the same link twice."""
 
     def __init__(self) -> None:

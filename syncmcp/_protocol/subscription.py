@@ -53,7 +53,7 @@ class ChangeEvent(NamedTuple):
     nobody will say so any more."""
 
 
-class Wanted(NamedTuple):
+class ChangeFilter(NamedTuple):
     """What somebody wants to be told of."""
 
     tools: bool = False
@@ -86,22 +86,22 @@ class Wanted(NamedTuple):
             wanted["taskIds"] = list(self.tasks)
         return {"notifications": wanted}
 
-    def granted(self, params: Mapping[str, Any]) -> Wanted:
+    def granted(self, params: Mapping[str, Any]) -> ChangeFilter:
         """What of it the server agrees to, as `ACKNOWLEDGED` says."""
         said = params.get("notifications")
         if not isinstance(said, dict):
-            return Wanted()
+            return ChangeFilter()
         lists = {kind: said.get(f"{kind}ListChanged") is True for kind in self.kinds}
-        return Wanted(
+        return ChangeFilter(
             **lists,
             uris=_named(said.get("resourceSubscriptions"), self.uris),
             tasks=_named(said.get("taskIds"), self.tasks),
         )
 
-    def without(self, other: Wanted) -> Wanted:
+    def without(self, other: ChangeFilter) -> ChangeFilter:
         """What `other` has not."""
         lists = {kind: kind not in other.kinds for kind in self.kinds}
-        return Wanted(
+        return ChangeFilter(
             **lists,
             uris=tuple(uri for uri in self.uris if uri not in other.uris),
             tasks=tuple(task for task in self.tasks if task not in other.tasks),

@@ -12,18 +12,18 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp._base.text import redact
-from syncmcp._protocol.offer import ELICITATION
+from syncmcp._protocol.client_capabilities import ELICITATION
 from syncmcp._protocol.steps import (
-    Ask,
-    Hear,
-    Links,
+    AnsweredLinks,
+    AnswerInput,
     Pause,
-    Post,
     Reply,
-    RoundCount,
+    RoundLimit,
     Send,
+    SendAndForget,
     Steps,
     Until,
+    WatchTask,
     of_begun,
     read_questions,
 )
@@ -86,7 +86,7 @@ class TaskState(NamedTuple):
     """Everything that the server said."""
 
 
-class Shape(Protocol):
+class TaskProtocol(Protocol):
     """How an era says things about tasks."""
 
     needs: tuple[str, ...]
@@ -104,7 +104,7 @@ class Shape(Protocol):
         ...
 
     def advance(
-        self, course: Course, dialect: Dialect, within: float | None
+        self, course: TaskPoller, dialect: Dialect, within: float | None
     ) -> Steps[dict[str, Any] | None]:
         """Do what the state of a task asks for; return the result of the call if there is one.
 
@@ -114,7 +114,7 @@ class Shape(Protocol):
         ...
 
 
-class Course:
+class TaskPoller:
     """A task on its way to a result, as far as it was followed.
 
     Args:
@@ -147,8 +147,8 @@ class Course:
         self.until_then: Until | None = None
         # What that was before the look that found the questions.
         self._until: Until | None = None
-        self._rounds = RoundCount(AUGMENTED, max_rounds)
-        self._links = Links()
+        self._rounds = RoundLimit(AUGMENTED, max_rounds)
+        self._links = AnsweredLinks()
         # The keys of questions that somebody has answered, and answers that the server has not got.
         self._answered: set[str] = set()
         self._unsent: dict[str, Any] = {}
@@ -195,7 +195,7 @@ class Course:
                 if waits:
                     assert self.state is not None
                     if hear_no_more is None and self.state.interval >= WORTH_HEARING:
-                        hear_no_more = yield Hear(self.id)
+                        hear_no_more = yield WatchTask(self.id)
                     yield Pause(self.state.interval, self.id)
                 with self.guard:
                     self._until, self.until = self.until, self.until_then or self.until
@@ -237,7 +237,7 @@ class Course:
             new = {key: each for key, each in new.items() if key not in known}
         if new:
             try:
-                answers = yield Ask(AUGMENTED, self.params, new, until=self._until)
+                answers = yield AnswerInput(AUGMENTED, self.params, new, until=self._until)
             except (RequestCancelled, RequestTimeout):
                 raise  # nobody has waited long enough
             except McpError as error:
@@ -266,11 +266,11 @@ class Course:
                 del self._unsent[key]
 
 
-def see_through(course: Course) -> Steps[dict[str, Any]]:
+def wait_for_task(course: TaskPoller) -> Steps[dict[str, Any]]:
     """Follow a task to its end; if nobody waits for that any more, have it cancelled.
 
     Raises:
-        McpError: What `Course.follow` raises.
+        McpError: What `TaskPoller.follow` raises.
     """
     try:
         return (yield from course.follow())
@@ -281,24 +281,24 @@ def see_through(course: Course) -> Steps[dict[str, Any]]:
         ended = of_begun(error, AUGMENTED)
         # One that cannot be reached cannot be told, either.
         if not (course.over or isinstance(error, (TransportError, ClosedError))):
-            yield Post(CANCEL, {"taskId": course.id})
+            yield SendAndForget(CANCEL, {"taskId": course.id})
         raise ended from error.__cause__
 
 
 class CoreTasks:
-    """The tasks of 2025-11-25. See `Shape`."""
+    """The tasks of 2025-11-25. See `TaskProtocol`."""
 
     needs: tuple[str, ...] = ("tasks", "requests", "tools", "call")
     asked_for = True
 
     def read(self, method: str, raw: Any) -> TaskState:
-        """See `Shape`."""
+        """See `TaskProtocol`."""
         return _read(method, raw, "pollInterval")
 
     def advance(
-        self, course: Course, dialect: Dialect, within: float | None
+        self, course: TaskPoller, dialect: Dialect, within: float | None
     ) -> Steps[dict[str, Any] | None]:
-        """See `Shape`. Where input is needed, the server asks while its result is waited for."""
+        """See `TaskProtocol`. A task that needs input asks while its result is waited for."""
         assert course.state is not None
         status = course.state.status
         if status == "cancelled":
@@ -324,19 +324,19 @@ class CoreTasks:
 
 
 class ExtensionTasks:
-    """The tasks of the extension, since 2026-07-28. See `Shape`."""
+    """The tasks of the extension, since 2026-07-28. See `TaskProtocol`."""
 
     needs: tuple[str, ...] = ("extensions", EXTENSION)
     asked_for = False
 
     def read(self, method: str, raw: Any) -> TaskState:
-        """See `Shape`."""
+        """See `TaskProtocol`."""
         return _read(method, raw, "pollIntervalMs")
 
     def advance(
-        self, course: Course, dialect: Dialect, within: float | None
+        self, course: TaskPoller, dialect: Dialect, within: float | None
     ) -> Steps[dict[str, Any] | None]:
-        """See `Shape`."""
+        """See `TaskProtocol`."""
         assert course.state is not None
         _, status, _, raw = course.state
         if status == "cancelled":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-from syncmcp._concurrency.budget import Budget
+from syncmcp._concurrency.budget import SlidingWindow
 from syncmcp.approval.consent import Decision, Kind, Policy, Question, Verdict, tokens_of
 from syncmcp.errors import UsageError
 
@@ -113,7 +113,7 @@ class AutoApprove:
         otherwise: Policy | Decision = Decision.ASK,
     ) -> None:
         self._server = server
-        self._budget = Budget(calls, tokens, per)
+        self._budget = SlidingWindow(calls, tokens, per)
         self._otherwise = otherwise
         # Guards the requests allowed here (by identity), whose answers are then allowed as well.
         self._lock = threading.Lock()

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 import pydantic
 
 from syncmcp._protocol.revisions import STATEFUL
-from syncmcp.auth.steps import Fetch, Fetched, FetchSteps, content
+from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, content
 from syncmcp.errors import DiscoveryFailed
 from syncmcp.types.extensions import (
     AuthModel,
@@ -23,7 +23,7 @@ from syncmcp.types.extensions import (
 
 __all__ = [
     "OFFLINE",
-    "Place",
+    "AuthServer",
     "canonical_resource",
     "covers",
     "discover",
@@ -66,7 +66,7 @@ class Origin(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class AuthServer:
     """Where to sign in for an MCP server.
 
     Attributes:
@@ -84,7 +84,7 @@ class Place:
 
 def discover(
     url: str, hint: str | None = None, *, issuer: str | None = None, known: str | None = None
-) -> FetchSteps[Place]:
+) -> FetchSteps[AuthServer]:
     """Find out where to sign in for the MCP server at `url`.
 
     Args:
@@ -103,7 +103,7 @@ def discover(
     if server is None:
         raise DiscoveryFailed("the authorization server that this server names has no metadata")
     scopes = found.scopes_supported
-    return Place(found.resource, None if scopes is None else tuple(scopes), server)
+    return AuthServer(found.resource, None if scopes is None else tuple(scopes), server)
 
 
 def find_resource(
@@ -115,7 +115,7 @@ def find_resource(
         DiscoveryFailed: They are about another server, are no use, or cannot be had now.
     """
     for place in _resource_places(url, hint):
-        fetched = yield Fetch("GET", place, _HEADERS)
+        fetched = yield HttpRequest("GET", place, _HEADERS)
         found = _document(fetched, ProtectedResourceMetadata, ("resource", "authorization_servers"))
         if found is None:
             continue
@@ -140,7 +140,7 @@ def find_server(
         DiscoveryFailed: They are another issuer's, are no use, or cannot be had now.
     """
     for place in _server_places(issuer):
-        fetched = yield Fetch("GET", place, _HEADERS)
+        fetched = yield HttpRequest("GET", place, _HEADERS)
         found = _document(fetched, AuthorizationServerMetadata, ("issuer", "token_endpoint"))
         if found is None:
             continue
@@ -154,7 +154,7 @@ def find_server(
     return None
 
 
-def require_pkce(place: Place) -> None:
+def require_pkce(place: AuthServer) -> None:
     """Make sure that the authorization server knows PKCE with S256 (OAuth 2.1 §7.5.1).
 
     Raises:
@@ -253,7 +253,7 @@ def _choose(listed: Sequence[str], issuer: str | None, known: str | None) -> str
     return known if known is not None and known in listed else listed[0]
 
 
-def _fallback(url: str, issuer: str | None) -> FetchSteps[Place]:
+def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:
     """A server without metadata of its own: its origin is the authorization server.
 
     (2025-03-26 basic/authorization#fallbacks-for-servers-without-metadata-discovery)
@@ -272,10 +272,10 @@ def _fallback(url: str, issuer: str | None) -> FetchSteps[Place]:
             token_endpoint=f"{origin}/token",
             registration_endpoint=f"{origin}/register",
         )
-    return Place(canonical_resource(url), None, server, published)
+    return AuthServer(canonical_resource(url), None, server, published)
 
 
-def _document(fetched: Fetched, model: type[M], telling: tuple[str, ...]) -> M | None:
+def _document(fetched: HttpResponse, model: type[M], telling: tuple[str, ...]) -> M | None:
     """A metadata document out of an answer; `None` if there is none at that place.
 
     Raises:
@@ -332,7 +332,7 @@ def missing(needed: str | None, had: str | None) -> frozenset[str]:
 
 
 def select(
-    place: Place,
+    place: AuthServer,
     *,
     challenged: str | None = None,
     configured: Iterable[str] | None = None,

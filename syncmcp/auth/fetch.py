@@ -22,16 +22,16 @@ from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.connections import Adapter
 from syncmcp._http.errors import WIRE_ERRORS, explain
-from syncmcp._http.exchange import Cut, Exchange, current
-from syncmcp._http.guard import UnsafeUrl, UrlGuard
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted, current
 from syncmcp._http.session import body_of, finish
-from syncmcp.auth.steps import Fetch, Fetched
+from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
+from syncmcp.auth.steps import HttpRequest, HttpResponse
 from syncmcp.errors import AuthError, ConnectFailed, LimitExceeded, McpError, RequestTimeout
 
 if TYPE_CHECKING:
     from requests.models import PreparedRequest
 
-    from syncmcp.auth.dpop import Binder
+    from syncmcp.auth.signing import Binder
     from syncmcp.auth.steps import FetchSteps
 
 __all__ = ["Driver", "Fetcher"]
@@ -50,7 +50,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Fetcher:
-    """Executes the `Fetch`es of a flow. Used from any thread.
+    """Executes the `HttpRequest`es of a flow. Used from any thread.
 
     Args:
         guard: What agrees to URLs and to the addresses behind their hosts.
@@ -87,7 +87,7 @@ class Fetcher:
         self._running = 0
         self._settings: dict[tuple[str, str, int], Mapping[str, Any]] = {}
 
-    def fetch(self, request: Fetch) -> Fetched:
+    def fetch(self, request: HttpRequest) -> HttpResponse:
         """Make a request, and if it is a GET follow up to three redirects.
 
         They may lead to where the request went, or to another ``https`` that the guard agrees to.
@@ -115,11 +115,11 @@ class Fetcher:
             if not self._running:
                 self._adapter.close()
 
-    def _run(self, request: Fetch) -> Fetched:
+    def _run(self, request: HttpRequest) -> HttpResponse:
         outer = current()
         left = None if outer is None else outer.deadline.remaining()
         seconds = self._timeout if left is None else min(left, self._timeout)
-        with Exchange(Deadline(seconds)) as inner:
+        with AbortableExchange(Deadline(seconds)) as inner:
             if outer is not None:
                 outer.hold(inner.end)
             # So that neither a trickle nor a slow handshake makes it longer.
@@ -129,7 +129,7 @@ class Fetcher:
                 return self._follow(inner, request)
             except WIRE_ERRORS as error:
                 if outer is not None and outer.cut:
-                    raise Cut from error
+                    raise ExchangeAborted from error
                 if inner.cut and outer is not None and outer.deadline.expired:
                     raise _too_late(outer.deadline) from error
                 failure = self._failure(error, inner, request)
@@ -139,7 +139,7 @@ class Fetcher:
                 if outer is not None:
                     outer.let_go()
 
-    def _follow(self, exchange: Exchange, request: Fetch) -> Fetched:
+    def _follow(self, exchange: AbortableExchange, request: HttpRequest) -> HttpResponse:
         url, headers = request.url, dict(request.headers)
         fetched = self._once(exchange, request, url, headers)
         for _ in range(_MOST_REDIRECTS):
@@ -156,8 +156,12 @@ class Fetcher:
         return fetched
 
     def _once(
-        self, exchange: Exchange, request: Fetch, url: str, headers: Mapping[str, str]
-    ) -> Fetched:
+        self,
+        exchange: AbortableExchange,
+        request: HttpRequest,
+        url: str,
+        headers: Mapping[str, str],
+    ) -> HttpResponse:
         exchange.resolve = self._guard.pin(url)
         prepared = _prepare(request, url, headers)
         settings = self._settings_of(url)
@@ -168,7 +172,7 @@ class Fetcher:
         finally:
             finish(exchange, response)
         names = {name.lower(): value for name, value in response.headers.items()}
-        return Fetched(response.status_code, names, body)
+        return HttpResponse(response.status_code, names, body)
 
     def _settings_of(self, url: str) -> Mapping[str, Any]:
         origin = _origin(url)
@@ -180,7 +184,9 @@ class Fetcher:
                 )
             return self._settings[origin]
 
-    def _failure(self, error: Exception, exchange: Exchange, request: Fetch) -> McpError:
+    def _failure(
+        self, error: Exception, exchange: AbortableExchange, request: HttpRequest
+    ) -> McpError:
         found = explain(error, exchange)
         if isinstance(found, UnsafeUrl):
             return found
@@ -197,7 +203,7 @@ class Fetcher:
         return found
 
 
-def _target(request: Fetch, url: str, fetched: Fetched) -> str | None:
+def _target(request: HttpRequest, url: str, fetched: HttpResponse) -> str | None:
     """Where a redirect leads, if it may be followed as far as can be told."""
     location = fetched.headers.get("location")
     if request.method != "GET" or fetched.status not in _REDIRECTS or not location:
@@ -216,7 +222,7 @@ def _origin(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
 
 
-def _prepare(request: Fetch, url: str, headers: Mapping[str, str]) -> PreparedRequest:
+def _prepare(request: HttpRequest, url: str, headers: Mapping[str, str]) -> PreparedRequest:
     ours = {
         "Accept": "application/json",
         "Accept-Encoding": "gzip",
@@ -294,7 +300,7 @@ class Driver:
             steps.close()
             self._fetcher.close()
 
-    def _fetch(self, request: Fetch) -> Fetched:
+    def _fetch(self, request: HttpRequest) -> HttpResponse:
         if self._binder is None or not request.token:
             return self._fetcher.fetch(request)
         answer = self._fetcher.fetch(self._binder.bind_token_request(request))

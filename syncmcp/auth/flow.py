@@ -17,12 +17,12 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from syncmcp.auth.discovery import OFFLINE, Place, union
+from syncmcp.auth.discovery import OFFLINE, AuthServer, union
 from syncmcp.auth.steps import (
-    Demand,
-    Fetch,
-    Fetched,
+    AuthChallenge,
     FetchSteps,
+    HttpRequest,
+    HttpResponse,
     Redirect,
     demand,
     members,
@@ -33,9 +33,9 @@ from syncmcp.errors import AuthError, DiscoveryFailed, RegistrationFailed, Token
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
 __all__ = [
-    "Attempt",
     "ClientAssertion",
-    "Need",
+    "SignInAttempt",
+    "TokenNeed",
     "ask",
     "choose_method",
     "code_of",
@@ -92,7 +92,7 @@ def token_request(
     registration: Registration,
     fields: Mapping[str, str | None],
     assertion: ClientAssertion | None = None,
-) -> Fetch:
+) -> HttpRequest:
     """A request to the token endpoint.
 
     Args:
@@ -126,7 +126,7 @@ def form_request(
     fields: Mapping[str, str | None],
     *,
     assertion: ClientAssertion | None = None,
-) -> Fetch:
+) -> HttpRequest:
     """A form posted to an endpoint where clients prove themselves.
 
     Raises:
@@ -162,7 +162,7 @@ def form_request(
             f"this client cannot prove itself by {method[:40]!r} at the authorization server"
             f" {server.issuer[:200]!r}"
         )
-    return Fetch("POST", url, headers, urlencode(form).encode())
+    return HttpRequest("POST", url, headers, urlencode(form).encode())
 
 
 _GONE = (200, 204)
@@ -173,7 +173,7 @@ _QUESTION = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "ping"}).encode()
 
 
 @dataclass(frozen=True, repr=False)
-class Attempt:
+class SignInAttempt:
     """What is written down before a person is sent away, to judge what they come back with.
 
     (basic/authorization/index#authorization-response-validation)
@@ -187,7 +187,7 @@ class Attempt:
         verifier: What proves at the token endpoint that it was us (RFC 7636 §4.1).
     """
 
-    place: Place
+    place: AuthServer
     registration: Registration
     redirect_uri: str
     scope: str | None
@@ -232,18 +232,18 @@ class Attempt:
         return Redirect(url, self.redirect_uri, self.state)
 
 
-def ask(url: str) -> FetchSteps[Demand | None]:
+def ask(url: str) -> FetchSteps[AuthChallenge | None]:
     """Ask the MCP server at `url` what it demands of those who have no token; `None`: nothing."""
     headers = {
         "Accept": "application/json, text/event-stream",
         "Content-Type": "application/json",
     }
-    fetched = yield Fetch("POST", url, headers, _QUESTION)
+    fetched = yield HttpRequest("POST", url, headers, _QUESTION)
     return demand(fetched.headers.get("www-authenticate")) if fetched.status == 401 else None
 
 
 def redeem(
-    attempt: Attempt,
+    attempt: SignInAttempt,
     callback: Mapping[str, str],
     now: float,
     assertion: ClientAssertion | None = None,
@@ -274,7 +274,7 @@ def redeem(
     return read_token(fetched, base, now)
 
 
-def code_of(attempt: Attempt, callback: Mapping[str, str]) -> str:
+def code_of(attempt: SignInAttempt, callback: Mapping[str, str]) -> str:
     """The authorization code in a callback, once all of it was judged.
 
     (basic/authorization/index#authorization-response-validation)
@@ -366,7 +366,7 @@ def revoke(
             )
 
 
-def read_token(fetched: Fetched, base: Token, now: float) -> Token:
+def read_token(fetched: HttpResponse, base: Token, now: float) -> Token:
     """The token in an answer of a token endpoint (RFC 6749 §5).
 
     Args:
@@ -402,13 +402,13 @@ def read_token(fetched: Fetched, base: Token, now: float) -> Token:
     )
 
 
-def field_of(fetched: Fetched, name: str) -> str | None:
+def field_of(fetched: HttpResponse, name: str) -> str | None:
     """A member of an answer, if it is a string."""
     value = members(fetched).get(name)
     return value if isinstance(value, str) else None
 
 
-def _expiry(fetched: Fetched, now: float) -> float | None:
+def _expiry(fetched: HttpResponse, now: float) -> float | None:
     """When it expires; `None` if that is not said, or not in a way that makes sense."""
     value = members(fetched).get("expires_in")
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
@@ -430,7 +430,7 @@ def refused(what: str, error: str | None, words: str | None, *, status: int = 0)
 # Why a new token is needed.
 
 
-class Need(NamedTuple):
+class TokenNeed(NamedTuple):
     """Why a new token is needed.
 
     Attributes:
@@ -439,7 +439,7 @@ class Need(NamedTuple):
         more: Whether its scope is too small, and it is good otherwise.
     """
 
-    demand: Demand
+    demand: AuthChallenge
     refused: Login | None = None
     more: bool = False
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from syncmcp.auth import flow
 from syncmcp.auth.bearer import Source, SourceLike
-from syncmcp.auth.discovery import Place, discover, find_server, missing, select
+from syncmcp.auth.discovery import AuthServer, discover, find_server, missing, select
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.flow import token_request
 from syncmcp.auth.token_auth import TokenAuth, pointless
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     import requests
     from typing_extensions import Unpack
 
-    from syncmcp.auth.flow import ClientAssertion, Need
+    from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.signing import SigningKey
-    from syncmcp.auth.single_flight import Flight
-    from syncmcp.auth.steps import Fetched, FetchSteps
+    from syncmcp.auth.steps import FetchSteps, HttpResponse
     from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.token_cache import Held
+    from syncmcp.auth.token_cache import CachedLogin, SharedAttempt
 
 __all__ = [
     "JWT_BEARER",
@@ -104,14 +103,14 @@ class MachineAuth(TokenAuth):
         raise TypeError("credentials are not pickled: make the object again where it is needed")
 
     @abstractmethod
-    def _grant(self, place: Place, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
+    def _grant(self, place: AuthServer, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
         """What proves the right to a token: fields of the token request.
 
         Raises:
             AuthError: It cannot be had.
         """
 
-    def _obtain(self, need: Need, flight: Flight[Held]) -> Login:
+    def _obtain(self, need: TokenNeed, flight: SharedAttempt[CachedLogin]) -> Login:
         site = self._bound()
         earlier = None if need.refused is None else need.refused.server.issuer
         hint = need.demand.resource_metadata
@@ -143,7 +142,7 @@ class MachineAuth(TokenAuth):
         return replace(registration, client_secret=self._client_secret)
 
     def _token(
-        self, place: Place, registration: Registration, scope: str | None
+        self, place: AuthServer, registration: Registration, scope: str | None
     ) -> FetchSteps[Token]:
         fields = yield from self._grant(place, scope)
         asked = {**fields, "resource": place.resource}
@@ -236,7 +235,7 @@ class EnterpriseManaged(MachineAuth):
             **options,
         )
 
-    def _grant(self, place: Place, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
+    def _grant(self, place: AuthServer, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
         profiles = place.server.authorization_grant_profiles_supported
         if profiles is not None and _PROFILE not in profiles:
             raise DiscoveryFailed(
@@ -247,7 +246,7 @@ class EnterpriseManaged(MachineAuth):
         # By a driver of its own: its proofs and private addresses are not those of the other.
         return {"grant_type": JWT_BEARER, "assertion": self._idp.run(self._exchange(place, scope))}
 
-    def _exchange(self, place: Place, scope: str | None) -> FetchSteps[str]:
+    def _exchange(self, place: AuthServer, scope: str | None) -> FetchSteps[str]:
         """What the identity provider says to the authorization server (RFC 8693 §2)."""
         idp = yield from self._provider()
         fields = {
@@ -287,7 +286,7 @@ def _place_of(issuer: str | None, endpoint: str | None) -> str:
     return place
 
 
-def _statement(fetched: Fetched) -> str:
+def _statement(fetched: HttpResponse) -> str:
     """The statement in an answer of the identity provider (RFC 8693 §2.2.1).
 
     Raises:
@@ -368,7 +367,7 @@ class ClientCredentials(MachineAuth):
             **options,
         )
 
-    def _grant(self, place: Place, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
+    def _grant(self, place: AuthServer, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
         yield from ()
         return {"grant_type": "client_credentials", "scope": scope}
 
@@ -410,6 +409,6 @@ class WorkloadIdentity(MachineAuth):
         self._identity = Source(assertion, "the identity of the workload")
         super().__init__(client_id, issuer=issuer, **options)
 
-    def _grant(self, place: Place, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
+    def _grant(self, place: AuthServer, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
         yield from ()
         return {"grant_type": JWT_BEARER, "assertion": self._identity.read(), "scope": scope}

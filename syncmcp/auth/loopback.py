@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http.exchange import Cut, current
+from syncmcp._http.exchange import ExchangeAborted, current
 from syncmcp.auth.receiver import (
     ARRIVED,
     NOT_HERE,
     NOT_THIS_LOGIN,
-    Asking,
+    ConsolePrompt,
     answer_in,
     check_web,
     invitation,
@@ -200,7 +200,7 @@ class _Listening:
         self._browser = browser
         self._show = show
         self._ask = ask
-        self._asking: Asking | None = None
+        self._asking: ConsolePrompt | None = None
         self._headless = False
         self._visitors: list[_Visitor] = []
         self._answer: Mapping[str, str] | None = None
@@ -238,7 +238,7 @@ class _Listening:
                 for key, _ in self._selector.select(self._patience(deadline)):
                     key.data(redirect)
                 if exchange is not None and exchange.cut:
-                    raise Cut
+                    raise ExchangeAborted
                 if self._answer is not None:
                     return self._answer
                 if deadline.expired:
@@ -270,7 +270,7 @@ class _Listening:
         if ask is None:
             self._show(invitation(redirect, paste=False))
         else:
-            self._asking = Asking(self._show, ask, redirect, self._wake)
+            self._asking = ConsolePrompt(self._show, ask, redirect, self._wake)
             self._asking.start()
 
     def _wake(self) -> None:

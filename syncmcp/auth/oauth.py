@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import current
 from syncmcp.auth import flow
-from syncmcp.auth.discovery import Place, discover, missing, require_pkce, select
+from syncmcp.auth.discovery import AuthServer, discover, missing, require_pkce, select
 from syncmcp.auth.registration import (
     Identity,
     check_redirect_uri,
@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 
     import requests
 
-    from syncmcp.auth.flow import ClientAssertion, Need
+    from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.receiver import Receiver, Waiting
     from syncmcp.auth.signing import SigningKey
-    from syncmcp.auth.single_flight import Flight
     from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.token_cache import Held
+    from syncmcp.auth.token_cache import CachedLogin, SharedAttempt
 
 __all__ = ["OAuth"]
 
@@ -139,7 +138,7 @@ class OAuth(TokenAuth):
         method = "private_key_jwt" if self._identity.key else "none"
         return {"client_id": url, **client_metadata(self._identity.name, redirect_uris, method)}
 
-    def _obtain(self, need: Need, flight: Flight[Held]) -> Login:
+    def _obtain(self, need: TokenNeed, flight: SharedAttempt[CachedLogin]) -> Login:
         if self._receiver is None:
             raise LoginRequired(
                 "somebody has to sign in, and receiver=None says that nobody can: call login() on"
@@ -169,7 +168,7 @@ class OAuth(TokenAuth):
         with self._receiver.start(() if known is None else known.redirect_uris) as waiting:
             check_redirect_uri(waiting.redirect_uri)
             registration = self._registered(place, known, waiting.redirect_uri, scope)
-            attempt = flow.Attempt(place, registration, waiting.redirect_uri, scope)
+            attempt = flow.SignInAttempt(place, registration, waiting.redirect_uri, scope)
             try:
                 callback = self._send_person(attempt, waiting, flight)
             except RequestTimeout:
@@ -190,7 +189,7 @@ class OAuth(TokenAuth):
             self._store.save(_client_key(registration.issuer), None)
 
     def _send_person(
-        self, attempt: flow.Attempt, waiting: Waiting, flight: Flight[Held]
+        self, attempt: flow.SignInAttempt, waiting: Waiting, flight: SharedAttempt[CachedLogin]
     ) -> dict[str, str]:
         redirect = attempt.redirect
         self._bound().driver.guard.check(redirect.url)
@@ -207,7 +206,7 @@ class OAuth(TokenAuth):
             return None
 
     def _registered(
-        self, place: Place, known: Registration | None, redirect_uri: str, scope: str | None
+        self, place: AuthServer, known: Registration | None, redirect_uri: str, scope: str | None
     ) -> Registration:
         """The client at an authorization server, registered there if it has to be.
 

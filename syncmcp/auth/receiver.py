@@ -25,7 +25,7 @@ __all__ = [
     "ARRIVED",
     "NOT_HERE",
     "NOT_THIS_LOGIN",
-    "Asking",
+    "ConsolePrompt",
     "PasteReceiver",
     "Receiver",
     "Waiting",
@@ -128,13 +128,13 @@ class _Pasting:
         self._show = show
         self._ask = ask
         self.redirect_uri = redirect_uri
-        self._asking: Asking | None = None
+        self._asking: ConsolePrompt | None = None
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
         """Ask until the answer is one."""
         check_web(redirect.url)
         ended = threading.Event()
-        asking = self._asking = Asking(self._show, self._ask, redirect, ended.set)
+        asking = self._asking = ConsolePrompt(self._show, self._ask, redirect, ended.set)
         asking.start()
         if not wait(ended, deadline.remaining()):
             raise too_late(deadline)
@@ -154,7 +154,7 @@ class _Pasting:
             self._asking.stop()
 
 
-class Asking:
+class ConsolePrompt:
     """Asks a person for an answer, on a thread of its own: nothing can interrupt that.
 
     Attributes:

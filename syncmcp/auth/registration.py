@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from syncmcp._base.text import redact
-from syncmcp.auth.discovery import Place, union
-from syncmcp.auth.steps import Fetch, Fetched, FetchSteps, members, readable
+from syncmcp.auth.discovery import AuthServer, union
+from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, members, readable
 from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
@@ -84,7 +84,7 @@ def _check_metadata_url(url: str) -> None:
         )
 
 
-def identify(place: Place, identity: Identity) -> Registration | None:
+def identify(place: AuthServer, identity: Identity) -> Registration | None:
     """The client as the user names it at this authorization server.
 
     Returns:
@@ -109,7 +109,7 @@ def usable(registration: Registration, issuer: str, redirect_uri: str, now: floa
 
 
 def register(
-    place: Place, identity: Identity, redirect_uri: str, scope: str | None
+    place: AuthServer, identity: Identity, redirect_uri: str, scope: str | None
 ) -> FetchSteps[Registration]:
     """Register the client with an authorization server (RFC 7591 §3).
 
@@ -177,10 +177,10 @@ def check_redirect_uri(url: str) -> None:
 _BAD_REDIRECT = "invalid_redirect_uri"
 
 
-def _post(url: str, metadata: Mapping[str, Any], scope: str | None) -> Fetch:
+def _post(url: str, metadata: Mapping[str, Any], scope: str | None) -> HttpRequest:
     body = {**metadata, **({} if scope is None else {"scope": scope})}
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
-    return Fetch("POST", url, headers, json.dumps(body).encode())
+    return HttpRequest("POST", url, headers, json.dumps(body).encode())
 
 
 def _method_to_ask_for(server: AuthorizationServerMetadata) -> str:
@@ -195,7 +195,7 @@ def _method_to_ask_for(server: AuthorizationServerMetadata) -> str:
     return next((one for one in listed if one in _USABLE_METHODS), "none")
 
 
-def _error(fetched: Fetched) -> tuple[str | None, str]:
+def _error(fetched: HttpResponse) -> tuple[str | None, str]:
     """Code and description of an error answer (RFC 7591 §3.2.2)."""
     value = members(fetched)
     code = readable(value.get("error"), "")[:80] or None
@@ -203,7 +203,7 @@ def _error(fetched: Fetched) -> tuple[str | None, str]:
 
 
 def _registered(
-    fetched: Fetched, server: AuthorizationServerMetadata, redirect_uri: str, asked: str
+    fetched: HttpResponse, server: AuthorizationServerMetadata, redirect_uri: str, asked: str
 ) -> Registration:
     """The client that an answer to a registration describes."""
     who = f"the authorization server {server.issuer[:200]!r}"

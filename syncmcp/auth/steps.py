@@ -1,6 +1,6 @@
 """What the steps of signing in ask for, and how they read challenges and answers; no I/O.
 
-Steps are generators. They yield a `Fetch`, are sent a `Fetched`, and return what came of it all.
+Steps are generators. They yield `HttpRequest`, are sent `HttpResponse`, and return the result.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from syncmcp._base.text import redact
 
-__all__ = ["Challenge", "Demand", "content", "demand", "members", "parse", "readable"]
+__all__ = ["AuthChallenge", "Challenge", "content", "demand", "members", "parse", "readable"]
 
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, repr=False)
-class Fetch:
+class HttpRequest:
     """An HTTP request to make.
 
     Attributes:
@@ -40,15 +40,15 @@ class Fetch:
     body: bytes | None = None
     token: bool = False
     algorithms: tuple[str, ...] | None = None
-    renew: Callable[[], Fetch] | None = None
+    renew: Callable[[], HttpRequest] | None = None
 
     def __repr__(self) -> str:
         return f"<Fetch {self.method}>"  # the rest may hold secrets
 
 
 @dataclass(frozen=True, repr=False)
-class Fetched:
-    """The answer to a `Fetch`.
+class HttpResponse:
+    """The answer to a `HttpRequest`.
 
     Attributes:
         status: The HTTP status.
@@ -82,7 +82,7 @@ class Redirect:
         return "<Redirect>"  # all of it is secret for as long as the login lasts
 
 
-FetchSteps: TypeAlias = Generator[Fetch, Fetched, T]
+FetchSteps: TypeAlias = Generator[HttpRequest, HttpResponse, T]
 """Steps that return a `T`."""
 
 
@@ -117,7 +117,7 @@ class Challenge:
 
 
 @dataclass(frozen=True)
-class Demand:
+class AuthChallenge:
     """What the Bearer and DPoP challenges of a response want (RFC 6750 §3, RFC 9728 §5.1).
 
     Attributes:
@@ -161,7 +161,7 @@ def _after(pattern: re.Pattern[str], text: str, position: int) -> int:
     return position if found is None else found.end()
 
 
-def demand(header: str | None) -> Demand | None:
+def demand(header: str | None) -> AuthChallenge | None:
     """What a response demands, or `None` if it has no challenge that a token answers."""
     found = [one.parameters for one in parse(header or "") if one.scheme in _SCHEMES]
     if not found:
@@ -170,7 +170,7 @@ def demand(header: str | None) -> Demand | None:
     def first(name: str) -> str | None:
         return next((one[name] for one in found if one.get(name)), None)
 
-    return Demand(first("resource_metadata"), first("scope"), first("error"))
+    return AuthChallenge(first("resource_metadata"), first("scope"), first("error"))
 
 
 # What an authorization server answers: JSON objects, and words that people may read.
@@ -179,13 +179,13 @@ def demand(header: str | None) -> Demand | None:
 _LONGEST = 300
 
 
-def members(fetched: Fetched) -> dict[str, Any]:
+def members(fetched: HttpResponse) -> dict[str, Any]:
     """The members of the JSON object in an answer; none if it holds something else."""
     value = content(fetched)
     return value if isinstance(value, dict) else {}
 
 
-def content(fetched: Fetched) -> Any:
+def content(fetched: HttpResponse) -> Any:
     """The JSON in an answer; `None` if it holds none that is of use."""
     try:
         value: Any = json.loads(fetched.body)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from syncmcp._base.files import check_owner, read_object, reason, unusable
-from syncmcp._concurrency.file_lock import KeyLocks, Turns
+from syncmcp._concurrency.file_lock import FairLock, KeyLocks
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import wait
 
@@ -80,7 +80,7 @@ class MemoryStore:
     def __init__(self) -> None:
         # As text, so that nobody changes what is kept by changing what was given or taken.
         self._texts: dict[str, str] = {}
-        self._turns: dict[str, Turns] = {}
+        self._turns: dict[str, FairLock] = {}
 
     def load(self, key: str) -> dict[str, Any] | None:
         """Return what was saved under `key`."""
@@ -101,7 +101,7 @@ class MemoryStore:
         Raises:
             RequestTimeout: They took until `deadline`.
         """
-        return self._turns.setdefault(key, Turns()).take(deadline, wait)
+        return self._turns.setdefault(key, FairLock()).take(deadline, wait)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self._texts)} entries>"

@@ -15,17 +15,16 @@ from requests.auth import AuthBase
 
 from syncmcp._base.text import redact
 from syncmcp._concurrency import timing
-from syncmcp._http.guard import UnsafeUrl
+from syncmcp._http.url_guard import UnsafeUrl
 from syncmcp.auth import flow
 from syncmcp.auth.discovery import missing, origin_of
 from syncmcp.auth.fetch import Driver
-from syncmcp.auth.flow import Need
-from syncmcp.auth.refusals import Refusals
-from syncmcp.auth.single_flight import SingleFlight
-from syncmcp.auth.steps import Demand
+from syncmcp.auth.flow import TokenNeed
+from syncmcp.auth.steps import AuthChallenge
 from syncmcp.auth.store import MemoryStore
-from syncmcp.auth.token_cache import Held, Keeper
+from syncmcp.auth.token_cache import CachedLogin, SingleFlight, TokenCache
 from syncmcp.auth.tokens import Login
+from syncmcp.auth.unauthorized import UnauthorizedHook
 from syncmcp.config import _check_url as check_url
 from syncmcp.errors import (
     AuthError,
@@ -41,14 +40,13 @@ if TYPE_CHECKING:
 
     import requests
 
-    from syncmcp.auth.dpop import Binder
     from syncmcp.auth.flow import ClientAssertion
-    from syncmcp.auth.signing import SigningKey
-    from syncmcp.auth.single_flight import Flight
+    from syncmcp.auth.signing import Binder, SigningKey
     from syncmcp.auth.store import TokenStore
+    from syncmcp.auth.token_cache import SharedAttempt
     from syncmcp.auth.tokens import Registration, Token
 
-__all__ = ["SignIns", "Site", "StepUps", "TokenAuth", "pointless"]
+__all__ = ["LoginLimiter", "Site", "StepUps", "TokenAuth", "pointless"]
 
 
 # Sign-ins for more scope: counted, and not repeated once somebody said no.
@@ -71,7 +69,7 @@ class StepUps:
         self._tried: dict[str, int] = {}
         self._denied: frozenset[str] = frozenset()
 
-    def begin(self, need: Need, operation: str) -> None:
+    def begin(self, need: TokenNeed, operation: str) -> None:
         """Count a sign-in for what `operation` needs.
 
         Raises:
@@ -93,7 +91,7 @@ class StepUps:
                 )
             self._tried[operation] = tried + 1
 
-    def deny(self, need: Need) -> None:
+    def deny(self, need: TokenNeed) -> None:
         """The person or the authorization server said no."""
         with self._lock:
             self._denied |= missing(need.demand.scope, need.earlier)
@@ -128,7 +126,7 @@ _MOST_SIGN_INS = 20
 _WITHIN = 3600.0
 
 
-class SignIns:
+class LoginLimiter:
     """Counts how often people were asked, and whether it was good for anything.
 
     A server that refuses every token would otherwise open a browser for each request. Used from any
@@ -197,7 +195,7 @@ class Site:
 
     url: str
     driver: Driver
-    keeper: Keeper
+    keeper: TokenCache
 
 
 # What belongs to the process, and not into a pickle.
@@ -254,9 +252,9 @@ class TokenAuth(AuthBase):
         given = self._given_store
         self._store: TokenStore = MemoryStore() if given is None else given
         self.binder = self._binder()
-        self._flights: SingleFlight[Held] = SingleFlight()
+        self._flights: SingleFlight[CachedLogin] = SingleFlight()
         self._step_ups = StepUps()
-        self._sign_ins = SignIns()
+        self._sign_ins = LoginLimiter()
         # Guards what follows.
         self._lock = threading.RLock()
         self._site: Site | None = None
@@ -281,7 +279,7 @@ class TokenAuth(AuthBase):
         """What tells the logins of different clients at one server apart; no secret."""
 
     @abstractmethod
-    def _obtain(self, need: Need, flight: Flight[Held]) -> Login:
+    def _obtain(self, need: TokenNeed, flight: SharedAttempt[CachedLogin]) -> Login:
         """Get a token without one. Called by one thread at a time, with the store locked.
 
         Raises:
@@ -315,7 +313,7 @@ class TokenAuth(AuthBase):
         demand = site.driver.run(flow.ask(site.url))
         held = site.keeper.current()
         refused = None if held is None else held.login
-        return self._obtained(Need(demand or Demand(), refused), anew=True).token
+        return self._obtained(TokenNeed(demand or AuthChallenge(), refused), anew=True).token
 
     def logout(self) -> None:
         """Forget the token and revoke it where the authorization server lets us (RFC 7009).
@@ -358,7 +356,7 @@ class TokenAuth(AuthBase):
         login = self._in_time(site.keeper)
         if login is not None:
             self._sign(request, login)
-        hook = Refusals(self, site.driver.guard, login)
+        hook = UnauthorizedHook(self, site.driver.guard, login)
         request.register_hook("response", hook)  # type: ignore[no-untyped-call]
         return request
 
@@ -390,7 +388,7 @@ class TokenAuth(AuthBase):
         """Whether the token may go to `url`."""
         return self._site is not None and origin_of(url) == origin_of(self._site.url)
 
-    def _renewed(self, used: Login) -> Held | None:
+    def _renewed(self, used: Login) -> CachedLogin | None:
         """Another token than the one of `used`, by refresh or because others got one.
 
         The refresh goes on when the call that wants it ends: its answer is worth a login.
@@ -409,7 +407,7 @@ class TokenAuth(AuthBase):
             lambda: keeper.other_than(used), partial(self._refresh, used), apart=True
         )
 
-    def _stepped_up(self, need: Need, operation: str) -> Login:
+    def _stepped_up(self, need: TokenNeed, operation: str) -> Login:
         """A token with more scope, as `operation` needs it.
 
         Raises:
@@ -443,10 +441,10 @@ class TokenAuth(AuthBase):
     def _binder(self) -> Binder | None:
         if self._dpop is False:
             return None
-        from syncmcp.auth.dpop import Proofs
+        from syncmcp.auth.signing import DPoPProver
 
         key = None if self._dpop is True else self._dpop
-        return Proofs(self._store, lambda: f"{self._bound().url} {self._client}", key)
+        return DPoPProver(self._store, lambda: f"{self._bound().url} {self._client}", key)
 
     def _bind(self, url: str) -> Site:
         with self._lock:
@@ -462,7 +460,7 @@ class TokenAuth(AuthBase):
                 )
                 key = f"login {server} {self._client}"
                 bound = self.binder is not None
-                keeper = Keeper(self._store, key, self._issuer, bound=bound)
+                keeper = TokenCache(self._store, key, self._issuer, bound=bound)
                 site = self._site = Site(server, driver, keeper)
         if not self._is_for(url):
             raise UsageError(
@@ -476,7 +474,7 @@ class TokenAuth(AuthBase):
             raise UsageError("which server? Pass url=, or make a request first")
         return self._site
 
-    def _in_time(self, keeper: Keeper) -> Login | None:
+    def _in_time(self, keeper: TokenCache) -> Login | None:
         """The login to use, renewed if its token is about to expire and that can be done."""
         held = keeper.current()
         if held is None:
@@ -492,7 +490,7 @@ class TokenAuth(AuthBase):
             keeper.put_off(held)
         return held.login
 
-    def _refresh(self, used: Login, flight: Flight[Held]) -> Held | None:
+    def _refresh(self, used: Login, flight: SharedAttempt[CachedLogin]) -> CachedLogin | None:
         site = self._bound()
         keeper = site.keeper
         with keeper.turn():
@@ -529,7 +527,7 @@ class TokenAuth(AuthBase):
                 ) from error
             return keeper.keep(Login(token, login.registration, login.server))
 
-    def _obtained(self, need: Need, *, anew: bool = False) -> Login:
+    def _obtained(self, need: TokenNeed, *, anew: bool = False) -> Login:
         """A token of a new login, by this thread or, unless it must be new, because others got one.
 
         Raises:
@@ -540,10 +538,10 @@ class TokenAuth(AuthBase):
         """
         keeper = self._bound().keeper
 
-        def ready() -> Held | None:
+        def ready() -> CachedLogin | None:
             return None if anew else keeper.other_than(need.refused)
 
-        def sign_in(flight: Flight[Held]) -> Held:
+        def sign_in(flight: SharedAttempt[CachedLogin]) -> CachedLogin:
             with keeper.turn():
                 newer = None if anew else keeper.newer_than(need.refused)
                 return newer or keeper.keep(self._obtain(need, flight))

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._http.exchange import current
 from syncmcp.auth.tokens import Login
-from syncmcp.errors import AuthError
+from syncmcp.errors import AuthError, McpError, RequestTimeout, UsageError, fresh
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from syncmcp._http.exchange import AbortableExchange
     from syncmcp.auth.store import TokenStore
 
-__all__ = ["Held", "Keeper"]
+__all__ = ["CachedLogin", "SharedAttempt", "SingleFlight", "TokenCache"]
+
 
 # A token is renewed this many seconds before its end, or a tenth of its life if that is less.
 _EARLY = 30.0
@@ -44,7 +49,7 @@ _BOUND = (
 
 
 @dataclass(frozen=True)
-class Held:
+class CachedLogin:
     """A login in use.
 
     Attributes:
@@ -63,7 +68,7 @@ class Held:
         return self.due is None or timing.monotonic() < self.due
 
 
-class Keeper:
+class TokenCache:
     """Keeps the login of one client at one MCP server. Used from any thread.
 
     Args:
@@ -82,7 +87,7 @@ class Keeper:
         self._kind = "dpop" if bound else "bearer"
         # Guards what follows; never held while the store is at work.
         self._lock = threading.RLock()
-        self._held: Held | None = None
+        self._held: CachedLogin | None = None
 
     def turn(self) -> AbstractContextManager[None]:
         """Keep all others who would renew the login out, threads and processes.
@@ -94,7 +99,7 @@ class Keeper:
         """
         return self._store.lock(self._key, Deadline(_TURN_SECONDS))
 
-    def current(self) -> Held | None:
+    def current(self) -> CachedLogin | None:
         """The login in use, or one that was stored.
 
         Raises:
@@ -108,7 +113,7 @@ class Keeper:
                 held = self._held = self._held or held
         return held
 
-    def stored(self) -> Held | None:
+    def stored(self) -> CachedLogin | None:
         """The login in the store, whoever put it there.
 
         Raises:
@@ -122,15 +127,15 @@ class Keeper:
             return None
         expires = login.token.expires_at
         due = None if expires is None else timing.monotonic() + expires - time.time() + _SKEW
-        return Held(login, due, own=False)
+        return CachedLogin(login, due, own=False)
 
-    def other_than(self, used: Login | None) -> Held | None:
+    def other_than(self, used: Login | None) -> CachedLogin | None:
         """The login in use, if it is none or has another token than `used`."""
         with self._lock:
             held = self._held
         return None if held is None or held.login.same_token(used) else held
 
-    def newer_than(self, used: Login | None) -> Held | None:
+    def newer_than(self, used: Login | None) -> CachedLogin | None:
         """The login in the store, if it has another token than `used`; it is used from now on.
 
         Raises:
@@ -142,7 +147,7 @@ class Keeper:
         self._use(held)
         return held
 
-    def keep(self, login: Login) -> Held:
+    def keep(self, login: Login) -> CachedLogin:
         """Store a login that was just made, and use it from now on.
 
         Raises:
@@ -155,18 +160,18 @@ class Keeper:
         expires = login.token.expires_at
         left = None if expires is None else expires - time.time()
         due = None if left is None else timing.monotonic() + left - min(_EARLY, left / 10)
-        held = Held(login, due, own=True)
+        held = CachedLogin(login, due, own=True)
         self._use(held)
         return held
 
-    def put_off(self, held: Held) -> None:
+    def put_off(self, held: CachedLogin) -> None:
         """Do not renew a login for a while, as that failed and its token still works."""
-        later = Held(held.login, timing.monotonic() + _PAUSE, held.own)
+        later = CachedLogin(held.login, timing.monotonic() + _PAUSE, held.own)
         with self._lock:
             if self._held is held:  # else others have got a newer one, or have logged out
                 self._held = later
 
-    def spent(self, login: Login) -> Held | None:
+    def spent(self, login: Login) -> CachedLogin | None:
         """Forget a refresh token, unless others have stored a newer login, which is returned.
 
         Raises:
@@ -178,7 +183,7 @@ class Keeper:
         left = login.without_refresh()
         if self.stored() is not None:
             self._store.save(self._key, left.to_json())
-        self._use(Held(left, None, own=False))
+        self._use(CachedLogin(left, None, own=False))
         return None
 
     def forget(self) -> Login | None:
@@ -196,6 +201,185 @@ class Keeper:
     def _fits(self, login: Login) -> bool:
         return login.token.token_type.lower() == self._kind
 
-    def _use(self, held: Held) -> None:
+    def _use(self, held: CachedLogin) -> None:
         with self._lock:
             self._held = held
+
+
+# One thread gets a token, all others that need one wait for it.
+
+
+T = TypeVar("T")
+
+
+class SharedAttempt(Generic[T]):
+    """Work that one thread does for all that wait for it.
+
+    Attributes:
+        apart: Whether it goes on without anybody waiting.
+        worker: The thread that does it.
+        done: Set when nobody works at it any more.
+        ended: Whether the work came to its end; if not, and without an error, it was given up.
+        outcome: What came of it.
+        error: Why it failed.
+    """
+
+    def __init__(self, apart: bool) -> None:
+        self.apart = apart
+        self.worker: int | None = None
+        self.done = threading.Event()
+        self.ended = False
+        self.outcome: T | None = None
+        self.error: BaseException | None = None
+        # Guards what follows.
+        self._lock = threading.RLock()
+        self._waiting: list[Deadline] = []
+        self._held = False
+
+    @contextmanager
+    def person(self, deadline: Deadline | None) -> Iterator[None]:
+        """Whoever waits does not pay for the time that a person takes.
+
+        Args:
+            deadline: That of the thread that does the work.
+        """
+        if deadline is not None:
+            deadline.hold()
+        with self._lock:
+            self._held = True
+            for one in self._waiting:
+                one.hold()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held = False
+                for one in self._waiting:
+                    one.release()
+            if deadline is not None:
+                deadline.release()
+
+    def wait(self, exchange: AbortableExchange | None) -> None:
+        """Wait for the end of the work.
+
+        Raises:
+            RequestTimeout: The deadline of the exchange passed.
+            Cut: The exchange was cut.
+        """
+        if exchange is None:
+            self.done.wait()
+            return
+        deadline = exchange.deadline
+        with self._lock:
+            self._waiting.append(deadline)
+            if self._held:
+                deadline.hold()
+        try:
+            # Its clock may have been stopped in the meantime, so the deadline is looked at again.
+            while not exchange.wait(self.done, deadline.remaining()):
+                if deadline.expired:
+                    raise RequestTimeout(
+                        "no token was there in time",
+                        seconds=deadline.seconds,
+                        delivery="refused" if exchange.sent else "not_sent",
+                    )
+        finally:
+            with self._lock:
+                self._waiting.remove(deadline)
+                if self._held:
+                    deadline.release()
+
+
+class SingleFlight(Generic[T]):
+    """Lets one thread at a time do work, and gives the others what comes of it."""
+
+    def __init__(self) -> None:
+        # Guards the flight.
+        self._lock = threading.RLock()
+        self._flight: SharedAttempt[T] | None = None
+        self._generation = timing.fork_generation
+
+    def run(
+        self,
+        ready: Callable[[], T | None],
+        work: Callable[[SharedAttempt[T]], T | None],
+        *,
+        apart: bool,
+    ) -> T | None:
+        """Return what is ready, or what comes of the work, done here or by another thread.
+
+        Args:
+            ready: What makes the work needless (by now), or `None`; does not block.
+            work: Does it; may fail, or end with `None`.
+            apart: Whether the work goes on when nobody waits for it any more; it then has a
+                thread of its own. Those who wait for work of the other kind look again after it.
+
+        Raises:
+            McpError: The work failed; each who waited for it gets the error.
+            UsageError: This thread is at it already: it would wait for itself.
+            RequestTimeout: The deadline of the exchange on this thread passed.
+            Cut: The exchange on this thread was cut.
+        """
+        if self._generation != timing.fork_generation:  # whoever was at it is in the parent process
+            self.__init__()  # type: ignore[misc]
+        while True:
+            mine: SharedAttempt[T] | None = None
+            try:
+                with self._lock:
+                    value = ready()
+                    if value is not None:
+                        return value
+                    flight = self._flight
+                    if flight is None:
+                        mine = flight = self._flight = SharedAttempt(apart)
+                if mine is not None:
+                    if apart and self._hand_over(mine, work):
+                        mine = None
+                    else:
+                        self._do(mine, work)
+            finally:
+                if mine is not None:  # done, or Ctrl-C came at any point
+                    self._land(mine)
+            if flight.worker == threading.get_ident() and not flight.done.is_set():
+                raise UsageError(
+                    "what is called to sign in (a receiver, a store) cannot use what it signs in"
+                )
+            flight.wait(current())
+            if flight.error is not None:
+                raise fresh(flight.error) if isinstance(flight.error, McpError) else flight.error
+            if flight.ended and flight.apart == apart:
+                return flight.outcome
+
+    def _hand_over(
+        self, flight: SharedAttempt[T], work: Callable[[SharedAttempt[T]], T | None]
+    ) -> bool:
+        def run() -> None:
+            try:
+                self._do(flight, work)
+            except BaseException as error:  # raised by those who wait
+                flight.error = error
+            finally:
+                self._land(flight)
+
+        try:
+            threading.Thread(target=run, name="syncmcp-auth", daemon=True).start()
+        except RuntimeError:  # the interpreter is about to exit
+            return False
+        return True
+
+    def _do(self, flight: SharedAttempt[T], work: Callable[[SharedAttempt[T]], T | None]) -> None:
+        flight.worker = threading.get_ident()
+        try:
+            flight.outcome = work(flight)
+            flight.ended = True
+        except McpError as error:
+            exchange = current()
+            if exchange is not None and (exchange.cut or exchange.deadline.expired):
+                raise  # it was the time of this thread's own call: others have more
+            flight.error = error
+
+    def _land(self, flight: SharedAttempt[T]) -> None:
+        with self._lock:
+            if self._flight is flight:
+                self._flight = None
+        flight.done.set()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from syncmcp._connection.schemas import ToolSchemas
+from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli import items
 from syncmcp.cli.options import speaks_to_server
 from syncmcp.cli.output import CommandError, Output, as_json
@@ -30,7 +30,7 @@ from syncmcp.types import (
     TextContent,
     TextResourceContents,
 )
-from syncmcp.ui.text import shorten
+from syncmcp.ui import shorten
 
 if TYPE_CHECKING:
     from syncmcp.saving import Savable

@@ -17,7 +17,7 @@ import typer
 from rich.text import Text
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.schemas import ToolSchemas
+from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.look import capability_names, round_trips
 from syncmcp.cli.options import speaks_to_server
 from syncmcp.cli.output import Exit, console_on, describe, exit_code
@@ -25,7 +25,7 @@ from syncmcp.cli.session import Session
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import AuthError, ConnectFailed, McpError, RequestTimeout, UnsupportedSchema
 from syncmcp.transports._process import environment, locate, search_path
-from syncmcp.ui.text import visible
+from syncmcp.ui import visible
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -107,7 +107,7 @@ def _address(target: Http, timeout: float) -> Iterator[Finding]:
     from requests.utils import get_environ_proxies
 
     from syncmcp._http.connections import resolve
-    from syncmcp._http.exchange import Exchange
+    from syncmcp._http.exchange import AbortableExchange
 
     parts = urlsplit(target.url)
     host, secure = parts.hostname or "", parts.scheme.lower() == "https"
@@ -117,7 +117,7 @@ def _address(target: Http, timeout: float) -> Iterator[Finding]:
         return
     deadline = Deadline(timeout)
     try:
-        found = resolve(host, port, Exchange(deadline))
+        found = resolve(host, port, AbortableExchange(deadline))
     except OSError as error:
         failure = ConnectFailed(f"the name {host!r} has no address: {error}")
         yield Finding.failed("name", failure, "is it spelt right? Is there a network?")

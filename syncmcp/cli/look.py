@@ -15,7 +15,7 @@ from syncmcp.cli.options import speaks_to_server
 from syncmcp.cli.output import CommandError
 from syncmcp.cli.session import Session
 from syncmcp.errors import NotSupported
-from syncmcp.ui.text import shorten
+from syncmcp.ui import shorten
 
 if TYPE_CHECKING:
     from syncmcp.handlers.server import ConnectedServer

@@ -37,7 +37,7 @@ from syncmcp.errors import (
     UsageError,
 )
 from syncmcp.servers_file import NotApproved
-from syncmcp.ui.text import shorten, visible
+from syncmcp.ui import shorten, visible
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

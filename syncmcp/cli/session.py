@@ -19,7 +19,7 @@ from syncmcp.cli.output import Bar, CommandError, Output, as_json
 from syncmcp.cli.state import home, remembered
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import McpError
-from syncmcp.ui.text import visible
+from syncmcp.ui import visible
 
 if TYPE_CHECKING:
     from typing_extensions import Self

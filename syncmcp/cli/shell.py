@@ -25,7 +25,7 @@ from syncmcp.cli.session import Recorded, Replayed, Session, Shared
 from syncmcp.cli.state import home
 from syncmcp.completion import Completer
 from syncmcp.errors import McpError
-from syncmcp.ui.text import visible
+from syncmcp.ui import visible
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client

@@ -14,7 +14,7 @@ from syncmcp.cli.output import CommandError
 from syncmcp.errors import McpError
 from syncmcp.handlers.roots import Roots
 from syncmcp.handlers.roots import _copy as restored
-from syncmcp.servers_file.approved import default_path
+from syncmcp.servers_file.review import default_path
 from syncmcp.types import Root
 
 if TYPE_CHECKING:

@@ -24,14 +24,13 @@ from syncmcp._client.functions import ToolFunction
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions
-from syncmcp._protocol.subscription import Wanted
+from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import McpError, UsageError
-from syncmcp.group.catalog import Catalog, Kind, NameHook, Offered
+from syncmcp.group.catalog import Catalog, Kind, NameHook, Offered, Routed, by_key, completable
 from syncmcp.group.listening import GroupSubscription, listen
 from syncmcp.group.member import GroupOptions, ServerStatus, Source, State
-from syncmcp.group.membership import Membership, Require, RequiredServersFailed, checked_requirement
 from syncmcp.group.parallel import answering, completed
-from syncmcp.group.routing import Routed, by_key, completable
+from syncmcp.group.state import GroupState, Require, RequiredServersFailed, checked_requirement
 from syncmcp.servers_file import read
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class ClientGroup:
         self._close_timeout = seconds(close_timeout, "close_timeout")
         self._options = GroupOptions(options, per_server or {})
         self._options.check_known(sources)
-        self._membership = Membership(
+        self._membership = GroupState(
             sources, self._options, required, name_hook, self._close_timeout
         )
 
@@ -385,7 +384,7 @@ class ClientGroup:
             text(key, "uri")
             name, uri = self._place_of(key)
             at.setdefault(name, []).append(uri)
-        wanted = Wanted(bool(tools), bool(prompts), bool(resources))
+        wanted = ChangeFilter(bool(tools), bool(prompts), bool(resources))
         return listen(
             self._membership.clients(),
             wanted,

@@ -14,17 +14,17 @@ from syncmcp._base.checks import seconds, whole_number
 from syncmcp._client.core import core_of
 from syncmcp._client.subscriptions import begin
 from syncmcp._concurrency.pool import lending_handler
-from syncmcp._concurrency.queue import Inbox
+from syncmcp._concurrency.queue import EventQueue
 from syncmcp._concurrency.timing import Deadline, acquire, reaper
-from syncmcp._protocol.subscription import Wanted
+from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.errors import McpError, NotSupported, UsageError
-from syncmcp.group.parallel import together
+from syncmcp.group.parallel import run_all
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from syncmcp._client.client import Client
-    from syncmcp._client.listening import Listening
+    from syncmcp._client.listening import SubscriptionBackend
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp._protocol.subscription import ChangeEvent
 
@@ -39,7 +39,7 @@ class _Inboxes:
         self._lock = threading.RLock()
         # What those who wait are woken with.
         self._bells: list[threading.Lock] = []
-        self.of = {name: Inbox(self._stirred) for name in names}
+        self.of = {name: EventQueue(self._stirred) for name in names}
         # Those that may still have something; who was served comes last.
         self._turns = dict(self.of)
         self.errors: dict[str, McpError] = {}
@@ -117,7 +117,7 @@ class GroupSubscription:
     def __init__(
         self,
         clients: Mapping[str, Client],
-        listenings: Mapping[str, Listening],
+        listenings: Mapping[str, SubscriptionBackend],
         inboxes: _Inboxes,
         timeout: float | None,
         stop_after: int | None,
@@ -202,7 +202,7 @@ class GroupSubscription:
             )
             for name, listening in self._listenings.items()
         }
-        for outcome in together(jobs, Deadline(None)).values():
+        for outcome in run_all(jobs, Deadline(None)).values():
             if isinstance(outcome, BaseException):
                 raise outcome
 
@@ -219,7 +219,7 @@ class GroupSubscription:
 
 def listen(
     clients: Mapping[str, Client],
-    lists: Wanted,
+    lists: ChangeFilter,
     at: Mapping[str, Sequence[str]],
     *,
     timeout: float | None,
@@ -247,7 +247,7 @@ def listen(
     }
     wanted = {name: one for name, one in wanted.items() if one.kinds or one.uris}
     inboxes = _Inboxes(list(wanted))
-    listenings: dict[str, Listening] = {}
+    listenings: dict[str, SubscriptionBackend] = {}
 
     def ask(name: str) -> None:
         inbox = inboxes.of[name]
@@ -258,7 +258,7 @@ def listen(
             listening.abandon()
 
     try:
-        outcomes = together({name: partial(ask, name) for name in wanted}, Deadline(None))
+        outcomes = run_all({name: partial(ask, name) for name in wanted}, Deadline(None))
         for name, outcome in outcomes.items():
             if isinstance(outcome, McpError):
                 inboxes.leave_out(name, outcome)
@@ -282,16 +282,16 @@ def listen(
 
 
 def _told_by(
-    client: Client, lists: Wanted, uris: Sequence[str], undeclared: Undeclared | None
-) -> Wanted:
+    client: Client, lists: ChangeFilter, uris: Sequence[str], undeclared: Undeclared | None
+) -> ChangeFilter:
     """What of it one server says that it tells of, or is to be asked for all the same."""
     if core_of(client).resolve({"undeclared": undeclared}).undeclared == "try":
         return lists._replace(uris=tuple(uris))
     offers = client.server.capabilities
     told = [kind for kind in lists.kinds if getattr(getattr(offers, kind), "list_changed", False)]
-    return Wanted("tools" in told, "prompts" in told, "resources" in told, tuple(uris))
+    return ChangeFilter("tools" in told, "prompts" in told, "resources" in told, tuple(uris))
 
 
-def _abandon(listenings: Mapping[str, Listening]) -> None:
+def _abandon(listenings: Mapping[str, SubscriptionBackend]) -> None:
     for listening in list(listenings.values()):
         listening.abandon()

@@ -11,7 +11,7 @@ from syncmcp._base.checks import refuse_coroutines
 from syncmcp._client.client import Client, Target
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._protocol.subscription import Wanted
+from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported, UsageError
 from syncmcp.group.catalog import Lists
@@ -54,7 +54,7 @@ class ServerStatus(NamedTuple):
     server: ConnectedServer | None = None
 
 
-class Member:
+class GroupMember:
     """A server of a group. Its fields are changed under the group's lock.
 
     Args:
@@ -105,7 +105,7 @@ class Member:
             self.client = Client(self.source, **options)
         return self.client
 
-    def is_same_as(self, other: Member) -> bool:
+    def is_same_as(self, other: GroupMember) -> bool:
         """Whether both are one server."""
         mine, theirs = self.client, other.client
         if mine is None or theirs is None:
@@ -154,8 +154,8 @@ class Member:
             asked or bool(declared is not None and declared.list_changed)
             for declared in (capabilities.tools, capabilities.prompts, capabilities.resources)
         )
-        wanted = Wanted(tools, prompts, resources)
-        if wanted == Wanted():
+        wanted = ChangeFilter(tools, prompts, resources)
+        if wanted == ChangeFilter():
             return None
         anew, lost = partial(fetch, self.name), partial(_lost, self.name)
         try:
@@ -298,7 +298,7 @@ class GroupOptions:
         if unknown:
             raise UsageError(f"per_server has {min(unknown)!r}, which is no server of the group")
 
-    def keep(self, member: Member) -> None:
+    def keep(self, member: GroupMember) -> None:
         """Make a server from now on as this one was made."""
         self._own[member.name] = dict(member.own)
 
@@ -306,7 +306,9 @@ class GroupOptions:
         """There is no such server any more."""
         self._own.pop(name, None)
 
-    def member(self, name: str, source: Source, own: Mapping[str, Any] | None = None) -> Member:
+    def member(
+        self, name: str, source: Source, own: Mapping[str, Any] | None = None
+    ) -> GroupMember:
         """A server of the group.
 
         Args:
@@ -326,7 +328,7 @@ class GroupOptions:
             for key in _NAMED
             if self._shared.get(key) is not None
         }
-        return Member(name, source, {**self._shared, **named}, given)
+        return GroupMember(name, source, {**self._shared, **named}, given)
 
 
 def _check_unnamed(options: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.futures import RequestFuture, settled
-from syncmcp._concurrency.pool import Workers, lending_handler
+from syncmcp._concurrency.pool import DaemonPool, lending_handler
 from syncmcp._concurrency.timing import Deadline, acquire
 from syncmcp.errors import McpError, NotSupported
 
@@ -23,7 +23,7 @@ AT_ONCE: Final = 32
 """So many servers are opened, or closed, at one time."""
 
 
-def together(
+def run_all(
     jobs: Mapping[str, Callable[[], R]], deadline: Deadline
 ) -> dict[str, R | BaseException]:
     """Do the jobs on threads of their own; return what each returned or raised.
@@ -31,7 +31,7 @@ def together(
     What has not ended by `deadline` goes on, and is not in the result.
     """
     # A thread that finds no job ends at once: nothing has to be closed, whatever interrupts this.
-    workers = Workers("syncmcp-group", AT_ONCE, linger=0.0)
+    workers = DaemonPool("syncmcp-group", AT_ONCE, linger=0.0)
     outcomes: dict[str, R | BaseException] = {}
     # Guards the outcomes.
     lock = threading.RLock()
@@ -69,7 +69,7 @@ def answering(clients: Mapping[str, Client], timeout: float | None) -> dict[str,
     """
     jobs = {name: partial(_ask, client, timeout) for name, client in clients.items()}
     errors: dict[str, McpError | None] = {}
-    for name, outcome in together(jobs, Deadline(None)).items():
+    for name, outcome in run_all(jobs, Deadline(None)).items():
         if outcome is not None and not isinstance(outcome, McpError):
             raise outcome
         errors[name] = outcome

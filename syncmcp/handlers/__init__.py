@@ -15,9 +15,9 @@ from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._protocol.offer import Offer
+from syncmcp._protocol.client_capabilities import OfferedCapabilities
 from syncmcp.errors import UsageError
-from syncmcp.handlers.visits import NEVER, Run, Visit, here
+from syncmcp.handlers.url_completion import NEVER, Run, UrlVisit, here
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
@@ -132,7 +132,7 @@ class HandlerContext:
         self._show = show
         # What counts as the answer if the time runs out.
         self._provisional: dict[str, Any] | None = None
-        self._visit: Visit | None = None
+        self._visit: UrlVisit | None = None
         self.resumes_call = resumes_call
         # Told when the token is cancelled.
         self._stopped: Callable[[], None] | None = None
@@ -275,18 +275,18 @@ class HandlerContext:
             return lambda: None
         return visit.on_end(lambda done: run(callback, done))
 
-    def _visit_limit(self, visit: Visit) -> float | None:
+    def _visit_limit(self, visit: UrlVisit) -> float | None:
         return None if visit.agreed else self.time_left()
 
-    def _visit_now(self) -> Visit:
+    def _visit_now(self) -> UrlVisit:
         """The visit to the URL. Made when first asked for where no server asks for one."""
         with _making:
             if self._visit is None:
-                self._follow(Visit(self._run_callback))
+                self._follow(UrlVisit(self._run_callback))
             assert self._visit is not None
             return self._visit
 
-    def _follow(self, visit: Visit) -> None:
+    def _follow(self, visit: UrlVisit) -> None:
         """The question is about this visit."""
         self._visit = visit
         self.cancel._subscribe(partial(visit.end, done=False))
@@ -480,7 +480,7 @@ class Handlers:
         self._personal = frozenset(("form", "url") if self.elicitation.asks_person else ())
         self.roots = roots
         self.approval = approval
-        self._offer = Offer(
+        self._offer = OfferedCapabilities(
             sampling=sampling is not None,
             sampling_tools=bool(getattr(sampling, "tools", False)),
             sampling_context=bool(getattr(sampling, "context", False)),

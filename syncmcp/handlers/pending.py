@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from syncmcp._protocol.offer import Offer
+from syncmcp._protocol.client_capabilities import OfferedCapabilities
 from syncmcp._protocol.steps import InputRound, read_round
 from syncmcp.errors import ProtocolError, UsageError
 
@@ -36,7 +36,7 @@ class InputRequired(Generic[R]):
     """
 
     def __init__(
-        self, method: str, params: dict[str, Any], waiting: InputRound, offer: Offer
+        self, method: str, params: dict[str, Any], waiting: InputRound, offer: OfferedCapabilities
     ) -> None:
         from syncmcp.types import InputRequest
 
@@ -93,7 +93,7 @@ class InputRequired(Generic[R]):
         """
         try:
             method, params = data["method"], data["params"]
-            offer = Offer(**dict.fromkeys(data["offer"], True))
+            offer = OfferedCapabilities(**dict.fromkeys(data["offer"], True))
             waiting = read_round(
                 method, {"inputRequests": data["questions"], "requestState": data["state"]}
             )
@@ -127,16 +127,18 @@ def _filled_in(key: str, question: InputRequest, answer: dict[str, Any]) -> dict
     return {**answer, "content": content}
 
 
-def as_offer(kinds: tuple[Answerable, ...]) -> Offer:
+def as_offer(kinds: tuple[Answerable, ...]) -> OfferedCapabilities:
     """What a program says that it can answer.
 
     Raises:
         UsageError: There is no such kind of question.
     """
-    unknown = [kind for kind in kinds if kind not in Offer._fields]
+    unknown = [kind for kind in kinds if kind not in OfferedCapabilities._fields]
     if unknown:
-        raise UsageError(f"can is a tuple of {', '.join(Offer._fields)}, not {unknown[0]!r}")
-    return Offer(**dict.fromkeys(kinds, True))
+        raise UsageError(
+            f"can is a tuple of {', '.join(OfferedCapabilities._fields)}, not {unknown[0]!r}"
+        )
+    return OfferedCapabilities(**dict.fromkeys(kinds, True))
 
 
 BY_HAND: tuple[Answerable, ...] = ("sampling", "form", "url", "roots")

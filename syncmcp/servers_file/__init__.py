@@ -23,9 +23,14 @@ from typing import Any, Final, Literal, NamedTuple
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._base.files import read_object
 from syncmcp.errors import UsageError
-from syncmcp.servers_file.approved import ApprovedServers, default_path
 from syncmcp.servers_file.entry import Approve, NotApproved, Rules, ServerEntry
-from syncmcp.servers_file.review import ServerReview, ServersFileError, Values
+from syncmcp.servers_file.review import (
+    ApprovedServers,
+    ServerReview,
+    ServersFileError,
+    Values,
+    default_path,
+)
 
 __all__ = [
     "MAX_BYTES",

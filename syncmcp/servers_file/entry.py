@@ -12,8 +12,13 @@ from typing import Any, Final, Literal, NamedTuple
 
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import Denied, UsageError
-from syncmcp.servers_file.approved import ApprovedServers
-from syncmcp.servers_file.review import NotFilled, ServerReview, ServersFileError, Values
+from syncmcp.servers_file.review import (
+    ApprovedServers,
+    NotFilled,
+    ServerReview,
+    ServersFileError,
+    Values,
+)
 
 Approve = Callable[[ServerReview], bool]
 """Asks a person whether a server may be used; runs on the thread that wants to use it."""

@@ -35,17 +35,20 @@ from syncmcp.errors import InvalidOutput, NotSupported, UsageError, fresh
 from syncmcp.skills.entry import (
     MANIFEST,
     MAX_BYTES,
+    BadFrontmatter,
     Problem,
     SkillRefused,
+    check_installed,
+    difference,
     files_of,
     name_below,
     path_of,
     problem,
     refusal,
     root_of,
+    split,
     uri_below,
 )
-from syncmcp.skills.frontmatter import BadFrontmatter, check_installed, difference, split
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client

@@ -13,10 +13,10 @@ from syncmcp import types
 from syncmcp._base.checks import refuse_coroutines, seconds, whole_number
 from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
-from syncmcp._concurrency.pool import lending
+from syncmcp._concurrency.pool import slot_released
 from syncmcp._concurrency.timing import Deadline
+from syncmcp._protocol.client_capabilities import SAMPLING
 from syncmcp._protocol.conversation import check_balance, tool_uses
-from syncmcp._protocol.offer import SAMPLING
 from syncmcp.approval import as_approval
 from syncmcp.errors import (
     AuthError,
@@ -481,7 +481,7 @@ class _Run:
         results: dict[str, ToolResultContent],
     ) -> None:
         """Wait until at least one of the tools has ended."""
-        with lending():
+        with slot_released():
             done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in [future for future in running if future in done]:
             use, client = running.pop(future)

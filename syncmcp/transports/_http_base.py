@@ -14,11 +14,10 @@ import urllib3.exceptions
 
 from syncmcp._base.checks import check_headers
 from syncmcp._base.text import redact
-from syncmcp._concurrency.pool import Workers
+from syncmcp._concurrency.pool import DaemonPool
 from syncmcp._concurrency.timing import Deadline, TimerEntry, monotonic, timer
 from syncmcp._http.errors import explain
-from syncmcp._http.exchange import Exchange
-from syncmcp._http.identity import identity
+from syncmcp._http.exchange import AbortableExchange, identity
 from syncmcp._http.session import HttpSession, body_of, finish
 from syncmcp.errors import ClosedError, HttpError, McpError, UsageError
 from syncmcp.transports import _http_reply as reply
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     import requests
     from requests.structures import CaseInsensitiveDict
 
-    from syncmcp._http.identity import Identity
+    from syncmcp._http.exchange import Identity
     from syncmcp.config import Http
     from syncmcp.errors import Delivery
-    from syncmcp.transports._events import EventStream
+    from syncmcp.transports._http_reply import EventStream
     from syncmcp.transports.base import Outgoing, Receiver
 
 __all__ = ["EVENTS", "JSON", "Endpoint", "HttpSender"]
@@ -144,7 +143,7 @@ class Endpoint:
 
     def fetch(
         self,
-        exchange: Exchange,
+        exchange: AbortableExchange,
         method: str,
         headers: CaseInsensitiveDict[Any],
         body: bytes | None = None,
@@ -184,7 +183,7 @@ class Endpoint:
         return self._http.url
 
     def open_events(
-        self, exchange: Exchange, events: EventStream
+        self, exchange: AbortableExchange, events: EventStream
     ) -> tuple[requests.Response, CaseInsensitiveDict[Any]]:
         """Ask for an event stream, from where `events` broke off; also returns what was sent."""
         headers = self.headers({})
@@ -193,7 +192,7 @@ class Endpoint:
             headers["Last-Event-ID"] = events.last_id.encode()
         return self.fetch(exchange, "GET", headers), headers
 
-    def error_body(self, exchange: Exchange, response: requests.Response) -> bytes:
+    def error_body(self, exchange: AbortableExchange, response: requests.Response) -> bytes:
         """What can be had of the body of a response that is an error."""
         body = b""
         try:
@@ -238,15 +237,15 @@ class HttpSender(ABC):
         # during I/O.
         self._lock = threading.RLock()
         # Those of frames, and of streams that belong to none.
-        self._running: set[Exchange] = set()
+        self._running: set[AbortableExchange] = set()
         # The one appointment with the timer for all requests, and when it is.
         self._appointment: TimerEntry | None = None
         self._next_look = math.inf
         self._closed = False
-        self._posting = Workers(f"syncmcp-post[{self.label}]", _POSTING_THREADS)
+        self._posting = DaemonPool(f"syncmcp-post[{self.label}]", _POSTING_THREADS)
 
     @abstractmethod
-    def _exchange(self, out: Outgoing, exchange: Exchange) -> None:
+    def _exchange(self, out: Outgoing, exchange: AbortableExchange) -> None:
         """Send `out` and do what there is to do with the answer, on the exchange's thread."""
 
     def _prepare(self, receiver: Receiver) -> None:
@@ -300,9 +299,9 @@ class HttpSender(ABC):
         One that lingers goes on, if it has begun.
         """
         with self._lock:
-            exchange: Exchange | None = out.state
+            exchange: AbortableExchange | None = out.state
             if exchange is None:  # `send` has not begun, and will find this
-                exchange = out.state = Exchange(out.deadline)
+                exchange = out.state = AbortableExchange(out.deadline)
             elif out.lingers and self._may_linger(exchange):
                 exchange.lingers, exchange.deadline = True, Deadline(out.lingers)
                 self._watch(exchange)
@@ -310,7 +309,7 @@ class HttpSender(ABC):
             self._running.discard(exchange)
         return "unknown" if exchange.end() else "not_sent"
 
-    def _may_linger(self, exchange: Exchange) -> bool:
+    def _may_linger(self, exchange: AbortableExchange) -> bool:
         """Whether a request has left, whose exchange can go on; called with the lock held."""
         if not exchange.sent or exchange.lingers or exchange not in self._running:
             return False
@@ -335,7 +334,7 @@ class HttpSender(ABC):
         return True
 
     def _run(self, out: Outgoing) -> None:
-        exchange = Exchange(out.deadline)
+        exchange = AbortableExchange(out.deadline)
         with self._lock:
             if out.state is not None:
                 return  # withdrawn before it began
@@ -345,13 +344,13 @@ class HttpSender(ABC):
                 self._watch(exchange)
         self._carry_out(exchange, partial(self._exchange, out, exchange))
 
-    def _begin(self, exchange: Exchange) -> None:
+    def _begin(self, exchange: AbortableExchange) -> None:
         """Note that `exchange` is about to run; called with the lock held."""
         if self._closed:
             raise ClosedError("the client is closed")
         self._running.add(exchange)
 
-    def _carry_out(self, exchange: Exchange, step: Callable[[], None]) -> None:
+    def _carry_out(self, exchange: AbortableExchange, step: Callable[[], None]) -> None:
         """Run `step` in `exchange`, which ends with it.
 
         Raises:
@@ -376,7 +375,7 @@ class HttpSender(ABC):
             with self._lock:
                 self._running.discard(exchange)
 
-    def _watch(self, exchange: Exchange) -> None:
+    def _watch(self, exchange: AbortableExchange) -> None:
         """Have `exchange` end with its deadline; called with the lock held.
 
         The socket's own timeout would take two waits for each of its operations, and beside a

@@ -52,7 +52,7 @@ class Owner(Protocol):
         ...
 
 
-class Outbox:
+class StdinWriter:
     """Writes frames whole and in order, and never makes a sender wait.
 
     The sender writes by itself. What the pipe does not take at once goes, like every later frame,
@@ -253,13 +253,13 @@ class Outbox:
 # A stream of bytes cut into lines, in linear time and bounded memory.
 
 
-class Cut(bytes):
+class TruncatedLine(bytes):
     """The beginning of a line that was longer than allowed; the rest of it was thrown away."""
 
     __slots__ = ()
 
 
-class Lines:
+class LineReader:
     """Collects chunks until a line is whole.
 
     A line ends at the byte 0x0A only: the other characters that `str.splitlines` takes for line
@@ -279,7 +279,7 @@ class Lines:
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes; returns the lines that they complete, without their ends.
 
-        Of a line over the limit a `Cut` is returned as soon as the limit is passed.
+        Of a line over the limit a `TruncatedLine` is returned as soon as the limit is passed.
         """
         end = chunk.find(b"\n")
         if end < 0:
@@ -308,7 +308,7 @@ class Lines:
     def _checked(self, line: bytes) -> bytes:
         if line.endswith(b"\r"):
             line = line[:-1]
-        return line if len(line) <= self._limit else Cut(line[: self._limit])
+        return line if len(line) <= self._limit else TruncatedLine(line[: self._limit])
 
     def _hold(self, part: bytes) -> list[bytes]:
         if self._cutting or not part:
@@ -319,7 +319,7 @@ class Lines:
         if self._size <= self._limit + 1:
             return []
         self._cutting = True
-        return [Cut(b"".join(self._take())[: self._limit])]
+        return [TruncatedLine(b"".join(self._take())[: self._limit])]
 
 
 # What a server writes to stderr: a bounded tail for errors, and a place for the rest.
@@ -352,7 +352,7 @@ class StderrSink:
     def __init__(self, target: Stderr, label: str, secrets: Collection[str]) -> None:
         self._label = label
         self._secrets = secrets
-        self._lines = Lines(_LONGEST_LINE)
+        self._lines = LineReader(_LONGEST_LINE)
         self._kept = bytearray()
         # Guards the bytes kept: the tail is asked for on other threads.
         self._lock = threading.RLock()

@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from syncmcp._concurrency.gevent import patched
+from syncmcp._concurrency.timing import patched
 from syncmcp.transports._process import close_all, make_pipes
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Protocol
 
-from syncmcp._concurrency.gevent import patched
+from syncmcp._concurrency.timing import patched
 from syncmcp.transports._process import close_all, make_pipes
 
 if TYPE_CHECKING:

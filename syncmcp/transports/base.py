@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from syncmcp._concurrency.timing import Deadline
-    from syncmcp._http.identity import Identity
+    from syncmcp._http.exchange import Identity
     from syncmcp.config import Http, Stdio
     from syncmcp.errors import Delivery, McpError
 
@@ -211,7 +211,7 @@ class OfChild(Protocol):
 
 
 @runtime_checkable
-class Listening(Protocol):
+class HasServerStream(Protocol):
     """A transport with a stream for what the server sends outside of requests."""
 
     def wait_listening(self, deadline: Deadline) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.errors import WIRE_ERRORS, explain
-from syncmcp._http.exchange import Cut, Exchange
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.session import body_of, finish
 from syncmcp.errors import (
     AuthError,
@@ -24,8 +24,8 @@ from syncmcp.errors import (
     SessionLost,
 )
 from syncmcp.transports import _http_reply as reply
-from syncmcp.transports._events import Attempts, EventStream
 from syncmcp.transports._http_base import EVENTS, JSON, Endpoint, HttpSender
+from syncmcp.transports._http_reply import EventStream, ReconnectPolicy
 from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from syncmcp.config import Http
     from syncmcp.transports.base import Outgoing, Receiver
 
-__all__ = ["HttpTransport", "Listener"]
+__all__ = ["HttpTransport", "ServerStream"]
 
 
 # The stream on which a server of the stateful era sends what belongs to no request.
@@ -45,7 +45,7 @@ __all__ = ["HttpTransport", "Listener"]
 _log = logging.getLogger("syncmcp.http")
 
 
-class Listener:
+class ServerStream:
     """Keeps the stream open, on a thread of its own."""
 
     def __init__(
@@ -67,10 +67,10 @@ class Listener:
         # Seconds that the server wants no other attempt.
         self._not_before = 0.0
 
-    def run(self, exchange: Exchange) -> None:
+    def run(self, exchange: AbortableExchange) -> None:
         """Receive what the server sends outside of requests, until `close`."""
         events = self._events
-        attempts = Attempts()
+        attempts = ReconnectPolicy()
         try:
             with exchange:
                 while self.once(exchange, events, attempts):
@@ -81,14 +81,16 @@ class Listener:
                         break
                     exchange.sleep(max(pause, self._not_before))
             self._receiver.silent(heard=self._listened)
-        except Cut:
+        except ExchangeAborted:
             return
         except Exception as error:
             self._receiver.lost(reader_failed(self._label, error))
         finally:
             self.answered.set()
 
-    def once(self, exchange: Exchange, events: EventStream, attempts: Attempts) -> bool:
+    def once(
+        self, exchange: AbortableExchange, events: EventStream, attempts: ReconnectPolicy
+    ) -> bool:
         """Open the stream and read it to its end. Returns whether to open it again."""
         events.restart()
         self._not_before = 0.0
@@ -116,7 +118,7 @@ class Listener:
                 finish(exchange, response)
         except WIRE_ERRORS as error:
             if exchange.cut:
-                raise Cut from None
+                raise ExchangeAborted from None
             found = error if isinstance(error, McpError) else explain(error, exchange)
             _log.debug("%s: listening was interrupted: %s", self._label, found)
             return isinstance(found, (ConnectFailed, ConnectionLost))
@@ -148,8 +150,8 @@ class HttpTransport(HttpSender):
         """
         super().__init__(config, max_in_flight + _STREAMS)
         self._rejoin = rejoin
-        self._listening: Exchange | None = None
-        self._listener: Listener | None = None
+        self._listening: AbortableExchange | None = None
+        self._listener: ServerStream | None = None
         self._events: EventStream | None = None
         self._stateful = False
         self._session_lost = False
@@ -190,13 +192,13 @@ class HttpTransport(HttpSender):
             if self._rejoin and self._endpoint.session_id == self._config.session_id:
                 events.last_id = self._config.last_event_id
             if stateful and not self._closed:
-                self._listening = Exchange(Deadline(None))
+                self._listening = AbortableExchange(Deadline(None))
                 self._running.add(self._listening)
             listening = self._listening
         if before is not None:
             before.end()
         if listening is not None:
-            listener = self._listener = Listener(
+            listener = self._listener = ServerStream(
                 self._endpoint, self._receiver, self.label, events, self._end_session
             )
             threading.Thread(
@@ -227,7 +229,7 @@ class HttpTransport(HttpSender):
 
     # One exchange
 
-    def _exchange(self, out: Outgoing, exchange: Exchange) -> None:
+    def _exchange(self, out: Outgoing, exchange: AbortableExchange) -> None:
         initialize = out.method == "initialize"
         if out.method in _WITHOUT_SESSION:
             self._endpoint.session_id = None
@@ -259,7 +261,7 @@ class HttpTransport(HttpSender):
     def _read_answer(
         self,
         out: Outgoing,
-        exchange: Exchange,
+        exchange: AbortableExchange,
         response: requests.Response,
         headers: Mapping[str, Any],
     ) -> None:
@@ -276,7 +278,7 @@ class HttpTransport(HttpSender):
     def _read_refusal(
         self,
         out: Outgoing,
-        exchange: Exchange,
+        exchange: AbortableExchange,
         response: requests.Response,
         headers: Mapping[str, Any],
     ) -> None:
@@ -314,9 +316,11 @@ class HttpTransport(HttpSender):
 
     # Event streams
 
-    def _read_events(self, out: Outgoing, exchange: Exchange, response: requests.Response) -> None:
+    def _read_events(
+        self, out: Outgoing, exchange: AbortableExchange, response: requests.Response
+    ) -> None:
         events = EventStream(self._config.max_body)
-        attempts = Attempts()
+        attempts = ReconnectPolicy()
         lost: McpError = ConnectionLost("the event stream ended before the answer")
         try:
             if self._follow(out, exchange, response, events, attempts):
@@ -339,7 +343,11 @@ class HttpTransport(HttpSender):
         raise lost
 
     def _resume(
-        self, out: Outgoing, exchange: Exchange, events: EventStream, attempts: Attempts
+        self,
+        out: Outgoing,
+        exchange: AbortableExchange,
+        events: EventStream,
+        attempts: ReconnectPolicy,
     ) -> bool:
         response, headers = self._endpoint.open_events(exchange, events)
         try:
@@ -357,10 +365,10 @@ class HttpTransport(HttpSender):
     def _follow(
         self,
         out: Outgoing,
-        exchange: Exchange,
+        exchange: AbortableExchange,
         response: requests.Response,
         events: EventStream,
-        attempts: Attempts,
+        attempts: ReconnectPolicy,
     ) -> bool:
         """Read a stream to its end or to the answer. Returns whether the answer came."""
         receiver = self._receiver
@@ -377,17 +385,17 @@ class HttpTransport(HttpSender):
                 attempts.progress()
         return False
 
-    def _broken(self, error: Exception, exchange: Exchange) -> McpError:
+    def _broken(self, error: Exception, exchange: AbortableExchange) -> McpError:
         """What broke a stream, if it may be resumed after that; else raise."""
         if exchange.cut:
-            raise Cut
+            raise ExchangeAborted
         found = error if isinstance(error, McpError) else explain(error, exchange)
         if not isinstance(found, (ConnectionLost, HttpError)):
             raise found from found.__cause__
         return found
 
     def _delete_session(self, deadline: Deadline) -> None:
-        exchange = Exchange(deadline.sooner(_DELETE_SECONDS))
+        exchange = AbortableExchange(deadline.sooner(_DELETE_SECONDS))
         # Reading the headers takes as many socket timeouts as the server sends pieces.
         ending = timer.after(_DELETE_SECONDS, exchange.end)
         try:
@@ -395,7 +403,11 @@ class HttpTransport(HttpSender):
                 headers = self._endpoint.headers({})
                 finish(exchange, self._endpoint.fetch(exchange, "DELETE", headers))
         except Exception as error:
-            found = error if isinstance(error, (McpError, Cut)) else explain(error, exchange)
+            found = (
+                error
+                if isinstance(error, (McpError, ExchangeAborted))
+                else explain(error, exchange)
+            )
             _log.debug("%s: the session was not ended: %s", self.label, found)
         finally:
             ending.cancel()

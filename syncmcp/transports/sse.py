@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._concurrency.pool import Lane
+from syncmcp._concurrency.pool import SerialExecutor
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._http.errors import WIRE_ERRORS, explain
-from syncmcp._http.exchange import Exchange
+from syncmcp._http.exchange import AbortableExchange
 from syncmcp._http.session import body_of, finish
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, ProtocolError, SessionLost
 from syncmcp.transports import _http_reply as reply
-from syncmcp.transports._events import EventStream
 from syncmcp.transports._http_base import EVENTS, JSON, HttpSender
+from syncmcp.transports._http_reply import EventStream
 from syncmcp.transports.base import reader_failed
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SseTransport(HttpSender):
         super().__init__(config, max_in_flight + 1)
         # A question may be refused because its call was cancelled, and the server should learn of
         # that first: nothing but the order shows what belongs together here.
-        self._lane = Lane(self._posting)
+        self._lane = SerialExecutor(self._posting)
         self._stream: _Stream | None = None
         self._address: str | None = None
         # The requests whose POST is not answered yet, and when it is ended, where that has been
@@ -72,7 +72,7 @@ class SseTransport(HttpSender):
             UsageError: The URL or a setting cannot be used.
         """
         self._prepare(receiver)
-        exchange = Exchange(deadline)
+        exchange = AbortableExchange(deadline)
         with self._lock:
             self._begin(exchange)
             self._watch(exchange)
@@ -117,7 +117,7 @@ class SseTransport(HttpSender):
 
     # The stream
 
-    def _connect(self, exchange: Exchange) -> None:
+    def _connect(self, exchange: AbortableExchange) -> None:
         events = EventStream(self._config.max_body)
         response, headers = self._endpoint.open_events(exchange, events)
         try:
@@ -170,7 +170,7 @@ class SseTransport(HttpSender):
 
     # One message
 
-    def _exchange(self, out: Outgoing, exchange: Exchange) -> None:
+    def _exchange(self, out: Outgoing, exchange: AbortableExchange) -> None:
         if not out.ids:
             self._post(out, exchange)
             return
@@ -185,7 +185,7 @@ class SseTransport(HttpSender):
             if ending is not None:
                 ending.cancel()
 
-    def _post(self, out: Outgoing, exchange: Exchange) -> None:
+    def _post(self, out: Outgoing, exchange: AbortableExchange) -> None:
         headers = self._endpoint.headers(out.headers)
         headers["Content-Type"] = JSON
         response = self._endpoint.fetch(exchange, "POST", headers, out.body, url=self._address)
@@ -209,7 +209,7 @@ class _Stream:
     """
 
     def __init__(
-        self, exchange: Exchange, response: requests.Response, events: EventStream
+        self, exchange: AbortableExchange, response: requests.Response, events: EventStream
     ) -> None:
         self.exchange = exchange
         self.response = response

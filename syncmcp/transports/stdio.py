@@ -18,7 +18,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._base.text import redact
-from syncmcp._concurrency.timing import Deadline, Latch, acquire, launch
+from syncmcp._concurrency.timing import Deadline, Latch, acquire, start_thread
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -28,7 +28,7 @@ from syncmcp.errors import (
     RequestTimeout,
     UsageError,
 )
-from syncmcp.transports._pipes import Cut, Lines, Outbox, StderrSink
+from syncmcp.transports._pipes import LineReader, StderrSink, StdinWriter, TruncatedLine
 from syncmcp.transports._process import environment, locate, search_path
 from syncmcp.transports.base import reader_failed
 
@@ -105,10 +105,10 @@ class StdioTransport:
         self._closed = Latch()
         self._forked = False
         # Guards the flags above, and those who still use what the process's threads share: the last
-        # one frees it. Reentrant for the same reason as the lock of `Outbox`.
+        # one frees it. Reentrant for the same reason as the lock of `StdinWriter`.
         self._lock = threading.RLock()
         self._users: set[object] = {self}
-        self._outbox = Outbox(self, config.max_frame)
+        self._outbox = StdinWriter(self, config.max_frame)
 
     # -- opening
 
@@ -140,7 +140,7 @@ class StdioTransport:
         name = f"syncmcp-stderr[{self.label}]"
         drain = threading.Thread(target=self._run, args=(over, failure), name=name, daemon=True)
         try:
-            launch(drain)
+            start_thread(drain)
             if not acquire(over, deadline.remaining()):
                 raise RequestTimeout(
                     "the server was not started in time",
@@ -262,7 +262,7 @@ class StdioTransport:
         try:
             with self._lock:
                 self._users.add(thread)
-            launch(thread)
+            start_thread(thread)
         except BaseException:
             with self._lock:
                 came = not box
@@ -290,7 +290,7 @@ class StdioTransport:
             process.close_output()
 
     def _read_frames(self, process: Process, receiver: Receiver) -> McpError | None:
-        lines = Lines(self._config.max_frame)
+        lines = LineReader(self._config.max_frame)
         at_start = True
         while chunk := process.read_output():
             for line in lines.feed(chunk):
@@ -300,7 +300,7 @@ class StdioTransport:
                 if not _FRAME.match(line):
                     if line and not line.isspace():
                         self._skip(line)
-                elif isinstance(line, Cut):
+                elif isinstance(line, TruncatedLine):
                     return self._too_long()
                 elif not self._closing:
                     receiver.receive(line)
@@ -513,7 +513,7 @@ def _share(deadline: Deadline, grace: float) -> float:
 
 
 def _without_bom(line: bytes) -> bytes:
-    # `removeprefix` would make a `Cut` an ordinary line.
+    # `removeprefix` would make a `TruncatedLine` an ordinary line.
     return type(line)(line[len(_BOM) :]) if line.startswith(_BOM) else line
 
 

@@ -16,8 +16,8 @@ from syncmcp.types.base import (
     Result,
     WireModel,
 )
-from syncmcp.types.input import InputRequest
-from syncmcp.types.resource import Resource
+from syncmcp.types.client_features import InputRequest
+from syncmcp.types.content import Resource
 
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 """Where a task stands; the last three are final."""

@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from syncmcp.auth.steps import Fetch, Fetched, FetchSteps
+from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse
 
 T = TypeVar("T")
 
 
-def told(value: Any, status: int = 200, **headers: str) -> Fetched:
+def told(value: Any, status: int = 200, **headers: str) -> HttpResponse:
     """An answer with a JSON body."""
-    return Fetched(status, headers, json.dumps(value).encode())
+    return HttpResponse(status, headers, json.dumps(value).encode())
 
 
 NOTHING = told({"error": "not_found"}, 404)
@@ -22,9 +22,11 @@ NOTHING = told({"error": "not_found"}, 404)
 class Walk:
     """A driver that answers from a table, and notes what was asked."""
 
-    def __init__(self, pages: Mapping[str, Fetched | list[Fetched]] | None = None) -> None:
+    def __init__(
+        self, pages: Mapping[str, HttpResponse | list[HttpResponse]] | None = None
+    ) -> None:
         self.pages = dict(pages or {})
-        self.asked: list[Fetch] = []
+        self.asked: list[HttpRequest] = []
 
     @property
     def urls(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncmcp.auth.steps import Challenge, Demand, demand, parse
+from syncmcp.auth.steps import AuthChallenge, Challenge, demand, parse
 
 pytestmark = pytest.mark.requirement("AUD-02")
 
@@ -26,7 +26,9 @@ def test_several_challenges_in_one_value_are_told_apart() -> None:
 
 
 def test_schemes_and_names_are_told_apart_in_any_case() -> None:
-    assert demand('BEARER Scope="a", RESOURCE_METADATA="https://h/x"') == Demand("https://h/x", "a")
+    assert demand('BEARER Scope="a", RESOURCE_METADATA="https://h/x"') == AuthChallenge(
+        "https://h/x", "a"
+    )
 
 
 def test_credentials_without_a_name_are_no_scheme_of_their_own() -> None:
@@ -55,12 +57,12 @@ def test_what_servers_write_is_understood_though_it_is_not_quite_right(header: s
 
 
 def test_of_a_parameter_given_twice_the_first_counts() -> None:
-    assert demand('Bearer scope="a", scope="b"') == Demand(scope="a")
+    assert demand('Bearer scope="a", scope="b"') == AuthChallenge(scope="a")
 
 
 def test_what_one_challenge_leaves_out_another_may_say() -> None:
     header = 'DPoP algs="ES256", resource_metadata="https://h/m", Bearer scope="a", error="e"'
-    assert demand(header) == Demand("https://h/m", "a", "e")
+    assert demand(header) == AuthChallenge("https://h/m", "a", "e")
 
 
 @pytest.mark.parametrize("header", [None, "", 'Basic realm="r"', "Negotiate", '"', "= , ="])
@@ -69,7 +71,7 @@ def test_a_response_without_a_challenge_for_tokens_demands_nothing(header: str |
 
 
 def test_a_bare_challenge_demands_a_token_and_no_more() -> None:
-    assert demand("Bearer") == Demand()
+    assert demand("Bearer") == AuthChallenge()
 
 
 def test_an_unending_quote_takes_no_time() -> None:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from syncmcp.auth.flow import choose_method, token_request
-from syncmcp.auth.steps import Fetch
+from syncmcp.auth.steps import HttpRequest
 from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed
 from syncmcp.types.extensions import AuthorizationServerMetadata
@@ -27,7 +27,7 @@ def server(methods: list[str] | None = None, **more: str) -> AuthorizationServer
     )
 
 
-def form(fetch: Fetch) -> dict[str, str]:
+def form(fetch: HttpRequest) -> dict[str, str]:
     return dict(parse_qsl((fetch.body or b"").decode()))
 
 

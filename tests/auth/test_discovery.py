@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from syncmcp.auth.discovery import (
-    Place,
+    AuthServer,
     canonical_resource,
     covers,
     discover,
@@ -15,7 +15,7 @@ from syncmcp.auth.discovery import (
     find_server,
     require_pkce,
 )
-from syncmcp.auth.steps import Fetched
+from syncmcp.auth.steps import HttpResponse
 from syncmcp.errors import DiscoveryFailed
 from syncmcp.types.extensions import AuthorizationServerMetadata
 from tests.auth.stepping import NOTHING, Walk, told
@@ -26,14 +26,14 @@ ROOT_FORM = "https://mcp.example/.well-known/oauth-protected-resource"
 ISSUER = "https://as.example"
 OAUTH_FORM = "https://as.example/.well-known/oauth-authorization-server"
 OPENID_FORM = "https://as.example/.well-known/openid-configuration"
-HTML = Fetched(200, {}, b"<html>welcome</html>")
+HTML = HttpResponse(200, {}, b"<html>welcome</html>")
 
 
-def resource(**more: Any) -> Fetched:
+def resource(**more: Any) -> HttpResponse:
     return told({"resource": SERVER, "authorization_servers": [ISSUER], **more})
 
 
-def server(issuer: str = ISSUER, **more: Any) -> Fetched:
+def server(issuer: str = ISSUER, **more: Any) -> HttpResponse:
     return told({"issuer": issuer, "token_endpoint": f"{issuer}/token", **more})
 
 
@@ -71,7 +71,7 @@ def test_a_server_at_the_root_has_one_well_known_address(url: str) -> None:
 @pytest.mark.parametrize(
     "absent", [NOTHING, told({}, 302), told({}, 401), HTML, told(["a"]), told({"a": 1})]
 )
-def test_what_is_no_document_counts_as_absent(absent: Fetched) -> None:
+def test_what_is_no_document_counts_as_absent(absent: HttpResponse) -> None:
     walk = Walk({PATH_FORM: absent, ROOT_FORM: resource()})
     assert walk.run(find_resource(SERVER)) is not None
     assert walk.urls == [PATH_FORM, ROOT_FORM]
@@ -301,7 +301,7 @@ def test_a_server_that_does_not_offer_pkce_is_refused(methods: Any) -> None:
         {"issuer": ISSUER, "code_challenge_methods_supported": methods}
     )
     with pytest.raises(DiscoveryFailed, match="PKCE"):
-        require_pkce(Place(SERVER, None, metadata))
+        require_pkce(AuthServer(SERVER, None, metadata))
 
 
 @pytest.mark.requirement("FLW-05")

@@ -21,7 +21,7 @@ from joserfc import jws
 from joserfc.jwk import import_key
 
 import syncmcp
-from syncmcp._http.identity import Identity, next_identity
+from syncmcp._http.exchange import Identity, next_identity
 from syncmcp.auth import (
     ClientCredentials,
     FileStore,

@@ -15,11 +15,11 @@ import requests
 from requests.auth import AuthBase
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http.exchange import Cut, Exchange
-from syncmcp._http.guard import UnsafeUrl, UrlGuard
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp._http.session import HttpSession, finish
+from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from syncmcp.auth.fetch import Fetcher
-from syncmcp.auth.steps import Fetch, Fetched
+from syncmcp.auth.steps import HttpRequest, HttpResponse
 from syncmcp.config import Http
 from syncmcp.errors import AuthError, ConnectFailed, RequestTimeout, UsageError
 from tests.transports import certificates
@@ -85,12 +85,12 @@ def fetcher(guard: UrlGuard | None = None, **options: Any) -> Iterator[Fetcher]:
         made.close()
 
 
-def get(url: str, **headers: str) -> Fetch:
-    return Fetch("GET", url, headers)
+def get(url: str, **headers: str) -> HttpRequest:
+    return HttpRequest("GET", url, headers)
 
 
-def post(url: str, body: bytes = b"code=x") -> Fetch:
-    return Fetch("POST", url, {"Content-Type": "application/x-www-form-urlencoded"}, body)
+def post(url: str, body: bytes = b"code=x") -> HttpRequest:
+    return HttpRequest("POST", url, {"Content-Type": "application/x-www-form-urlencoded"}, body)
 
 
 def answering(one: Request) -> None:
@@ -104,9 +104,9 @@ def here(server: RawServer, path: str = "/x") -> str:
 class Fetching:
     """A fetch on a thread of its own, in an exchange."""
 
-    def __init__(self, made: Fetcher, request: Fetch, seconds: float | None = WAIT) -> None:
-        self.exchange = Exchange(Deadline(seconds))
-        self.outcome: Fetched | BaseException | None = None
+    def __init__(self, made: Fetcher, request: HttpRequest, seconds: float | None = WAIT) -> None:
+        self.exchange = AbortableExchange(Deadline(seconds))
+        self.outcome: HttpResponse | BaseException | None = None
 
         def run() -> None:
             try:
@@ -118,7 +118,7 @@ class Fetching:
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
 
-    def join(self) -> Fetched | BaseException | None:
+    def join(self) -> HttpResponse | BaseException | None:
         self._thread.join(WAIT)
         assert not self._thread.is_alive()
         return self.outcome
@@ -210,7 +210,7 @@ def test_closing_disturbs_no_request_of_another_thread() -> None:
         made.close()
         answer.set()
         outcome = other.join()
-        assert isinstance(outcome, Fetched)
+        assert isinstance(outcome, HttpResponse)
         assert outcome.status == 200
 
 
@@ -307,7 +307,7 @@ def test_a_cut_ends_the_request_and_its_connection(script: Script) -> None:
         running = Fetching(made, get(here(server)))
         assert reached.wait(WAIT)
         running.exchange.end()
-        assert isinstance(running.join(), Cut)
+        assert isinstance(running.join(), ExchangeAborted)
         assert server.connection(0).ended.wait(WAIT)
 
 
@@ -323,15 +323,15 @@ def test_a_cut_ends_a_look_up() -> None:
         running = Fetching(made, get("https://as.example.com/"))
         assert asked.wait(WAIT)
         running.exchange.end()
-        assert isinstance(running.join(), Cut)
+        assert isinstance(running.join(), ExchangeAborted)
     answer.set()
 
 
 def test_nothing_is_sent_for_a_call_that_is_cut_already() -> None:
     with serving(answering) as server, fetcher() as made:
-        exchange = Exchange(Deadline(WAIT))
+        exchange = AbortableExchange(Deadline(WAIT))
         exchange.end()
-        with exchange, pytest.raises(Cut):
+        with exchange, pytest.raises(ExchangeAborted):
             made.fetch(get(here(server)))
     assert server.connections == []
 
@@ -505,7 +505,7 @@ def test_the_guard_learns_where_the_server_is_from_its_answers(
     with serving(script) as server:
         config = Http(f"http://mcp.example.org:{server.port}/mcp", auth=Auth())
         session = HttpSession(config, 1)
-        exchange = Exchange(Deadline(WAIT))
+        exchange = AbortableExchange(Deadline(WAIT))
         exchange.resolve = resolver
         with exchange:
             response = session.send(exchange, "GET", session.url, session.headers)

@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from syncmcp.auth.discovery import Place
-from syncmcp.auth.flow import Attempt, ask, code_of, read_token, redeem, refresh, revoke
-from syncmcp.auth.steps import Demand, Fetch, Fetched
+from syncmcp.auth.discovery import AuthServer
+from syncmcp.auth.flow import SignInAttempt, ask, code_of, read_token, redeem, refresh, revoke
+from syncmcp.auth.steps import AuthChallenge, HttpRequest, HttpResponse
 from syncmcp.auth.tokens import Registration, Token
 from syncmcp.errors import AuthError, DiscoveryFailed, TokenRefused
 from syncmcp.types.extensions import AuthorizationServerMetadata
@@ -37,19 +37,19 @@ def server(**more: Any) -> AuthorizationServerMetadata:
     )
 
 
-def attempt(scope: str | None = "a b", **more: Any) -> Attempt:
-    return Attempt(Place(RESOURCE, None, server(**more)), CLIENT, REDIRECT, scope)
+def attempt(scope: str | None = "a b", **more: Any) -> SignInAttempt:
+    return SignInAttempt(AuthServer(RESOURCE, None, server(**more)), CLIENT, REDIRECT, scope)
 
 
 def query(url: str) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(url).query))
 
 
-def form(fetch: Fetch) -> dict[str, str]:
+def form(fetch: HttpRequest) -> dict[str, str]:
     return dict(parse_qsl((fetch.body or b"").decode()))
 
 
-def back(one: Attempt, **more: str) -> dict[str, str]:
+def back(one: SignInAttempt, **more: str) -> dict[str, str]:
     return {"state": one.state, "code": "code-canary", **more}
 
 
@@ -234,10 +234,10 @@ def test_a_scope_that_was_granted_replaces_the_one_that_was_asked_for() -> None:
         (told({"access_token": "x"}), "without a token or without its type"),
         (told({"access_token": "x", "token_type": "mac"}), "unknown type 'mac'"),
         (told(["x"]), "without a token"),
-        (Fetched(200, {}, b"<html>"), "without a token"),
+        (HttpResponse(200, {}, b"<html>"), "without a token"),
     ],
 )
-def test_an_answer_that_is_no_token_is_an_error(answer: Fetched, words: str) -> None:
+def test_an_answer_that_is_no_token_is_an_error(answer: HttpResponse, words: str) -> None:
     with pytest.raises(AuthError, match=words) as caught:
         read_token(answer, Token(""), 0.0)
     assert not isinstance(caught.value, TokenRefused)
@@ -252,7 +252,7 @@ def test_a_refused_token_request_says_why_and_masks_what_it_quotes() -> None:
     assert "is gone" in str(caught.value)
     assert "canary" not in str(caught.value)
     with pytest.raises(TokenRefused, match="no reason") as bare:
-        read_token(Fetched(502, {}, b"<html>"), Token(""), 0.0)
+        read_token(HttpResponse(502, {}, b"<html>"), Token(""), 0.0)
     assert (bare.value.error, bare.value.status) == (None, 502)
 
 
@@ -284,7 +284,7 @@ def test_revocation_gives_back_the_refresh_token_and_then_the_access_token() -> 
 def test_a_server_is_asked_what_it_demands() -> None:
     challenge = 'Bearer scope="a"'
     walk = Walk({RESOURCE: told({}, 401, **{"www-authenticate": challenge})})
-    assert walk.run(ask(RESOURCE)) == Demand(scope="a")
+    assert walk.run(ask(RESOURCE)) == AuthChallenge(scope="a")
     assert json.loads(walk.asked[0].body or b"")["jsonrpc"] == "2.0"
     assert Walk({RESOURCE: told({}, 400)}).run(ask(RESOURCE)) is None
     assert Walk({RESOURCE: told({}, 401)}).run(ask(RESOURCE)) is None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import syncmcp
-from syncmcp._http.guard import UnsafeUrl, UrlGuard
+from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from syncmcp.auth import MemoryStore, OAuth
 from syncmcp.auth.receiver import answer_in
 from syncmcp.errors import AuthError, RequestTimeout, UsageError
@@ -239,7 +239,7 @@ import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from syncmcp.auth.fetch import Driver
-from syncmcp.auth.steps import Fetch
+from syncmcp.auth.steps import HttpRequest
 
 warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
 peers = []

@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http.exchange import Cut, Exchange
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import LoopbackReceiver, PasteReceiver, Receiver
 from syncmcp.auth.steps import Redirect
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, UsageError
@@ -51,7 +51,7 @@ class Login:
     def __init__(
         self, receiver: Receiver, url: str = PLACE, seconds: float = WAIT, *registered: str
     ) -> None:
-        self.exchange = Exchange(Deadline(WAIT))
+        self.exchange = AbortableExchange(Deadline(WAIT))
         self.outcome: Mapping[str, str] | BaseException | None = None
         self.redirect_uri = ""
         self._started = threading.Event()
@@ -505,16 +505,16 @@ def test_a_cut_ends_the_login_at_once() -> None:
     shown.next()
     begun = time.monotonic()
     login.exchange.end()
-    assert isinstance(login.join(), Cut)
+    assert isinstance(login.join(), ExchangeAborted)
     assert time.monotonic() - begun < WAIT / 2
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", login.port), WAIT).close()
 
 
 def test_a_call_that_is_cut_already_opens_no_browser() -> None:
-    exchange = Exchange(Deadline(WAIT))
+    exchange = AbortableExchange(Deadline(WAIT))
     exchange.end()
-    with exchange, listening(open_browser=True).start() as waiting, pytest.raises(Cut):
+    with exchange, listening(open_browser=True).start() as waiting, pytest.raises(ExchangeAborted):
         waiting.receive(Redirect(PLACE, waiting.redirect_uri, STATE), Deadline(WAIT))
 
 
@@ -603,7 +603,7 @@ def test_a_prompt_is_left_behind_on_a_daemon_thread_when_the_call_is_cut() -> No
     (thread,) = [one for one in threading.enumerate() if one.name == "syncmcp-redirect[paste]"]
     assert thread.daemon
     login.exchange.end()
-    assert isinstance(login.join(), Cut)
+    assert isinstance(login.join(), ExchangeAborted)
     person.paste(QUERY)
     thread.join(WAIT)
     assert person.asked.empty()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from syncmcp.auth import OAuth
-from syncmcp.auth.discovery import Place
+from syncmcp.auth.discovery import AuthServer
 from syncmcp.auth.registration import Identity, check_redirect_uri, identify, register, usable
-from syncmcp.auth.steps import Fetched
+from syncmcp.auth.steps import HttpResponse
 from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
@@ -23,12 +23,16 @@ REDIRECT = "http://127.0.0.1:1455/callback"
 DOCUMENT = "https://app.example/client.json"
 
 
-def place(scopes: tuple[str, ...] | None = None, **server: Any) -> Place:
+def place(scopes: tuple[str, ...] | None = None, **server: Any) -> AuthServer:
     metadata = {"issuer": ISSUER, "registration_endpoint": REGISTER, **server}
-    return Place("https://mcp.example/mcp", scopes, AuthorizationServerMetadata.from_wire(metadata))
+    return AuthServer(
+        "https://mcp.example/mcp", scopes, AuthorizationServerMetadata.from_wire(metadata)
+    )
 
 
-def registered(*answers: Any, at: Place | None = None, scope: str | None = None) -> Registration:
+def registered(
+    *answers: Any, at: AuthServer | None = None, scope: str | None = None
+) -> Registration:
     walk = Walk({REGISTER: list(answers)})
     return walk.run(register(at or place(), Identity(), REDIRECT, scope))
 
@@ -249,7 +253,7 @@ def test_a_redirect_comes_back_to_this_machine_or_is_encrypted() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [told({}, 403), told(["x"], 500), told({"error": 1}, 400), Fetched(404, {}, b"<html>")],
+    [told({}, 403), told(["x"], 500), told({"error": 1}, 400), HttpResponse(404, {}, b"<html>")],
 )
 def test_a_refused_registration_tells_the_user_what_to_do(answer: Any) -> None:
     with pytest.raises(RegistrationFailed, match="client_id=") as caught:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from syncmcp.auth.discovery import Place, missing, select, union
+from syncmcp.auth.discovery import AuthServer, missing, select, union
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
 
-def place(scopes: tuple[str, ...] | None = None, **server: Any) -> Place:
+def place(scopes: tuple[str, ...] | None = None, **server: Any) -> AuthServer:
     metadata = AuthorizationServerMetadata.from_wire({"issuer": "https://as.example", **server})
-    return Place("https://mcp.example", scopes, metadata)
+    return AuthServer("https://mcp.example", scopes, metadata)
 
 
 @pytest.mark.requirement("SCO-01", "SCO-02", "SCO-03")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http.exchange import Exchange
-from syncmcp.auth.single_flight import Flight, SingleFlight
+from syncmcp._http.exchange import AbortableExchange
+from syncmcp.auth.token_cache import SharedAttempt, SingleFlight
 from syncmcp.errors import RequestTimeout
 from tests.auth.authorization_server import (
     WAIT,
@@ -20,7 +20,7 @@ def test_who_waits_for_a_login_ends_by_their_own_deadline() -> None:
     flights: SingleFlight[int] = SingleFlight()
     reached, go_on = threading.Event(), threading.Event()
 
-    def work(_: Flight[int]) -> int:
+    def work(_: SharedAttempt[int]) -> int:
         reached.set()
         assert go_on.wait(WAIT)
         return 1
@@ -31,7 +31,7 @@ def test_who_waits_for_a_login_ends_by_their_own_deadline() -> None:
     )
     leader.start()
     assert reached.wait(WAIT)
-    with Exchange(Deadline(0.0)), pytest.raises(RequestTimeout):
+    with AbortableExchange(Deadline(0.0)), pytest.raises(RequestTimeout):
         flights.run(lambda: None, work, apart=False)
     go_on.set()
     leader.join()
@@ -44,12 +44,12 @@ def test_the_clocks_of_all_who_wait_stand_still_while_a_person_signs_in() -> Non
     joined = threading.Barrier(3)
     looks: list[tuple[bool, bool]] = []
 
-    class Telling(Exchange):
+    class Telling(AbortableExchange):
         def wait(self, event: threading.Event, seconds: float | None) -> bool:
             joined.wait(WAIT)
             return super().wait(event, seconds)
 
-    def work(flight: Flight[int]) -> int:
+    def work(flight: SharedAttempt[int]) -> int:
         waiters[0].start()
         while not flight._waiting:
             assert not early.held
@@ -78,13 +78,13 @@ def test_work_whose_own_call_ran_out_of_time_is_taken_over_by_another_thread() -
     reached, go_on = threading.Event(), threading.Event()
     outcomes: list[Any] = []
 
-    def fail(_: Flight[int]) -> int:
+    def fail(_: SharedAttempt[int]) -> int:
         reached.set()
         assert go_on.wait(WAIT)
         raise RequestTimeout("too late")
 
     def lead() -> None:
-        with Exchange(Deadline(0.0)):
+        with AbortableExchange(Deadline(0.0)):
             try:
                 flights.run(lambda: None, fail, apart=False)
             except RequestTimeout as error:
@@ -107,7 +107,7 @@ def test_work_whose_own_call_ran_out_of_time_is_taken_over_by_another_thread() -
 def test_work_apart_that_fails_in_an_unforeseen_way_says_so_to_whoever_waits() -> None:
     flights: SingleFlight[int] = SingleFlight()
 
-    def broken(_: Flight[int]) -> int:
+    def broken(_: SharedAttempt[int]) -> int:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -133,6 +133,6 @@ def test_what_was_under_way_in_the_parent_process_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     flights: SingleFlight[int] = SingleFlight()
-    flights._flight = Flight(apart=False)
-    monkeypatch.setattr("syncmcp._concurrency.timing.generation", 99)
+    flights._flight = SharedAttempt(apart=False)
+    monkeypatch.setattr("syncmcp._concurrency.timing.fork_generation", 99)
     assert flights.run(lambda: None, lambda _: 5, apart=False) == 5

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import requests
 
-from syncmcp.auth import OAuth, refusals
-from syncmcp.auth.flow import Need
-from syncmcp.auth.steps import Demand
+from syncmcp.auth import OAuth, unauthorized
+from syncmcp.auth.flow import TokenNeed
+from syncmcp.auth.steps import AuthChallenge
 from syncmcp.errors import AuthError, TokenRefused
 from tests.auth.authorization_server import (
     Answer,
@@ -112,7 +112,7 @@ def test_an_overtaken_thread_uses_the_scope_that_another_one_got() -> None:
         old = keeper(auth).current()
         assert old is not None
         assert call(resource, auth, "two").status_code == 200
-        need = Need(Demand(scope="b", error="insufficient_scope"), old.login, more=True)
+        need = TokenNeed(AuthChallenge(scope="b", error="insufficient_scope"), old.login, more=True)
         assert auth._stepped_up(need, "another").token == auth.token
         assert len(person.redirects) == 2
 
@@ -120,7 +120,7 @@ def test_an_overtaken_thread_uses_the_scope_that_another_one_got() -> None:
 def test_operations_are_counted_each_for_itself() -> None:
     def operation(json: Any = None, **headers: str) -> str:
         request = requests.Request("POST", "https://h/mcp", headers=headers, json=json).prepare()
-        return refusals._operation(request)
+        return unauthorized._operation(request)
 
     first = operation({"id": 1, "method": "tools/call", "params": {"name": "a"}})
     assert operation({"id": 2, "method": "tools/call", "params": {"name": "a"}}) == first
@@ -131,4 +131,4 @@ def test_operations_are_counted_each_for_itself() -> None:
     )
     assert operation(["no", "message"]) == operation() != first
     bare = requests.Request("POST", "https://h/mcp", data=b"\xff").prepare()
-    assert refusals._operation(bare) == operation()
+    assert unauthorized._operation(bare) == operation()

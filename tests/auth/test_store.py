@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from syncmcp._concurrency.file_lock import FileLock, Turns
+from syncmcp._concurrency.file_lock import FairLock, FileLock
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http.exchange import Cut, Exchange
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import FileStore, KeyringStore, MemoryStore, OAuth, TokenStore
 from syncmcp.errors import AuthError, RequestTimeout
 from tests.auth.authorization_server import call, signed_in
@@ -70,7 +70,7 @@ def uses(store: TokenStore) -> list[Callable[[], object]]:
     ]
 
 
-class WaitingExchange(Exchange):
+class WaitingExchange(AbortableExchange):
     """Tells when its thread has begun to wait."""
 
     def __init__(self) -> None:
@@ -385,7 +385,7 @@ def test_a_symbolic_link_stays_one(path: Path, tmp_path: Path) -> None:
 
 def test_a_rotated_token_is_saved_though_the_call_was_cut(path: Path) -> None:
     store = FileStore(path)
-    exchange = Exchange(Deadline(WAIT))
+    exchange = AbortableExchange(Deadline(WAIT))
     exchange.end()
     with exchange:
         store.save(KEY, ENTRY)
@@ -434,7 +434,7 @@ def test_a_cut_ends_the_wait_at_once(store: TokenStore) -> None:
     assert second.exchange.waiting.wait(WAIT)
     begun = time.monotonic()
     second.exchange.end()
-    assert isinstance(second.end(), Cut)
+    assert isinstance(second.end(), ExchangeAborted)
     assert time.monotonic() - begun < WAIT / 2
     assert first.end() is None
     with store.lock(KEY, Deadline(WAIT)):
@@ -448,7 +448,7 @@ def test_a_failure_under_the_lock_releases_it(store: TokenStore) -> None:
         pass
 
 
-def queued(turns: Turns, name: str, order: list[str]) -> threading.Thread:
+def queued(turns: FairLock, name: str, order: list[str]) -> threading.Thread:
     """Start a thread that waits for a turn; return once it does."""
     waits = threading.Event()
 
@@ -467,7 +467,7 @@ def queued(turns: Turns, name: str, order: list[str]) -> threading.Thread:
 
 
 def test_threads_take_turns_in_the_order_in_which_they_came() -> None:
-    turns, order = Turns(), list[str]()
+    turns, order = FairLock(), list[str]()
     with turns.take(Deadline(WAIT)):
         threads = [queued(turns, str(number), order) for number in range(20)]
     for thread in threads:
@@ -476,7 +476,7 @@ def test_threads_take_turns_in_the_order_in_which_they_came() -> None:
 
 
 def test_ctrl_c_in_the_wait_costs_nobody_else_a_turn() -> None:
-    turns, order = Turns(), list[str]()
+    turns, order = FairLock(), list[str]()
 
     def interrupted(event: threading.Event, seconds: float | None) -> bool:
         raise KeyboardInterrupt
@@ -523,7 +523,7 @@ def test_a_cut_ends_the_wait_for_another_process(path: Path) -> None:
         waiting = Locker(FileStore(path))
         assert waiting.exchange.waiting.wait(WAIT)
         waiting.exchange.end()
-        assert isinstance(waiting.end(), Cut)
+        assert isinstance(waiting.end(), ExchangeAborted)
 
 
 def test_a_killed_process_lets_go_of_its_lock(path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._http.exchange import Cut, Exchange
+from syncmcp._http.exchange import AbortableExchange, ExchangeAborted
 from syncmcp.auth import MemoryStore, OAuth
-from syncmcp.auth.single_flight import Flight
+from syncmcp.auth.token_cache import SharedAttempt
 from syncmcp.errors import TokenRefused
 from tests.auth.authorization_server import (
     WAIT,
@@ -92,15 +92,15 @@ def test_a_login_that_fails_fails_for_all_who_wait_for_it(
             "state": back["state"], "iss": back["iss"], "error": "access_denied"
         }  # fmt: skip
         auth = OAuth(receiver=person)
-        wait, waiting = Flight.wait, threading.Barrier(7, action=all_here.set)
+        wait, waiting = SharedAttempt.wait, threading.Barrier(7, action=all_here.set)
 
-        def together(flight: Flight[Any], exchange: Exchange | None) -> None:
+        def together(flight: SharedAttempt[Any], exchange: AbortableExchange | None) -> None:
             # The thread that signs in gets here when that is over.
             if not all_here.is_set():
                 waiting.wait(WAIT)
             wait(flight, exchange)
 
-        monkeypatch.setattr(Flight, "wait", together)
+        monkeypatch.setattr(SharedAttempt, "wait", together)
         outcomes = at_once(8, lambda: call(resource, auth))
         assert [type(one) for one in outcomes] == [TokenRefused] * 8
         assert len({id(one) for one in outcomes}) == 8
@@ -119,7 +119,7 @@ def test_a_refresh_goes_on_when_the_call_that_wanted_it_is_cut() -> None:
         server, old = resource.authorization_server, auth.token
         server.expire()
         server.token_answer = slow
-        exchange = Exchange(Deadline(None))
+        exchange = AbortableExchange(Deadline(None))
 
         def cut_off() -> None:
             assert reached.wait(WAIT)
@@ -129,7 +129,7 @@ def test_a_refresh_goes_on_when_the_call_that_wanted_it_is_cut() -> None:
         other.start()
         login = keeper(auth).current()
         assert login is not None
-        with exchange, pytest.raises(Cut):
+        with exchange, pytest.raises(ExchangeAborted):
             auth._renewed(login.login)
         other.join()
         go_on.set()

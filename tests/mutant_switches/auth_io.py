@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.mutant_switches.change import Function
 
-GUARD = "syncmcp._http.guard:UrlGuard"
+GUARD = "syncmcp._http.url_guard:UrlGuard"
 
 
 def _agree_to_plain_http(original: Function) -> Function:

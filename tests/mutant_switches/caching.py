@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._http.identity import Identity
+from syncmcp._http.exchange import Identity
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 CACHING = "syncmcp._protocol.caching"
-KEPT = "syncmcp._client.caching:Kept"
+KEPT = "syncmcp._client.caching:ResultCache"
 
 
 def _whatever_the_parameters(original: Function) -> Function:

@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "all-is-harmless",
         "a tool that may have run is called again",
-        "syncmcp._client.retrying:Repeatable.is_harmless",
+        "syncmcp._client.retrying:RetryRules.is_harmless",
         always(True),
         ("16",),
     ),
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "lookups-uncut",
         "a call that is given up waits until its host's name is found",
-        "syncmcp._http.exchange:Exchange.wait",
+        "syncmcp._http.exchange:AbortableExchange.wait",
         _wait_for_the_event_alone,
         ("H1b",),
     ),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 CLIENT = "syncmcp._client.client:Client"
-NOTICES = "syncmcp._connection.notifications:Notices"
+NOTICES = "syncmcp._connection.notifications:NotificationDispatcher"
 FUTURES = "syncmcp._concurrency.futures"
 HTTP_SERVER = "syncmcp.testing.server.http"
 PAGINATION = "syncmcp._client.pages"
@@ -115,7 +115,7 @@ CLIENTS = (
     Mutant(
         "cancel-of-a-future-untold",
         "a cancelled future tells nobody",
-        "syncmcp._client.background:_Run._withdraw",
+        "syncmcp._client.background:_CallbackRun._withdraw",
         always(None),
         ("M-01", "14"),
     ),
@@ -129,21 +129,21 @@ CLIENTS = (
     Mutant(
         "progress-without-total",
         "the total of a progress report is lost",
-        "syncmcp._connection.notifications:Notices._progress",
+        "syncmcp._connection.notifications:NotificationDispatcher._progress",
         _without_total,
         ("M-23",),
     ),
     Mutant(
         "debug-unheard",
         "one of the eight log levels does not arrive",
-        "syncmcp._connection.notifications:Notices._log_message",
+        "syncmcp._connection.notifications:NotificationDispatcher._log_message",
         _without_debug,
         ("M-25",),
     ),
     Mutant(
         "handlers-unasked",
         "requests that the library does not know reach no handler",
-        "syncmcp._connection.answering:HandlerTable.request",
+        "syncmcp._connection.answering:HandlerRegistry.request",
         always(None),
         ("M-31",),
     ),
@@ -192,7 +192,7 @@ CLIENTS = (
     Mutant(
         "calls-without-handlers",
         "what a call causes is answered by the handlers of the client, never by its own",
-        "syncmcp._connection.answering:HandlerTable.for_call",
+        "syncmcp._connection.answering:HandlerRegistry.for_call",
         lambda original: lambda self, given: self.answering,
         ("M-19",),
     ),

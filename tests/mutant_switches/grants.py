@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ENTERPRISE = "syncmcp.auth.grants:EnterpriseManaged"
 MACHINE = "syncmcp.auth.grants:MachineAuth"
-PROOFS = "syncmcp.auth.dpop:Proofs"
+PROOFS = "syncmcp.auth.signing:DPoPProver"
 SIGNING = "syncmcp.auth.signing:SigningKey"
 
 

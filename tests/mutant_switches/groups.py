@@ -59,7 +59,7 @@ GROUPS = (
     Mutant(
         "failures-spread",
         "a broken server takes down its group",
-        "syncmcp.group.member:Member.fail",
+        "syncmcp.group.member:GroupMember.fail",
         _raise_it,
         ("27", "M-30"),
     ),

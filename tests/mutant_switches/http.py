@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.mutant_switches.change import Function
 
-EVENTS = "syncmcp.transports._events:EventStream"
+EVENTS = "syncmcp.transports._http_reply:EventStream"
 HTTP = "syncmcp.transports.http:HttpTransport"
 SESSION = "syncmcp._http.session:HttpSession"
 
@@ -246,14 +246,14 @@ EXCHANGES = (
     Mutant(
         "hands-kept-on-connections",
         "a finished exchange can still end the connection it used",
-        "syncmcp._http.exchange:Exchange.let_go",
+        "syncmcp._http.exchange:AbortableExchange.let_go",
         always(None),
         ("H1c",),
     ),
     Mutant(
         "limits-for-each-read",
         "a limit holds for each read of the socket, not for the exchange",
-        "syncmcp._http.exchange:Exchange.__init__",
+        "syncmcp._http.exchange:AbortableExchange.__init__",
         _limit_each_read,
         ("H5",),
     ),
@@ -312,7 +312,7 @@ STREAMS = (
     Mutant(
         "never-resumed",
         "a stream that ended early is not taken up again",
-        "syncmcp.transports._events:Attempts.next_pause",
+        "syncmcp.transports._http_reply:ReconnectPolicy.next_pause",
         always(None),
         ("HTL-08",),
     ),
@@ -333,7 +333,7 @@ STREAMS = (
     Mutant(
         "listening-needed",
         "a server that lets nobody listen counts as lost",
-        "syncmcp.transports.http:Listener.once",
+        "syncmcp.transports.http:ServerStream.once",
         _need_a_listening_stream,
         ("HTL-05",),
     ),

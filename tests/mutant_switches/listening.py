@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._connection.call import ListenCall
+from syncmcp._connection.pending_request import PendingListen
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always
 
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-SUBSCRIPTION = "syncmcp._protocol.subscription:Wanted"
+SUBSCRIPTION = "syncmcp._protocol.subscription:ChangeFilter"
 
 
 def _tell_everybody(original: Function) -> Function:
@@ -20,7 +20,7 @@ def _tell_everybody(original: Function) -> Function:
             original(self, method, params, dialect, out)
             return
         for call in self._peer.open_calls():
-            if isinstance(call, ListenCall):
+            if isinstance(call, PendingListen):
                 call.take(call, method, params)
 
     return take
@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "news-for-everybody",
         "a change event reaches all listeners, whatever id it carries",
-        "syncmcp._connection.notifications:News.take",
+        "syncmcp._connection.notifications:NotificationRouter.take",
         _tell_everybody,
         ("STD-04",),
     ),
@@ -51,21 +51,21 @@ MUTANTS = (
     Mutant(
         "withdrawn-unheard",
         "a notice that a subscription is over is not understood",
-        "syncmcp._connection.notifications:News.ended",
+        "syncmcp._connection.notifications:NotificationRouter.ended",
         always(None),
         ("SUB-03",),
     ),
     Mutant(
         "listening-to-the-dead",
         "a listener is not set up again when its connection has broken",
-        "syncmcp._client.listening:Streamed._again",
+        "syncmcp._client.listening:StreamSubscription._again",
         always(None),
         ("STD-08", "SUB-03"),
     ),
     Mutant(
         "subscribed-for-good",
         "the last who listens to a resource does not give it back",
-        "syncmcp._client.session_state:SharedUris.let_go",
+        "syncmcp._client.session_state:ResourceSubscriptions.let_go",
         always(None),
         ("M-12",),
     ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._connection.options import Options
+from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always, effects
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 CONNECTION = "syncmcp._connection.connection:Connection"
-DELIVERY = "syncmcp._concurrency.pool:Delivery"
+DELIVERY = "syncmcp._concurrency.pool:CallbackQueue"
 CLIENT = "syncmcp._client.client:Client"
 CORE = "syncmcp._client.core:ClientCore"
-NOTICES = "syncmcp._connection.notifications:Notices"
+NOTICES = "syncmcp._connection.notifications:NotificationDispatcher"
 PAGINATION = "syncmcp._client.pages"
 
 
@@ -86,7 +86,7 @@ def _tell_nobody_of_the_end(original: Function) -> Function:
 
 def _make_limits_an_option(original: Function) -> Function:
     def resolve(self: Any, given: Any) -> Any:
-        return Options.checked(given, Options(None, None))
+        return ResolvedOptions.checked(given, ResolvedOptions(None, None))
 
     return resolve
 
@@ -239,14 +239,14 @@ CALLS = (
     Mutant(
         "progress-extends-the-limit",
         "each progress notification starts the total limit anew",
-        "syncmcp._connection.notifications:Notices._progress",
+        "syncmcp._connection.notifications:NotificationDispatcher._progress",
         _let_progress_extend_the_limit,
         ("TMO-03", "20"),
     ),
     Mutant(
         "progress-to-anyone",
         "progress goes to the call in flight, whatever its token",
-        "syncmcp._connection.notifications:News.owner",
+        "syncmcp._connection.notifications:NotificationRouter.owner",
         lambda original: lambda self, method, params, out: original(self, "", params, out),
         ("PRG-04",),
     ),
@@ -371,14 +371,14 @@ CLIENTS = (
     Mutant(
         "patches-unnoticed",
         "a client opens though gevent has patched too little or too late",
-        "syncmcp._concurrency.gevent:check",
+        "syncmcp._concurrency.timing:check",
         always(None),
         ("3",),
     ),
     Mutant(
         "joined-at-exit",
         "the interpreter waits for what the pool runs",
-        "syncmcp._concurrency.pool:Workers.submit",
+        "syncmcp._concurrency.pool:DaemonPool.submit",
         _wait_at_exit,
         ("6", "H7"),
     ),
@@ -416,7 +416,7 @@ LISTS = (
     Mutant(
         "cursors-cross-sessions",
         "a list goes on with its cursor in another session",
-        "syncmcp._protocol.steps:OneSession.enter",
+        "syncmcp._protocol.steps:SessionPin.enter",
         always(None),
         ("PAG-04",),
     ),

@@ -40,7 +40,7 @@ def _twins_in_other_case(original: Function) -> Function:
     def mirrors(schema: Any) -> Any:
         try:
             return original(schema)
-        except mirroring.InvalidMark as error:
+        except mirroring.InvalidParamHeader as error:
             if "two properties" in str(error):
                 return ()
             raise

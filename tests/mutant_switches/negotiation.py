@@ -25,15 +25,19 @@ STATELESS = "syncmcp._protocol.stateless:Stateless"
 
 
 def _without_client_info(effect: Any) -> list[Any]:
-    if isinstance(effect, negotiate.Ask) and effect.method == "initialize" and effect.params:
+    if (
+        isinstance(effect, negotiate.SendRequest)
+        and effect.method == "initialize"
+        and effect.params
+    ):
         kept = {name: value for name, value in effect.params.items() if name != "clientInfo"}
         return [effect._replace(params=kept)]
     return [effect]
 
 
 def _notify_before_initialize(effect: Any) -> list[Any]:
-    if isinstance(effect, negotiate.Ask) and effect.method == "initialize":
-        return [negotiate.Tell(effect.dialect, "notifications/initialized"), effect]
+    if isinstance(effect, negotiate.SendRequest) and effect.method == "initialize":
+        return [negotiate.SendNotification(effect.dialect, "notifications/initialized"), effect]
     return [effect]
 
 
@@ -102,7 +106,7 @@ def _hide_where_it_failed(original: Function) -> Function:
 def _take_silence_for_failure(original: Function) -> Function:
     def ask(*args: Any) -> Any:
         outcome = original(*args)
-        if isinstance(outcome, negotiate.Silent):
+        if isinstance(outcome, negotiate.ProbeTimedOut):
             return RequestTimeout("the probe was not answered")
         return outcome
 
@@ -133,7 +137,7 @@ MUTANTS = (
     Mutant(
         "extensions-of-any-name",
         "an extension may be called anything",
-        "syncmcp._protocol.offer:is_prefixed",
+        "syncmcp._protocol.client_capabilities:is_prefixed",
         always(True),
         ("VER-17",),
     ),
@@ -169,7 +173,7 @@ MUTANTS = (
         "unconfirmed-handshake",
         "`notifications/initialized` is not sent",
         f"{NEGOTIATE}:negotiate",
-        effects(lambda effect: [] if isinstance(effect, negotiate.Tell) else [effect]),
+        effects(lambda effect: [] if isinstance(effect, negotiate.SendNotification) else [effect]),
         ("VER-03",),
     ),
     Mutant(
@@ -246,7 +250,11 @@ MUTANTS = (
         "death-is-final",
         "a server that dies of the probe is given up",
         "syncmcp._client.opening:_ask",
-        result(lambda outcome: outcome.error if isinstance(outcome, negotiate.Died) else outcome),
+        result(
+            lambda outcome: (
+                outcome.error if isinstance(outcome, negotiate.ServerExited) else outcome
+            )
+        ),
         ("VER-14", "18"),
     ),
     Mutant(
@@ -259,7 +267,7 @@ MUTANTS = (
     Mutant(
         "probed-in-vain-again",
         "what was learnt of a command is forgotten with its client",
-        "syncmcp._client.opening:Eras.find",
+        "syncmcp._client.opening:RevisionMemory.find",
         always(None),
         ("VER-16",),
     ),

@@ -378,7 +378,7 @@ CODES = (
     Mutant(
         "any-page",
         "every address that a server names is used",
-        "syncmcp._http.guard:UrlGuard.check",
+        "syncmcp._http.url_guard:UrlGuard.check",
         always("127.0.0.1"),
         ("SEC-03", "SEC-05", "ASC-02"),
     ),
@@ -444,7 +444,7 @@ TOKENS = (
     Mutant(
         "people-asked-for-ever",
         "each request to a server that refuses every token opens a browser",
-        "syncmcp.auth.token_auth:SignIns.check",
+        "syncmcp.auth.token_auth:LoginLimiter.check",
         always(None),
         ("SCO-05", "SEC-08"),
     ),

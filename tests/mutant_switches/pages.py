@@ -18,7 +18,7 @@ APPROVAL = "syncmcp.approval:Approval"
 PAGES = "syncmcp.ui.browser.app:Pages"
 FORM_CARD = "syncmcp.ui.browser.cards"
 CONSENT_CARD = "syncmcp.ui.browser.cards"
-DESK = "syncmcp.ui.browser.questions:Desk"
+DESK = "syncmcp.ui.browser.questions:PendingQuestions"
 
 
 def _page(edit: Callable[[str], str]) -> Callable[[Function], Function]:

@@ -18,7 +18,7 @@ from tests.mutant_switches.change import always, result
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-OUTBOX = "syncmcp.transports._pipes:Outbox"
+OUTBOX = "syncmcp.transports._pipes:StdinWriter"
 POSIX = "syncmcp.transports._posix"
 STDERR = "syncmcp.transports._pipes"
 STDIO = "syncmcp.transports.stdio:StdioTransport"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.revisions import KNOWN_REQUESTS
-from syncmcp._protocol.steps import Ask, Send
+from syncmcp._protocol.steps import AnswerInput, Send
 from syncmcp.errors import HeaderMismatch, ProtocolError
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always, effects, meta, meta_without, result, without
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 JSONRPC = "syncmcp._protocol.jsonrpc"
-PEER = "syncmcp._protocol.peer:Peer"
+PEER = "syncmcp._protocol.request_table:RequestTable"
 STATEFUL = "syncmcp._protocol.stateful:Stateful"
 STATELESS = "syncmcp._protocol.stateless:Stateless"
 ROUND = "syncmcp._protocol.steps:InputRound"
@@ -324,7 +324,7 @@ TRANSPORTED = (
     Mutant(
         "reserved-codes-sent",
         "a request that nobody handles is refused by a code that is reserved",
-        "syncmcp._connection.server_requests:Questions._refuse",
+        "syncmcp._connection.server_requests:QuestionDispatcher._refuse",
         _refuse_with_a_reserved_code,
         ("RPC-19",),
     ),
@@ -456,7 +456,7 @@ ROUNDS = (
         "retry-without-asking",
         "the call is sent again before anybody has answered",
         EXCHANGE,
-        effects(lambda effect: [] if isinstance(effect, Ask) else [effect]),
+        effects(lambda effect: [] if isinstance(effect, AnswerInput) else [effect]),
         ("MRTR-01",),
     ),
     Mutant(

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 ANSWER = "syncmcp._connection.answering"
 ASKED = "syncmcp._connection.questions"
 QUESTIONS = "syncmcp._connection.server_requests"
-OFFER = "syncmcp._protocol.offer"
+OFFER = "syncmcp._protocol.client_capabilities"
 ROOTS = "syncmcp.handlers.roots"
-VISITS = "syncmcp.handlers.visits"
+VISITS = "syncmcp.handlers.url_completion"
 
 
 def _inflate(capabilities: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tests.mutant_switches.change import always
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-REPETITION = "syncmcp._client.retrying:Repetition"
+REPETITION = "syncmcp._client.retrying:RetryState"
 
 
 def _give_up_with_the_session(original: Function) -> Function:
@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "standing-forgotten",
         "a new session knows neither log level nor subscriptions",
-        "syncmcp._client.session_state:Standing.restore",
+        "syncmcp._client.session_state:SessionState.restore",
         always(None),
         ("15",),
     ),
@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         "annotations-make-harmless",
         "what a server says of its tools is believed",
-        "syncmcp._client.retrying:Repeatable.__init__",
+        "syncmcp._client.retrying:RetryRules.__init__",
         _believe_everybody,
         ("16", "TOOL-01"),
     ),

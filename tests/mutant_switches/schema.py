@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
-from syncmcp._protocol.schema.dialect import DEFAULT, DIALECTS
+from syncmcp._protocol.schema.document import DEFAULT, DIALECTS
 from syncmcp.errors import InvalidOutput, UnsupportedSchema
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 SCHEMA = "syncmcp._protocol.schema"
-TOOLS = "syncmcp._connection.schemas"
+TOOLS = "syncmcp._connection.tool_schemas"
 
 
 def _assume_draft_7(original: Function) -> Function:

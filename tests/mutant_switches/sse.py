@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant(
         "every-event-is-a-message",
         "events that are not named `message` are read as messages",
-        "syncmcp.transports._events:EventStream._end_event",
+        "syncmcp.transports._http_reply:EventStream._end_event",
         _take_every_event_for_a_message,
         ("SSE-02",),
     ),

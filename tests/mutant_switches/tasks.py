@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 TASKS = "syncmcp._protocol.tasks"
-CALLS = "syncmcp._connection.notifications:TaskCalls"
+CALLS = "syncmcp._connection.notifications:TaskCallTracker"
 STATELESS = "syncmcp._protocol.stateless:Stateless"
 
 
@@ -173,7 +173,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-after-news",
         "a task is looked at only when the server says that it has changed",
-        "syncmcp._concurrency.cancel:Nap.begin",
+        "syncmcp._concurrency.cancel:InterruptibleWait.begin",
         _only_after_news,
         ("TSK-06",),
     ),

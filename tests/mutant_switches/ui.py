@@ -119,14 +119,14 @@ LIBRARY = (
     Mutant(
         "hints-backwards",
         "of the models that a server hints at, the one it wants least is chosen",
-        "syncmcp.types.sampling:CreateMessageRequestParams.preferred_model",
+        "syncmcp.types.client_features:CreateMessageRequestParams.preferred_model",
         _hints(lambda hints: hints[::-1]),
         ("SAMP-03",),
     ),
     Mutant(
         "one-hint-alone",
         "where the first hint fits no model, the others are not tried",
-        "syncmcp.types.sampling:CreateMessageRequestParams.preferred_model",
+        "syncmcp.types.client_features:CreateMessageRequestParams.preferred_model",
         _hints(lambda hints: hints[:1]),
         ("SAMP-03",),
     ),

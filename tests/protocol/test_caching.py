@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from syncmcp._protocol.caching import (
     MAX_LIFETIME,
     MAX_URIS,
-    LastChanges,
+    InvalidationLog,
     is_public,
     lifetime,
     may_be_kept,
@@ -93,7 +93,7 @@ def test_a_refused_cursor_names_the_list_it_belongs_to() -> None:
 
 
 def test_a_refused_cursor_outdates_the_pages_of_its_list_and_nothing_else() -> None:
-    changes = LastChanges()
+    changes = InvalidationLog()
     changes.refused("tools", 5.0)
     assert changes.outdated(LIST, {"cursor": "x"}, 4.9)
     assert not changes.outdated(LIST, None, 5.1)
@@ -102,7 +102,7 @@ def test_a_refused_cursor_outdates_the_pages_of_its_list_and_nothing_else() -> N
 
 @pytest.mark.requirement("CCH-06")
 def test_a_change_outdates_what_was_asked_for_before_it_and_nothing_else() -> None:
-    changes = LastChanges()
+    changes = InvalidationLog()
     assert not changes.outdated(LIST, None, 1.0)
     changes.changed(TOOLS, 5.0)
     assert changes.outdated(LIST, None, 4.9)
@@ -122,7 +122,7 @@ def test_a_change_outdates_what_was_asked_for_before_it_and_nothing_else() -> No
 
 @pytest.mark.requirement("CCH-06")
 def test_a_resource_is_outdated_by_its_own_changes_and_those_below_it() -> None:
-    changes = LastChanges()
+    changes = InvalidationLog()
     changes.changed(updated("a:/b/c"), 5.0)
     for uri in ("a:/b/c", "a:/b", "a:/b/"):
         assert changes.outdated(READ, {"uri": uri}, 4.0)
@@ -138,7 +138,7 @@ def test_a_resource_is_outdated_by_its_own_changes_and_those_below_it() -> None:
 
 
 def test_more_changed_resources_than_are_known_outdate_too_much_and_never_too_little() -> None:
-    changes = LastChanges()
+    changes = InvalidationLog()
     for number in range(3 * MAX_URIS):
         changes.changed(updated(f"a:{number}"), float(number))
     assert len(changes._uris) <= MAX_URIS
@@ -159,7 +159,7 @@ def test_more_changed_resources_than_are_known_outdate_too_much_and_never_too_li
 def test_it_says_what_a_look_at_the_whole_history_would(
     history: list[tuple[str, float]], wanted: str, asked: int
 ) -> None:
-    changes = LastChanges()
+    changes = InvalidationLog()
     for what, when in sorted(history, key=lambda pair: pair[1]):
         if what == "all":
             changes.everything(when)

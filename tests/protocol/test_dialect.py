@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.offer import Offer
+from syncmcp._protocol.client_capabilities import OfferedCapabilities
 from syncmcp._protocol.revisions import (
     KNOWN_NOTIFICATIONS,
     KNOWN_QUESTIONS,
@@ -22,7 +22,7 @@ from syncmcp.errors import ProtocolError, UsageError
 
 PREFIX = "io.modelcontextprotocol/"
 INFO = {"name": "tests", "version": "1"}
-OFFER = Offer(sampling=True, sampling_tools=True)
+OFFER = OfferedCapabilities(sampling=True, sampling_tools=True)
 CAPABILITIES: dict[str, Any] = {"sampling": {"tools": {}}}
 NEWEST = "2026-07-28"
 STATELESS_ONLY = {"server/discover", "subscriptions/listen", "tasks/update"}

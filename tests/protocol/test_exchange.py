@@ -9,11 +9,19 @@ from uuid import UUID
 
 import pytest
 
+from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
 from syncmcp._protocol.exchange import MAX_ROUNDS, exchange, single_exchange
-from syncmcp._protocol.offer import NOTHING, Offer
-from syncmcp._protocol.peer import Peer
+from syncmcp._protocol.request_table import RequestTable
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, dialect_for
-from syncmcp._protocol.steps import Ask, Effect, InputQuestion, InputRound, Pause, Reply, Send
+from syncmcp._protocol.steps import (
+    AnswerInput,
+    Effect,
+    InputQuestion,
+    InputRound,
+    Pause,
+    Reply,
+    Send,
+)
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -31,7 +39,7 @@ from syncmcp.errors import (
     fresh,
 )
 
-EVERYTHING = Offer(*(True,) * len(Offer._fields))
+EVERYTHING = OfferedCapabilities(*(True,) * len(OfferedCapabilities._fields))
 
 NEWEST = "2026-07-28"
 FINAL: dict[str, Any] = {"content": [], "unknown": 1}
@@ -41,7 +49,7 @@ FORM = {"method": "elicitation/create", "params": {"message": "who?"}}
 ROUND = ("inputResponses", "requestState")
 URL = {"mode": "url", "url": "https://example.com/", "elicitationId": "1", "message": "go"}
 
-Answerer = Callable[[Ask], Any]
+Answerer = Callable[[AnswerInput], Any]
 """Whoever answers questions: the answers by key, `None`, or an error to be raised."""
 
 
@@ -55,7 +63,7 @@ def asks(state: str | None = None, **requests: Any) -> dict[str, Any]:
     return result
 
 
-def answered(ask: Ask) -> dict[str, Any]:
+def answered(ask: AnswerInput) -> dict[str, Any]:
     return {key: {"answer to": key} for key in ask.questions}
 
 
@@ -95,7 +103,7 @@ class Played:
     def _go_on(self, effect: Effect) -> Effect:
         if isinstance(effect, Pause):
             return self._steps.send(None)
-        outcome = self._answer(effect) if isinstance(effect, Ask) else self._outcomes.pop(0)
+        outcome = self._answer(effect) if isinstance(effect, AnswerInput) else self._outcomes.pop(0)
         if isinstance(outcome, McpError):
             return self._steps.throw(outcome)
         if isinstance(effect, Send):
@@ -114,8 +122,8 @@ class Played:
         return [effect.params for effect in self.effects if isinstance(effect, Send)]
 
     @property
-    def asked(self) -> list[Ask]:
-        return [effect for effect in self.effects if isinstance(effect, Ask)]
+    def asked(self) -> list[AnswerInput]:
+        return [effect for effect in self.effects if isinstance(effect, AnswerInput)]
 
     @property
     def pauses(self) -> list[float]:
@@ -181,7 +189,7 @@ def test_all_questions_of_a_round_are_answered_before_the_request_goes_again() -
     assert played.run() is FINAL
     assert played.effects == [
         Send("tools/call", PARAMS),
-        Ask(
+        AnswerInput(
             "tools/call",
             PARAMS,
             {
@@ -207,9 +215,9 @@ def test_all_questions_of_a_round_are_answered_before_the_request_goes_again() -
 def test_prompts_and_resources_go_on_the_same_way(method: str) -> None:
     played = Played(asks("s", k=FORM), FINAL, method=method, params={"uri": "x:y"})
     assert played.run() is FINAL
-    assert [effect.method for effect in played.effects if isinstance(effect, Ask | Send)] == (
-        [method] * 3
-    )
+    assert [
+        effect.method for effect in played.effects if isinstance(effect, AnswerInput | Send)
+    ] == ([method] * 3)
     assert played.sent[1] == {
         "uri": "x:y",
         "inputResponses": {"k": {"answer to": "k"}},
@@ -412,7 +420,7 @@ class Leg:
 
 @pytest.mark.requirement("MRTR-05")
 def test_each_leg_is_a_request_with_an_id_and_a_progress_token_of_its_own() -> None:
-    table: Peer[Leg, str] = Peer(1, 8)
+    table: RequestTable[Leg, str] = RequestTable(1, 8)
     dialect = dialect_for(NEWEST, None)
     played = Played(asks("1", k=FORM), asks("2"), asks(None, k=ROOTS), FINAL)
     played.run()
@@ -475,7 +483,7 @@ def test_after_its_urls_are_done_the_same_request_goes_again(method: str) -> Non
     assert played.run() is FINAL
     assert played.effects == [
         Send(method, PARAMS),
-        Ask(
+        AnswerInput(
             method,
             PARAMS,
             {
@@ -648,7 +656,7 @@ def link(**changed: Any) -> dict[str, Any]:
     return {"method": "elicitation/create", "params": {**LINK, **changed}}
 
 
-def agreed(ask: Ask) -> dict[str, Any]:
+def agreed(ask: AnswerInput) -> dict[str, Any]:
     return {key: {"action": "accept"} for key in ask.questions}
 
 
@@ -721,7 +729,7 @@ def test_a_form_may_be_asked_again_with_the_same_words() -> None:
 # -- by hand ---------------------------------------------------------------------------------
 
 
-def once(outcome: Any, *, revision: str = NEWEST, offer: Offer = EVERYTHING) -> Any:
+def once(outcome: Any, *, revision: str = NEWEST, offer: OfferedCapabilities = EVERYTHING) -> Any:
     """Send a request by hand and return what comes of it."""
     steps = single_exchange("tools/call", PARAMS, offer)
     assert next(steps) == Send("tools/call", PARAMS, offer)
@@ -735,8 +743,8 @@ def test_by_hand_a_final_result_is_returned_as_it_came(revision: str) -> None:
     assert once(FINAL, revision=revision) is FINAL
 
 
-@pytest.mark.parametrize("offer", [NOTHING, Offer(form=True), EVERYTHING])
-def test_by_hand_a_question_is_returned_and_nobody_is_asked(offer: Offer) -> None:
+@pytest.mark.parametrize("offer", [NOTHING, OfferedCapabilities(form=True), EVERYTHING])
+def test_by_hand_a_question_is_returned_and_nobody_is_asked(offer: OfferedCapabilities) -> None:
     round = once(asks("s", k=FORM), offer=offer)
     assert isinstance(round, InputRound)
     assert round.questions == {"k": InputQuestion("elicitation/create", {"message": "who?"})}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.negotiate import Hello
-from syncmcp._protocol.offer import NOTHING, check_extensions
+from syncmcp._protocol.client_capabilities import NOTHING, check_extensions
+from syncmcp._protocol.negotiate import ClientHello
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, STATELESS, session_capabilities
 from syncmcp.errors import UsageError
 
@@ -49,7 +49,7 @@ def test_what_is_checked_is_a_copy() -> None:
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_an_extension_is_declared_when_it_is_switched_on_and_not_otherwise(revision: str) -> None:
     for extensions in ({}, MAPS):
-        hello = Hello(None, NOTHING, extensions)
+        hello = ClientHello(None, NOTHING, extensions)
         if revision in STATEFUL:
             declared = session_capabilities(revision, NOTHING, hello.extensions)
         else:

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.capabilities import Gate, every_capability, gates, undeclared
-from syncmcp._protocol.offer import NOTHING, Offer
+from syncmcp._protocol.capabilities import (
+    Unavailable,
+    every_capability,
+    unavailable_requests,
+    undeclared,
+)
+from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
 from syncmcp._protocol.revisions import KNOWN_REQUESTS, REVISIONS, dialect_for
 
 EVERYTHING: dict[str, Any] = {
@@ -20,8 +25,8 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def closed(revision: str, capabilities: dict[str, Any]) -> dict[str, Gate]:
-    return gates(dialect_for(revision, None), capabilities)
+def closed(revision: str, capabilities: dict[str, Any]) -> dict[str, Unavailable]:
+    return unavailable_requests(dialect_for(revision, None), capabilities)
 
 
 @pytest.mark.requirement("VER-06")
@@ -93,14 +98,28 @@ def test_a_server_of_which_nothing_is_known_can_be_asked_what_the_revision_has(
 
 def test_what_a_handshake_did_not_offer_is_named() -> None:
     dialect = dialect_for("2025-11-25", None)
-    assert undeclared(dialect, Offer(form=True), Offer(form=True, url=True)) is None
-    assert undeclared(dialect, Offer(form=True, url=True), Offer(form=True)) == "url"
-    assert undeclared(dialect, Offer(sampling=True, sampling_tools=True), Offer(sampling=True)) == (
-        "sampling tools"
+    assert (
+        undeclared(
+            dialect, OfferedCapabilities(form=True), OfferedCapabilities(form=True, url=True)
+        )
+        is None
     )
+    assert (
+        undeclared(
+            dialect, OfferedCapabilities(form=True, url=True), OfferedCapabilities(form=True)
+        )
+        == "url"
+    )
+    assert undeclared(
+        dialect,
+        OfferedCapabilities(sampling=True, sampling_tools=True),
+        OfferedCapabilities(sampling=True),
+    ) == ("sampling tools")
 
 
 def test_without_a_handshake_everything_can_be_offered_later() -> None:
-    assert undeclared(None, Offer(form=True), NOTHING) is None
-    assert undeclared(dialect_for("2026-07-28", None), Offer(form=True), NOTHING) is None
-    assert undeclared(dialect_for("2025-11-25", None), Offer(form=True), None) is None
+    assert undeclared(None, OfferedCapabilities(form=True), NOTHING) is None
+    assert (
+        undeclared(dialect_for("2026-07-28", None), OfferedCapabilities(form=True), NOTHING) is None
+    )
+    assert undeclared(dialect_for("2025-11-25", None), OfferedCapabilities(form=True), None) is None

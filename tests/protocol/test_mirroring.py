@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.headers import InvalidMark, Mirror, mirrored, mirrors
+from syncmcp._protocol.headers import InvalidParamHeader, ParamHeader, mirrored, mirrors
 from syncmcp._protocol.revisions import Dialect, dialect_for
 from syncmcp.errors import UsageError
 
@@ -38,9 +38,9 @@ def test_marks_are_found_wherever_properties_alone_lead() -> None:
         inner=arguments(properties=marked("Deep", "integer"), flag=marked("Flag", "boolean")),
     )
     assert set(mirrors(schema)) == {
-        Mirror(("region",), "Mcp-Param-Region"),
-        Mirror(("inner", "properties"), "Mcp-Param-Deep"),
-        Mirror(("inner", "flag"), "Mcp-Param-Flag"),
+        ParamHeader(("region",), "Mcp-Param-Region"),
+        ParamHeader(("inner", "properties"), "Mcp-Param-Deep"),
+        ParamHeader(("inner", "flag"), "Mcp-Param-Flag"),
     }
 
 
@@ -49,12 +49,12 @@ def test_marks_are_found_wherever_properties_alone_lead() -> None:
     "name", ["", " ", "a b", "a:b", "é", "a\tb", "a\r\nX: y", "\x7f", 7, None, True, ["A"]]
 )
 def test_a_header_name_that_is_no_token_spoils_the_tool(name: object) -> None:
-    with pytest.raises(InvalidMark, match="no HTTP token"):
+    with pytest.raises(InvalidParamHeader, match="no HTTP token"):
         mirrors(arguments(a=marked(name)))
 
 
 def test_a_long_bad_name_is_shown_in_part() -> None:
-    with pytest.raises(InvalidMark) as caught:
+    with pytest.raises(InvalidParamHeader) as caught:
         mirrors(arguments(a=marked(" " * 10_000)))
     assert len(str(caught.value)) < 200
 
@@ -62,7 +62,7 @@ def test_a_long_bad_name_is_shown_in_part() -> None:
 @pytest.mark.requirement("XHD-04")
 @pytest.mark.parametrize("other", ["Region", "REGION", "region"])
 def test_two_marks_that_differ_at_most_in_case_spoil_the_tool(other: str) -> None:
-    with pytest.raises(InvalidMark, match="two properties"):
+    with pytest.raises(InvalidParamHeader, match="two properties"):
         mirrors(arguments(a=marked("Region"), b=arguments(c=marked(other))))
 
 
@@ -71,12 +71,12 @@ def test_two_marks_that_differ_at_most_in_case_spoil_the_tool(other: str) -> Non
     "type", ["number", "object", "array", "null", ["string"], ["string", "null"], None, 3]
 )
 def test_only_strings_integers_and_booleans_can_be_marked(type: object) -> None:
-    with pytest.raises(InvalidMark, match="'a' is marked"):
+    with pytest.raises(InvalidParamHeader, match="'a' is marked"):
         mirrors(arguments(a=marked(type=type)))
 
 
 def test_a_marked_property_needs_a_type() -> None:
-    with pytest.raises(InvalidMark):
+    with pytest.raises(InvalidParamHeader):
         mirrors(arguments(a={"x-mcp-header": "A"}))
 
 
@@ -100,7 +100,7 @@ def test_a_marked_property_needs_a_type() -> None:
     ids=str,
 )
 def test_a_mark_where_something_else_leads_spoils_the_tool(schema: dict[str, Any]) -> None:
-    with pytest.raises(InvalidMark, match="not on a property"):
+    with pytest.raises(InvalidParamHeader, match="not on a property"):
         mirrors({"type": "object", **schema})
 
 
@@ -129,7 +129,7 @@ def test_a_schema_may_be_as_deep_as_its_server_likes() -> None:
     for _ in range(2_000):
         schema = {"properties": {"a": {}, "b": {"not": {}}, "c": schema}}
     (mirror,) = mirrors(schema)
-    assert mirror == Mirror(("c",) * 2_000, "Mcp-Param-Deep")
+    assert mirror == ParamHeader(("c",) * 2_000, "Mcp-Param-Deep")
 
 
 # -- headers -------------------------------------------------------------------------------------

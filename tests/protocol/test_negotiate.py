@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
 from syncmcp._protocol.negotiate import (
     MODES,
-    Ask,
-    Died,
+    ClientHello,
     Effect,
-    Hello,
     Late,
     Negotiated,
     Outcome,
+    ProbeTimedOut,
     Restart,
-    Silent,
-    Tell,
+    SendNotification,
+    SendRequest,
+    ServerExited,
     negotiate,
 )
-from syncmcp._protocol.offer import NOTHING, Offer
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL
 from syncmcp.errors import (
     AuthError,
@@ -48,9 +48,9 @@ from syncmcp.errors import (
     UsageError,
 )
 
-EVERYTHING = Offer(*(True,) * len(Offer._fields))
+EVERYTHING = OfferedCapabilities(*(True,) * len(OfferedCapabilities._fields))
 
-HELLO = Hello({"name": "tests", "version": "1"}, Offer(roots=True))
+HELLO = ClientHello({"name": "tests", "version": "1"}, OfferedCapabilities(roots=True))
 NEWEST = "2026-07-28"
 
 PROBE = "server/discover 2026-07-28, as a probe"
@@ -72,15 +72,19 @@ def unsupported(data: Any) -> UnsupportedVersion:
     return UnsupportedVersion("not this revision", data=data)
 
 
-def died() -> Died:
-    return Died(ConnectionLost("the server ended", exit_code=1, stderr_tail="Traceback"))
+def died() -> ServerExited:
+    return ServerExited(ConnectionLost("the server ended", exit_code=1, stderr_tail="Traceback"))
 
 
 class Played:
     """A negotiation whose questions get these answers, in this order."""
 
     def __init__(
-        self, *outcomes: Outcome, mode: str = "auto", known: str | None = None, hello: Hello = HELLO
+        self,
+        *outcomes: Outcome,
+        mode: str = "auto",
+        known: str | None = None,
+        hello: ClientHello = HELLO,
     ) -> None:
         self.effects: list[Effect] = []
         self.said: list[str] = []
@@ -98,7 +102,7 @@ class Played:
                 return negotiated
             self.effects.append(effect)
             self.said.append(in_words(effect))
-            outcome = self._outcomes.pop(0) if isinstance(effect, Ask) else None
+            outcome = self._outcomes.pop(0) if isinstance(effect, SendRequest) else None
 
     def fail(self) -> McpError:
         with pytest.raises(McpError) as caught:
@@ -108,10 +112,10 @@ class Played:
 
 
 def in_words(effect: Effect) -> str:
-    if isinstance(effect, Ask):
+    if isinstance(effect, SendRequest):
         words = f"{effect.method} {effect.dialect.revision}"
         return f"{words}, as a probe" if effect.probe else words
-    return effect.method if isinstance(effect, Tell) else "restart"
+    return effect.method if isinstance(effect, SendNotification) else "restart"
 
 
 # -- the probe and its verdict ---------------------------------------------------------------
@@ -133,7 +137,7 @@ OLD_SERVER_REFUSALS = [
     pytest.param(ServerError("no", code=-32023), id="-32023, undefined"),
     pytest.param(ServerError("url", code=-32042), id="-32042"),
     pytest.param(ServerError("no", code=404), id="code 404"),
-    pytest.param(Silent(), id="silence"),
+    pytest.param(ProbeTimedOut(), id="silence"),
     pytest.param(ProtocolError("malformed answer"), id="an answer that is no answer"),
     pytest.param(HttpError("empty", status=400), id="400 empty"),
     pytest.param(HttpError("text", status=400, body="Bad Request"), id="400 plain text"),
@@ -337,15 +341,15 @@ def test_a_server_that_dies_of_the_probe_is_started_again_for_initialize() -> No
 @pytest.mark.pitfall("18")
 @pytest.mark.requirement("VER-14")
 def test_a_server_that_ignores_the_probe_and_dies_of_initialize_is_started_again() -> None:
-    played = Played(Silent(), died(), initialized("2024-11-05"))
+    played = Played(ProbeTimedOut(), died(), initialized("2024-11-05"))
     assert played.run().dialect.revision == "2024-11-05"
     assert played.said == [PROBE, INITIALIZE, RESTART, INITIALIZE, INITIALIZED]
 
 
-@pytest.mark.parametrize("first", [died(), Silent()], ids=["died", "silent"])
+@pytest.mark.parametrize("first", [died(), ProbeTimedOut()], ids=["died", "silent"])
 def test_a_server_that_dies_of_everything_is_given_up_after_one_restart(first: Outcome) -> None:
     last = died()
-    outcomes = (first, last) if isinstance(first, Died) else (first, died(), last)
+    outcomes = (first, last) if isinstance(first, ServerExited) else (first, died(), last)
     played = Played(*outcomes)
     error = played.fail()
     assert error is last.error
@@ -368,7 +372,7 @@ def test_a_server_that_dies_after_it_named_its_revision_is_given_up() -> None:
 @pytest.mark.requirement("VER-11", "VER-12")
 def test_a_stateless_server_that_answered_the_probe_too_late_is_recognised_by_its_refusal() -> None:
     result = discovered(NEWEST)
-    played = Played(Silent(), unsupported({"supported": [NEWEST]}), result)
+    played = Played(ProbeTimedOut(), unsupported({"supported": [NEWEST]}), result)
     negotiated = played.run()
     assert negotiated.dialect.revision == NEWEST
     assert negotiated.result is result
@@ -382,7 +386,7 @@ def test_a_stateless_server_that_answered_the_probe_too_late_is_recognised_by_it
 )
 def test_a_refusal_that_names_no_stateless_revision_of_ours_is_raised(data: Any) -> None:
     refusal = unsupported(data)
-    played = Played(Silent(), refusal)
+    played = Played(ProbeTimedOut(), refusal)
     assert played.fail() is refusal
     assert played.said == [PROBE, INITIALIZE]
 
@@ -390,30 +394,30 @@ def test_a_refusal_that_names_no_stateless_revision_of_ours_is_raised(data: Any)
 @pytest.mark.requirement("VER-11", "VER-12")
 def test_an_answer_to_the_probe_that_comes_instead_of_the_handshake_counts() -> None:
     result = discovered("2025-11-25", NEWEST)
-    played = Played(Silent(), Late(result))
+    played = Played(ProbeTimedOut(), Late(result))
     negotiated = played.run()
     assert negotiated.dialect.revision == NEWEST
     assert negotiated.result is result
     assert played.said == [PROBE, INITIALIZE]
 
-    played = Played(Silent(), Late(unsupported({"supported": [NEWEST]})), result)
+    played = Played(ProbeTimedOut(), Late(unsupported({"supported": [NEWEST]})), result)
     assert played.run().result is result
     assert played.said == [PROBE, INITIALIZE, DISCOVER]
 
     refusal = MissingCapability("sampling")
-    assert Played(Silent(), Late(refusal)).fail() is refusal
+    assert Played(ProbeTimedOut(), Late(refusal)).fail() is refusal
 
 
 def test_only_a_handshake_after_a_probe_waits_for_that_too() -> None:
-    played = Played(Silent(), died(), initialized())
+    played = Played(ProbeTimedOut(), died(), initialized())
     played.run()
-    asked = [effect for effect in played.effects if isinstance(effect, Ask)]
+    asked = [effect for effect in played.effects if isinstance(effect, SendRequest)]
     assert [effect.probed for effect in asked] == [False, True, False]
 
 
 def test_a_fresh_server_has_no_probe_left_to_answer_too_late() -> None:
     refusal = unsupported({"supported": [NEWEST]})
-    played = Played(Silent(), died(), refusal)
+    played = Played(ProbeTimedOut(), died(), refusal)
     assert played.fail() is refusal
     assert played.said == [PROBE, INITIALIZE, RESTART, INITIALIZE]
 
@@ -427,8 +431,8 @@ def test_the_handshake_offers_our_newest_stateful_revision_and_says_who_we_are()
     played = Played(result, mode="legacy")
     negotiated = played.run()
     ask, tell = played.effects
-    assert isinstance(ask, Ask)
-    assert isinstance(tell, Tell)
+    assert isinstance(ask, SendRequest)
+    assert isinstance(tell, SendNotification)
     assert not ask.probe
     assert ask.params == {
         "protocolVersion": "2025-11-25",
@@ -441,10 +445,10 @@ def test_the_handshake_offers_our_newest_stateful_revision_and_says_who_we_are()
 
 
 def test_a_nameless_client_still_has_a_name_where_one_is_demanded() -> None:
-    played = Played(initialized(), mode="legacy", hello=Hello(None, NOTHING))
+    played = Played(initialized(), mode="legacy", hello=ClientHello(None, NOTHING))
     played.run()
     (ask, _) = played.effects
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, SendRequest)
     assert ask.params is not None
     assert set(ask.params["clientInfo"]) == {"name", "version"}
 
@@ -467,15 +471,16 @@ DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.requirement("VER-02", "ROOT-01", "SAMP-01", "ELI-01")
 @pytest.mark.parametrize("revision", DECLARED)
 @pytest.mark.parametrize(
-    ("number", "offer"), list(enumerate([NOTHING, Offer(form=True, url=True), EVERYTHING]))
+    ("number", "offer"),
+    list(enumerate([NOTHING, OfferedCapabilities(form=True, url=True), EVERYTHING])),
 )
 def test_the_handshake_declares_what_is_offered_and_the_offered_revision_has(
-    revision: str, number: int, offer: Offer
+    revision: str, number: int, offer: OfferedCapabilities
 ) -> None:
-    played = Played(initialized(revision), mode=revision, hello=Hello(None, offer))
+    played = Played(initialized(revision), mode=revision, hello=ClientHello(None, offer))
     played.run()
     (ask, _) = played.effects
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, SendRequest)
     assert ask.params is not None
     assert ask.params["capabilities"] == DECLARED[revision][number]
 
@@ -485,9 +490,9 @@ def test_the_handshake_declares_what_is_offered_and_the_offered_revision_has(
 def test_what_the_server_picks_among_our_revisions_is_spoken_from_then_on(revision: str) -> None:
     played = Played(initialized(revision), mode="legacy")
     assert played.run().dialect.revision == revision
-    assert [effect.dialect.revision for effect in played.effects if isinstance(effect, Tell)] == [
-        revision
-    ]
+    assert [
+        effect.dialect.revision for effect in played.effects if isinstance(effect, SendNotification)
+    ] == [revision]
 
 
 @pytest.mark.requirement("VER-05")
@@ -621,10 +626,10 @@ def test_a_known_server_that_is_out_of_order_is_not_asked_anything_else() -> Non
     ids=lambda outcome: type(outcome).__name__,
 )
 def test_a_pinned_stateless_revision_has_no_way_back_to_initialize(
-    refusal: McpError | Died,
+    refusal: McpError | ServerExited,
 ) -> None:
     played = Played(refusal, mode=NEWEST)
-    assert played.fail() is (refusal.error if isinstance(refusal, Died) else refusal)
+    assert played.fail() is (refusal.error if isinstance(refusal, ServerExited) else refusal)
     assert played.said == [DISCOVER]
 
 
@@ -697,7 +702,7 @@ def test_what_a_server_calls_itself_decides_nothing(name: str | None) -> None:
     st.lists(
         st.sampled_from(
             [
-                Silent(),
+                ProbeTimedOut(),
                 died(),
                 MethodNotFound("no"),
                 unsupported({"supported": [NEWEST]}),
@@ -729,9 +734,9 @@ def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_er
             outcome = None
             if isinstance(effect, Restart):
                 restarts += 1
-            if isinstance(effect, Ask):
+            if isinstance(effect, SendRequest):
                 outcome = outcomes[asked]
-                if isinstance(outcome, Silent) and not effect.probe:
+                if isinstance(outcome, ProbeTimedOut) and not effect.probe:
                     outcome = MethodNotFound("only a probe has a limit of its own")
                 asked += 1
     except StopIteration as stop:
@@ -749,16 +754,18 @@ def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_er
 def test_the_whole_way_is_gone_once_where_what_was_known_was_in_vain() -> None:
     steps = negotiate("auto", HELLO, STATEFUL[0])
     refusal = MethodNotFound("no")
-    outcomes: list[Outcome] = [died(), Silent(), refusal]
+    outcomes: list[Outcome] = [died(), ProbeTimedOut(), refusal]
     effects = []
     effect = next(steps)
     while outcomes:
         effects.append(effect)
-        answer = outcomes.pop(0) if isinstance(effect, Ask) else None
+        answer = outcomes.pop(0) if isinstance(effect, SendRequest) else None
         if answer is refusal:
             break
         effect = steps.send(answer)
     with pytest.raises(MethodNotFound):
         steps.send(refusal)
-    methods = [each.method if isinstance(each, Ask) else type(each).__name__ for each in effects]
+    methods = [
+        each.method if isinstance(each, SendRequest) else type(each).__name__ for each in effects
+    ]
     assert methods == ["initialize", "Restart", "server/discover", "initialize"]

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.offer import NOTHING, Offer
+from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, dialect_for, session_capabilities
 
-EVERYTHING = Offer(*(True,) * len(Offer._fields))
+EVERYTHING = OfferedCapabilities(*(True,) * len(OfferedCapabilities._fields))
 
 NEWEST = "2026-07-28"
 WITH_MODES = (NEWEST, "2025-11-25")
 """The revisions in which elicitation has modes and models may use tools."""
 WITHOUT_ELICITATION = ("2025-03-26", "2024-11-05")
 
-OFFERS = st.builds(Offer, *[st.booleans()] * len(Offer._fields))
+OFFERS = st.builds(OfferedCapabilities, *[st.booleans()] * len(OfferedCapabilities._fields))
 """Every offer there can be, the ones that contradict themselves included."""
 
 
-def declared(revision: str, offer: Offer) -> dict[str, Any]:
+def declared(revision: str, offer: OfferedCapabilities) -> dict[str, Any]:
     """The capabilities that reach a server: in the handshake, or in each request."""
     if revision in STATEFUL:
         return session_capabilities(revision, offer)
@@ -69,7 +69,7 @@ def test_who_offers_everything_declares_what_the_revision_has(revision: str) -> 
 def test_sampling_is_declared_with_its_parts_where_it_has_parts(
     revision: str, tools: bool, context: bool
 ) -> None:
-    offer = Offer(sampling=True, sampling_tools=tools, sampling_context=context)
+    offer = OfferedCapabilities(sampling=True, sampling_tools=tools, sampling_context=context)
     parts: dict[str, Any] = {}
     if tools and revision in WITH_MODES:
         parts["tools"] = {}
@@ -81,35 +81,35 @@ def test_sampling_is_declared_with_its_parts_where_it_has_parts(
 @pytest.mark.requirement("SAMP-01")
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_tools_of_a_model_without_the_model_are_no_capability(revision: str) -> None:
-    assert declared(revision, Offer(sampling_tools=True, sampling_context=True)) == {}
+    assert declared(revision, OfferedCapabilities(sampling_tools=True, sampling_context=True)) == {}
 
 
 @pytest.mark.requirement("ELI-01", "ELI-02")
 @pytest.mark.parametrize("revision", WITH_MODES)
 def test_each_mode_of_elicitation_is_declared_by_itself(revision: str) -> None:
-    assert declared(revision, Offer(form=True)) == {"elicitation": {"form": {}}}
-    assert declared(revision, Offer(url=True)) == {"elicitation": {"url": {}}}
-    assert declared(revision, Offer(form=True, url=True)) == {
+    assert declared(revision, OfferedCapabilities(form=True)) == {"elicitation": {"form": {}}}
+    assert declared(revision, OfferedCapabilities(url=True)) == {"elicitation": {"url": {}}}
+    assert declared(revision, OfferedCapabilities(form=True, url=True)) == {
         "elicitation": {"form": {}, "url": {}}
     }
 
 
 @pytest.mark.requirement("ELI-01")
 def test_before_there_were_modes_elicitation_means_forms() -> None:
-    assert declared("2025-06-18", Offer(form=True)) == {"elicitation": {}}
-    assert declared("2025-06-18", Offer(form=True, url=True)) == {"elicitation": {}}
-    assert declared("2025-06-18", Offer(url=True)) == {}
+    assert declared("2025-06-18", OfferedCapabilities(form=True)) == {"elicitation": {}}
+    assert declared("2025-06-18", OfferedCapabilities(form=True, url=True)) == {"elicitation": {}}
+    assert declared("2025-06-18", OfferedCapabilities(url=True)) == {}
 
 
 @pytest.mark.requirement("ELI-01")
 @pytest.mark.parametrize("revision", WITHOUT_ELICITATION)
 def test_before_there_was_elicitation_none_is_declared(revision: str) -> None:
-    assert declared(revision, Offer(form=True, url=True)) == {}
+    assert declared(revision, OfferedCapabilities(form=True, url=True)) == {}
 
 
 @pytest.mark.requirement("ROOT-01")
 def test_changes_of_the_roots_are_announced_only_where_there_is_a_session() -> None:
-    offer = Offer(roots=True)
+    offer = OfferedCapabilities(roots=True)
     for revision in STATEFUL:
         assert declared(revision, offer) == {"roots": {"listChanged": True}}
     assert declared(NEWEST, offer) == {"roots": {}}
@@ -117,7 +117,9 @@ def test_changes_of_the_roots_are_announced_only_where_there_is_a_session() -> N
 
 @pytest.mark.requirement("ROOT-01", "SAMP-01", "ELI-01")
 @given(OFFERS, st.sampled_from(REVISIONS))
-def test_nothing_is_declared_that_was_not_offered(offer: Offer, revision: str) -> None:
+def test_nothing_is_declared_that_was_not_offered(
+    offer: OfferedCapabilities, revision: str
+) -> None:
     capabilities = declared(revision, offer)
     assert ("roots" in capabilities) is offer.roots
     assert ("sampling" in capabilities) is offer.sampling
@@ -133,7 +135,7 @@ def test_nothing_is_declared_that_was_not_offered(offer: Offer, revision: str) -
 
 @given(OFFERS, st.sampled_from(REVISIONS))
 def test_only_what_is_left_of_an_offer_in_a_revision_is_declared_there(
-    offer: Offer, revision: str
+    offer: OfferedCapabilities, revision: str
 ) -> None:
     left = dialect_for(revision, None).within(offer)
     assert declared(revision, left) == declared(revision, offer)
@@ -146,12 +148,14 @@ def test_only_what_is_left_of_an_offer_in_a_revision_is_declared_there(
     [
         ("2026-07-28", EVERYTHING),
         ("2025-11-25", EVERYTHING),
-        ("2025-06-18", Offer(sampling=True, form=True, roots=True)),
-        ("2025-03-26", Offer(sampling=True, roots=True)),
-        ("2024-11-05", Offer(sampling=True, roots=True)),
+        ("2025-06-18", OfferedCapabilities(sampling=True, form=True, roots=True)),
+        ("2025-03-26", OfferedCapabilities(sampling=True, roots=True)),
+        ("2024-11-05", OfferedCapabilities(sampling=True, roots=True)),
     ],
 )
-def test_an_offer_shrinks_to_what_the_revision_has(revision: str, left: Offer) -> None:
+def test_an_offer_shrinks_to_what_the_revision_has(
+    revision: str, left: OfferedCapabilities
+) -> None:
     assert dialect_for(revision, None).within(EVERYTHING) == left
 
 
@@ -166,7 +170,13 @@ def test_capabilities_are_objects_all_the_way_but_for_one_switch(revision: str) 
 @pytest.mark.requirement("VER-09")
 def test_each_stateless_request_declares_its_own_offer() -> None:
     dialect = dialect_for(NEWEST, None)
-    offers = [NOTHING, Offer(form=True), EVERYTHING, Offer(form=True), NOTHING]
+    offers = [
+        NOTHING,
+        OfferedCapabilities(form=True),
+        EVERYTHING,
+        OfferedCapabilities(form=True),
+        NOTHING,
+    ]
     made = [dialect.params("tools/call", None, 7, None, None, offer) for offer in offers]
     said = [
         one["_meta"]["io.modelcontextprotocol/clientCapabilities"]

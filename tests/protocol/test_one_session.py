@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from syncmcp._protocol.steps import OneSession, SessionChanged
+from syncmcp._protocol.steps import SessionChanged, SessionPin
 from syncmcp.errors import ConnectionLost, McpError
 
 
@@ -19,7 +19,7 @@ class Life:
 
 @pytest.mark.requirement("PAG-04")
 def test_until_a_page_has_come_any_session_will_do() -> None:
-    one, other = OneSession(), Life()
+    one, other = SessionPin(), Life()
     one.enter(Life())
     one.enter(other)
     one.hold()
@@ -31,7 +31,7 @@ def test_until_a_page_has_come_any_session_will_do() -> None:
 @pytest.mark.requirement("PAG-04")
 def test_a_request_that_belongs_to_a_session_is_not_sent_in_another_one() -> None:
     ended = ConnectionLost("gone")
-    one = OneSession(Life(ended))
+    one = SessionPin(Life(ended))
     with pytest.raises(SessionChanged) as caught:
         one.enter(Life())
     assert caught.value.ended is ended

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.negotiate import Ask, Hello, Older, Outcome, negotiate, rejoin
-from syncmcp._protocol.offer import Offer
+from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.negotiate import (
+    ClientHello,
+    Outcome,
+    SendRequest,
+    UseLegacySse,
+    negotiate,
+    rejoin,
+)
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -19,7 +26,7 @@ from syncmcp.errors import (
     SessionLost,
 )
 
-HELLO = Hello({"name": "tests", "version": "1"}, Offer())
+HELLO = ClientHello({"name": "tests", "version": "1"}, OfferedCapabilities())
 OLD_ANSWER: dict[str, Any] = {
     "protocolVersion": "2024-11-05",
     "capabilities": {},
@@ -41,7 +48,7 @@ def drive(steps: Any, *outcomes: Outcome) -> tuple[list[str], Any]:
         while True:
             effect = steps.send(outcome)
             did.append(effect.method if hasattr(effect, "method") else type(effect).__name__)
-            outcome = left.pop(0) if isinstance(effect, Ask | Older) else None
+            outcome = left.pop(0) if isinstance(effect, SendRequest | UseLegacySse) else None
     except StopIteration as stop:
         assert not left
         return did, stop.value
@@ -58,7 +65,7 @@ def test_a_server_that_refuses_the_post_is_tried_over_the_older_transport(
 ) -> None:
     steps = negotiate(mode, HELLO, older=True)
     did, negotiated = drive(steps, refused(status), None, OLD_ANSWER)
-    assert did == ["initialize", "Older", "initialize", "notifications/initialized"]
+    assert did == ["initialize", "UseLegacySse", "initialize", "notifications/initialized"]
     assert negotiated.dialect.revision == "2024-11-05"
 
 
@@ -67,7 +74,7 @@ def test_after_a_probe_the_older_transport_gets_no_second_one() -> None:
     steps = negotiate("auto", HELLO, older=True)
     did, negotiated = drive(steps, refused(404), refused(404), None, OLD_ANSWER)
     assert did[0] == "server/discover"
-    assert did[1:4] == ["initialize", "Older", "initialize"]
+    assert did[1:4] == ["initialize", "UseLegacySse", "initialize"]
     assert negotiated.dialect.revision == "2024-11-05"
 
 
@@ -104,7 +111,7 @@ def test_where_there_is_no_older_transport_none_is_tried() -> None:
 def test_when_both_ways_fail_the_first_error_names_both(failure: McpError, told: str) -> None:
     first = refused(405, InvalidRequest)
     did, error = drive(negotiate("legacy", HELLO, older=True), first, failure)
-    assert did == ["initialize", "Older"]
+    assert did == ["initialize", "UseLegacySse"]
     assert type(error) is InvalidRequest
     assert error.status == 405
     assert "refused" in error.message

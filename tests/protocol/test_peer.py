@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from syncmcp._protocol.peer import Peer
+from syncmcp._protocol.request_table import RequestTable
 
 
 class Waiter:
@@ -21,11 +21,11 @@ class Waiter:
         self.method = method
 
 
-def peer(first_id: int = 1, max_in_flight: int = 8) -> Peer[Waiter, str]:
-    return Peer(first_id, max_in_flight)
+def peer(first_id: int = 1, max_in_flight: int = 8) -> RequestTable[Waiter, str]:
+    return RequestTable(first_id, max_in_flight)
 
 
-def registered(table: Peer[Waiter, str], count: int) -> list[Waiter]:
+def registered(table: RequestTable[Waiter, str], count: int) -> list[Waiter]:
     waiters = [Waiter() for _ in range(count)]
     for waiter in waiters:
         table.register(waiter)
@@ -239,7 +239,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table: Peer[Waiter, str] = Peer(0, MOST)
+        self.table: RequestTable[Waiter, str] = RequestTable(0, MOST)
         self.running: dict[int, Waiter] = {}
         self.line: list[Waiter] = []
         self.given = 0

@@ -17,9 +17,9 @@ from syncmcp._protocol.revisions import (
 )
 from syncmcp._protocol.steps import (
     METHODS,
+    AnsweredLinks,
     InputQuestion,
     InputRound,
-    Links,
     pause_before,
     read_round,
     url_questions,
@@ -325,6 +325,6 @@ def test_the_methods_with_rounds_are_requests_of_the_stateless_revision() -> Non
 def test_a_link_that_lacks_words_or_an_address_is_known_by_what_it_has(
     entry: dict[str, Any],
 ) -> None:
-    links, questions = Links(), url_questions({"elicitations": [entry]})
+    links, questions = AnsweredLinks(), url_questions({"elicitations": [entry]})
     assert links.new(questions) == questions
     assert links.new(questions) == {}

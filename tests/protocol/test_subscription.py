@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.subscription import ChangeEvent, Wanted, read_event, subscription_id
+from syncmcp._protocol.subscription import ChangeEvent, ChangeFilter, read_event, subscription_id
 
 TAG = "io.modelcontextprotocol/subscriptionId"
-ALL = Wanted(tools=True, prompts=True, resources=True, uris=("a:1", "a:2"))
+ALL = ChangeFilter(tools=True, prompts=True, resources=True, uris=("a:1", "a:2"))
 
 
 @pytest.mark.requirement("SUB-02")
 def test_the_filter_names_what_is_wanted_and_nothing_else() -> None:
-    assert Wanted(prompts=True).params() == {"notifications": {"promptsListChanged": True}}
-    assert Wanted(uris=("a:1",)).params() == {"notifications": {"resourceSubscriptions": ["a:1"]}}
+    assert ChangeFilter(prompts=True).params() == {"notifications": {"promptsListChanged": True}}
+    assert ChangeFilter(uris=("a:1",)).params() == {
+        "notifications": {"resourceSubscriptions": ["a:1"]}
+    }
     assert ALL.params() == {
         "notifications": {
             "toolsListChanged": True,
@@ -27,35 +29,43 @@ def test_the_filter_names_what_is_wanted_and_nothing_else() -> None:
 
 
 def test_tasks_are_listened_to_by_their_ids_which_nobody_reads_in_a_log() -> None:
-    wanted = Wanted(tasks=("t1", "t2"))
+    wanted = ChangeFilter(tasks=("t1", "t2"))
     assert wanted.params() == {"notifications": {"taskIds": ["t1", "t2"]}}
     granted = wanted.granted({"notifications": {"taskIds": ["t2", "t9", 5]}})
-    assert granted == Wanted(tasks=("t2",))
-    assert wanted.without(granted) == Wanted(tasks=("t1",))
+    assert granted == ChangeFilter(tasks=("t2",))
+    assert wanted.without(granted) == ChangeFilter(tasks=("t1",))
     assert (wanted.lacking({}), str(wanted)) == (None, "2 tasks")
     assert read_event("notifications/tasks", {"taskId": "t1"}) is None
 
 
 @pytest.mark.requirement("SUB-02")
 def test_there_is_always_a_filter() -> None:
-    assert Wanted().params() == {"notifications": {}}
+    assert ChangeFilter().params() == {"notifications": {}}
 
 
 @pytest.mark.parametrize(
     ("wanted", "capabilities", "lacking"),
     [
-        (Wanted(tools=True), {"tools": {}}, ("tools", "listChanged")),
-        (Wanted(tools=True), {"tools": {"listChanged": False}}, ("tools", "listChanged")),
-        (Wanted(prompts=True), {}, ("prompts", "listChanged")),
-        (Wanted(resources=True), {"resources": {"subscribe": True}}, ("resources", "listChanged")),
-        (Wanted(uris=("a:1",)), {"resources": {"listChanged": True}}, ("resources", "subscribe")),
-        (Wanted(uris=("a:1",)), {"resources": {"subscribe": True}}, None),
+        (ChangeFilter(tools=True), {"tools": {}}, ("tools", "listChanged")),
+        (ChangeFilter(tools=True), {"tools": {"listChanged": False}}, ("tools", "listChanged")),
+        (ChangeFilter(prompts=True), {}, ("prompts", "listChanged")),
+        (
+            ChangeFilter(resources=True),
+            {"resources": {"subscribe": True}},
+            ("resources", "listChanged"),
+        ),
+        (
+            ChangeFilter(uris=("a:1",)),
+            {"resources": {"listChanged": True}},
+            ("resources", "subscribe"),
+        ),
+        (ChangeFilter(uris=("a:1",)), {"resources": {"subscribe": True}}, None),
         (ALL, {kind: {"listChanged": True} for kind in ALL.kinds}, ("resources", "subscribe")),
-        (Wanted(), {}, None),
+        (ChangeFilter(), {}, None),
     ],
 )
 def test_the_first_capability_that_is_needed_and_not_declared_is_named(
-    wanted: Wanted, capabilities: dict[str, Any], lacking: tuple[str, ...] | None
+    wanted: ChangeFilter, capabilities: dict[str, Any], lacking: tuple[str, ...] | None
 ) -> None:
     assert wanted.lacking(capabilities) == lacking
 
@@ -65,29 +75,32 @@ def test_the_first_capability_that_is_needed_and_not_declared_is_named(
     ("said", "granted"),
     [
         (ALL.params(), ALL),
-        ({"notifications": {}}, Wanted()),
-        ({}, Wanted()),
-        ({"notifications": None}, Wanted()),
-        ({"notifications": {"toolsListChanged": True}}, Wanted(tools=True)),
-        ({"notifications": {"toolsListChanged": "yes"}}, Wanted()),
-        ({"notifications": {"resourceSubscriptions": ["a:2", "a:9", 5]}}, Wanted(uris=("a:2",))),
-        ({"notifications": {"resourceSubscriptions": "a:1"}}, Wanted()),
+        ({"notifications": {}}, ChangeFilter()),
+        ({}, ChangeFilter()),
+        ({"notifications": None}, ChangeFilter()),
+        ({"notifications": {"toolsListChanged": True}}, ChangeFilter(tools=True)),
+        ({"notifications": {"toolsListChanged": "yes"}}, ChangeFilter()),
+        (
+            {"notifications": {"resourceSubscriptions": ["a:2", "a:9", 5]}},
+            ChangeFilter(uris=("a:2",)),
+        ),
+        ({"notifications": {"resourceSubscriptions": "a:1"}}, ChangeFilter()),
     ],
 )
 def test_what_a_server_agrees_to_is_what_was_asked_for_and_it_names(
-    said: dict[str, Any], granted: Wanted
+    said: dict[str, Any], granted: ChangeFilter
 ) -> None:
     assert ALL.granted(said) == granted
-    assert Wanted().granted(said) == Wanted()
+    assert ChangeFilter().granted(said) == ChangeFilter()
 
 
 @pytest.mark.requirement("SUB-01")
 def test_what_was_asked_for_and_not_agreed_to_is_known() -> None:
-    granted = Wanted(tools=True, uris=("a:2",))
-    assert ALL.without(granted) == Wanted(prompts=True, resources=True, uris=("a:1",))
-    assert ALL.without(ALL) == Wanted()
+    granted = ChangeFilter(tools=True, uris=("a:2",))
+    assert ALL.without(granted) == ChangeFilter(prompts=True, resources=True, uris=("a:1",))
+    assert ALL.without(ALL) == ChangeFilter()
     assert str(ALL.without(granted)) == "prompts, resources, a:1"
-    assert str(Wanted()) == "nothing"
+    assert str(ChangeFilter()) == "nothing"
 
 
 @pytest.mark.parametrize(
@@ -106,17 +119,17 @@ def test_what_was_asked_for_and_not_agreed_to_is_known() -> None:
 def test_an_update_may_be_of_something_below_what_was_subscribed_to(
     uri: str, subscribed: str, within: bool
 ) -> None:
-    assert Wanted(uris=("b:9", subscribed)).covers(ChangeEvent("resource", uri)) is within
+    assert ChangeFilter(uris=("b:9", subscribed)).covers(ChangeEvent("resource", uri)) is within
 
 
 def test_a_list_is_covered_if_it_is_wanted() -> None:
-    assert Wanted(tools=True).covers(ChangeEvent("tools"))
-    assert not Wanted(tools=True).covers(ChangeEvent("prompts"))
-    assert not Wanted(uris=("tools",)).covers(ChangeEvent("tools"))
+    assert ChangeFilter(tools=True).covers(ChangeEvent("tools"))
+    assert not ChangeFilter(tools=True).covers(ChangeEvent("prompts"))
+    assert not ChangeFilter(uris=("tools",)).covers(ChangeEvent("tools"))
 
 
 def test_after_an_interruption_everything_may_have_changed() -> None:
-    assert list(Wanted(prompts=True, uris=("a:1",)).everything()) == [
+    assert list(ChangeFilter(prompts=True, uris=("a:1",)).everything()) == [
         ChangeEvent("prompts", missed=True),
         ChangeEvent("resource", "a:1", missed=True),
     ]

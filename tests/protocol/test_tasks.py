@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.capabilities import gates
+from syncmcp._protocol.capabilities import unavailable_requests
+from syncmcp._protocol.client_capabilities import NOTHING
 from syncmcp._protocol.exchange import exchange, exchange_or_task, single_exchange
-from syncmcp._protocol.offer import NOTHING
 from syncmcp._protocol.revisions import REVISIONS, dialect_for
-from syncmcp._protocol.steps import Ask, Effect, Hear, InputQuestion, Pause, Post, Reply, Send
-from syncmcp._protocol.subscription import Wanted
+from syncmcp._protocol.steps import (
+    AnswerInput,
+    Effect,
+    InputQuestion,
+    Pause,
+    Reply,
+    Send,
+    SendAndForget,
+    WatchTask,
+)
+from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp._protocol.tasks import (
     DEFAULT_INTERVAL,
     EXTENSION,
@@ -20,7 +29,7 @@ from syncmcp._protocol.tasks import (
     RELATED,
     SHORTEST_INTERVAL,
     WORTH_HEARING,
-    Course,
+    TaskPoller,
     TaskState,
     created,
     relate,
@@ -62,7 +71,7 @@ def begun(revision: str, status: str = "working", **more: Any) -> dict[str, Any]
     return {"resultType": "task", **told(status, **more)}
 
 
-def _agree(ask: Ask) -> dict[str, Any]:
+def _agree(ask: AnswerInput) -> dict[str, Any]:
     return {key: {"to": key} for key in ask.questions}
 
 
@@ -74,7 +83,7 @@ class Played:
         steps: Any,
         *outcomes: Any,
         revision: str = NEWEST,
-        answer: Callable[[Ask], Any] | None = None,
+        answer: Callable[[AnswerInput], Any] | None = None,
     ) -> None:
         self.effects: list[Effect] = []
         self.hearing = 0
@@ -90,9 +99,9 @@ class Played:
             while True:
                 self.effects.append(effect)
                 value = None
-                if isinstance(effect, Ask):
+                if isinstance(effect, AnswerInput):
                     value = self._answer(effect)
-                elif isinstance(effect, Hear):
+                elif isinstance(effect, WatchTask):
                     self.hearing += 1
                     value = self._hear_no_more
                 elif isinstance(effect, Send):
@@ -126,11 +135,11 @@ class Played:
 
     @property
     def asked(self) -> list[Any]:
-        return [dict(one.questions) for one in self.effects if isinstance(one, Ask)]
+        return [dict(one.questions) for one in self.effects if isinstance(one, AnswerInput)]
 
     @property
-    def posted(self) -> list[Post]:
-        return [one for one in self.effects if isinstance(one, Post)]
+    def posted(self) -> list[SendAndForget]:
+        return [one for one in self.effects if isinstance(one, SendAndForget)]
 
 
 def core(*outcomes: Any, **options: Any) -> Played:
@@ -171,7 +180,7 @@ def test_what_wants_something_of_us_is_looked_at_without_delay(status: str) -> N
 def test_where_input_is_needed_the_result_is_waited_for_and_tells_the_end(
     result: dict[str, Any], status: str
 ) -> None:
-    course = Course("t1", AS_TASK, None, 10)
+    course = TaskPoller("t1", AS_TASK, None, 10)
     seen: list[str] = []
     course.told = lambda state: seen.append(state.status)
     played = Played(course.follow(), told("input_required"), result, revision=CORE)
@@ -196,7 +205,7 @@ def test_a_task_that_is_cancelled_while_its_result_is_waited_for_has_none() -> N
 
 
 def test_who_cancels_a_task_knows_its_end_before_its_result_is_refused() -> None:
-    course = Course("t1", AS_TASK, None, 10)
+    course = TaskPoller("t1", AS_TASK, None, 10)
     steps = course.follow()
     next(steps)
     steps.send(Reply(told("input_required"), dialect_for(CORE, None)))
@@ -209,14 +218,14 @@ def test_who_cancels_a_task_knows_its_end_before_its_result_is_refused() -> None
 def test_a_call_that_fails_while_its_result_is_waited_for_is_looked_at_once_more(
     now: str, over: bool
 ) -> None:
-    course = Course("t1", AS_TASK, None, 10)
+    course = TaskPoller("t1", AS_TASK, None, 10)
     played = Played(course.follow(), told("input_required"), REFUSED, told(now), revision=CORE)
     assert played.fail(InvalidParams) is REFUSED
     assert course.over is over
 
 
 def test_a_task_that_nobody_knows_any_more_is_what_the_server_said_first() -> None:
-    course = Course("t1", AS_TASK, None, 10)
+    course = TaskPoller("t1", AS_TASK, None, 10)
     later = InvalidParams("no such task", code=-32602)
     played = Played(course.follow(), told("input_required"), REFUSED, later, revision=CORE)
     assert played.fail(InvalidParams) is REFUSED
@@ -310,7 +319,7 @@ def test_a_question_that_is_seen_again_is_not_asked_again() -> None:
 
 
 def test_an_answer_that_did_not_reach_the_server_is_sent_again_without_asking() -> None:
-    course = Course("t1", PARAMS, None, 10)
+    course = TaskPoller("t1", PARAMS, None, 10)
     asks = told("input_required", inputRequests={"a": FORM})
     lost = ConnectionLost("gone")
     Played(course.follow(), asks, lost).fail(ConnectionLost)
@@ -322,7 +331,7 @@ def test_an_answer_that_did_not_reach_the_server_is_sent_again_without_asking() 
 
 @pytest.mark.parametrize("error", [RequestCancelled("enough"), RequestTimeout("late")])
 def test_a_question_that_nobody_waited_for_is_asked_the_next_time(error: McpError) -> None:
-    course = Course("t1", PARAMS, None, 10)
+    course = TaskPoller("t1", PARAMS, None, 10)
     asks = told("input_required", inputRequests={"a": FORM})
     Played(course.follow(), asks, answer=lambda ask: error).fail(type(error))
     again = Played(course.follow(), asks, {}, told("completed", result=RESULT))
@@ -331,7 +340,7 @@ def test_a_question_that_nobody_waited_for_is_asked_the_next_time(error: McpErro
 
 
 def test_a_question_that_was_refused_is_not_asked_again() -> None:
-    course = Course("t1", PARAMS, None, 10)
+    course = TaskPoller("t1", PARAMS, None, 10)
     asks = told("input_required", inputRequests={"a": FORM})
     Played(course.follow(), asks, answer=lambda ask: Denied("no", by="person")).fail(Denied)
     again = Played(course.follow(), asks)
@@ -403,14 +412,14 @@ def test_a_call_that_is_given_up_has_its_task_cancelled(revision: str, error: Mc
     played = play(begun(revision), told("working"), error)
     ended = played.fail(type(error))
     assert (ended.method, ended.delivery) == ("tools/call", "unknown")
-    assert played.posted == [Post("tasks/cancel", ID)]
+    assert played.posted == [SendAndForget("tasks/cancel", ID)]
 
 
 def test_a_question_that_is_refused_ends_the_call_and_its_task() -> None:
     asks = told("input_required", inputRequests={"a": FORM})
     played = extension(begun(NEWEST), asks, answer=lambda ask: Denied("no", by="person"))
     played.fail(Denied)
-    assert played.posted == [Post("tasks/cancel", ID)]
+    assert played.posted == [SendAndForget("tasks/cancel", ID)]
 
 
 @pytest.mark.parametrize(
@@ -464,10 +473,10 @@ DONE = told("completed", result=RESULT)
 
 def withdrawn(*outcomes: Any, withdraws: int = 1) -> Played:
     """A task that asks, until the first questions of it are withdrawn."""
-    course = Course("t1", PARAMS, None, 10)
+    course = TaskPoller("t1", PARAMS, None, 10)
     course.until = lambda end: end
 
-    def answer(ask: Ask) -> Any:
+    def answer(ask: AnswerInput) -> Any:
         assert ask.until is course.until
         nonlocal withdraws
         withdraws -= 1
@@ -512,13 +521,13 @@ def test_a_question_that_is_not_open_any_more_is_answered_no_more() -> None:
 
 
 def test_what_withdraws_a_question_is_what_did_so_before_the_look_that_found_it() -> None:
-    course = Course("t1", PARAMS, None, 10)
+    course = TaskPoller("t1", PARAMS, None, 10)
     before = course.until = lambda end: end
     steps = course.follow()
     assert next(steps) == Send("tasks/get", ID)
     course.until = lambda end: end  # withdrawn while the look was under way
     ask = steps.send(Reply(ASKS, dialect_for(NEWEST, None, {EXTENSION: {}})))
-    assert isinstance(ask, Ask)
+    assert isinstance(ask, AnswerInput)
     assert ask.until is before
     steps.close()
 
@@ -553,7 +562,7 @@ def test_who_wants_the_task_gets_it_after_the_questions_before_it() -> None:
 
 
 def test_a_look_has_a_limit_of_its_own() -> None:
-    course = Course("t1", PARAMS, None, 10)
+    course = TaskPoller("t1", PARAMS, None, 10)
     asks = told("input_required", inputRequests={"a": FORM})
     played = Played(course.follow(5.0), asks, {}, told("completed", result=RESULT))
     played.run()
@@ -566,31 +575,31 @@ def seldom(seconds: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("end", [told("completed", result=RESULT), ClosedError("closed")])
 def test_who_waits_for_long_hears_of_the_task_once_and_to_the_end(end: Any) -> None:
-    course = Course("t1", PARAMS, None, 10)
+    course = TaskPoller("t1", PARAMS, None, 10)
     played = Played(course.follow(), seldom(WORTH_HEARING), seldom(9.0), end)
     if isinstance(end, McpError):
         played.fail(ClosedError)
     else:
         played.run()
     heard = [one for one in played.effects if not isinstance(one, Send)]
-    assert heard == [Hear("t1"), Pause(WORTH_HEARING, "t1"), Pause(9.0, "t1")]
+    assert heard == [WatchTask("t1"), Pause(WORTH_HEARING, "t1"), Pause(9.0, "t1")]
     assert played.hearing == 0
 
 
 def test_who_looks_often_need_not_hear_of_the_task() -> None:
-    course = Course("t1", PARAMS, None, 10)
+    course = TaskPoller("t1", PARAMS, None, 10)
     played = Played(course.follow(), seldom(0.49), told("completed", result=RESULT))
     played.run()
     assert Pause(0.49, "t1") in played.effects
-    assert Hear("t1") not in played.effects
+    assert WatchTask("t1") not in played.effects
 
 
 def test_steps_that_nobody_goes_on_with_hear_no_more() -> None:
-    course, ended = Course("t1", PARAMS, None, 10), []
+    course, ended = TaskPoller("t1", PARAMS, None, 10), []
     steps = course.follow()
     reply = Reply(seldom(9.0), dialect_for(NEWEST, None, {EXTENSION: {}}))
     assert next(steps) == Send("tasks/get", ID)
-    assert steps.send(reply) == Hear("t1")
+    assert steps.send(reply) == WatchTask("t1")
     assert steps.send(lambda: ended.append(1)) == Pause(9.0, "t1")
     steps.close()
     assert ended == [1]
@@ -599,7 +608,9 @@ def test_steps_that_nobody_goes_on_with_hear_no_more() -> None:
 @pytest.mark.requirement("TSX-07")
 def test_listening_to_tasks_declares_the_extension() -> None:
     dialect = dialect_for(NEWEST, None, {EXTENSION: {}})
-    params = dialect.params("subscriptions/listen", Wanted(tasks=("t1",)).params(), 1, None, None)
+    params = dialect.params(
+        "subscriptions/listen", ChangeFilter(tasks=("t1",)).params(), 1, None, None
+    )
     assert params is not None
     assert params["notifications"] == {"taskIds": ["t1"]}
     declared = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"]
@@ -607,7 +618,7 @@ def test_listening_to_tasks_declares_the_extension() -> None:
 
 
 def test_nothing_comes_after_the_end_of_a_task() -> None:
-    course = Course("t1", PARAMS, None, 10)
+    course = TaskPoller("t1", PARAMS, None, 10)
     read = dialect_for(NEWEST, None, {EXTENSION: {}}).tasks
     assert read is not None
     course.take(read.read("tasks/get", told("completed")))
@@ -619,7 +630,7 @@ def test_nothing_comes_after_the_end_of_a_task() -> None:
 class MeanwhileEnded:
     """Stands for a lock: while somebody waits for it, another one sees the end of the task."""
 
-    def __init__(self, course: Course) -> None:
+    def __init__(self, course: TaskPoller) -> None:
         self._course = course
         self._entered = False
 
@@ -633,7 +644,7 @@ class MeanwhileEnded:
 
 
 def test_nothing_comes_after_the_end_that_another_one_sees_at_the_same_moment() -> None:
-    course, seen = Course("t1", PARAMS, None, 10), []
+    course, seen = TaskPoller("t1", PARAMS, None, 10), []
     course.told = lambda state: seen.append(state.status)
     course.guard = MeanwhileEnded(course)
     course.take(TaskState("t1", "working", 1.0, told("working")))
@@ -659,12 +670,12 @@ def test_requests_about_tasks_name_the_task_and_declare_the_extension(method: st
 @pytest.mark.requirement("VER-18")
 def test_the_gate_of_the_extension_has_two_sides() -> None:
     on = dialect_for(NEWEST, None, {EXTENSION: {}})
-    theirs = gates(on, {})["tasks/get"]
+    theirs = unavailable_requests(on, {})["tasks/get"]
     assert theirs.undeclared
     assert f"capability extensions.{EXTENSION} (" in theirs.reason
-    assert "tasks/get" not in gates(on, {"extensions": {EXTENSION: {}}})
+    assert "tasks/get" not in unavailable_requests(on, {"extensions": {EXTENSION: {}}})
     off = dialect_for(NEWEST, None)
-    ours = gates(off, {"extensions": {EXTENSION: {}}})["tasks/get"]
+    ours = unavailable_requests(off, {"extensions": {EXTENSION: {}}})["tasks/get"]
     assert not ours.undeclared
     assert "not switched on" in ours.reason
 

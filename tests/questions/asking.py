@@ -229,8 +229,8 @@ class Slow:
         self._clock = Clock(
             monkeypatch,
             "syncmcp._concurrency.timing",
-            "syncmcp._connection.call",
-            "syncmcp._connection.clock",
+            "syncmcp._connection.pending_request",
+            "syncmcp._connection.pending_request",
             "syncmcp._connection.server_requests",
             "syncmcp._connection.connection",
             "syncmcp.transports._http_base",

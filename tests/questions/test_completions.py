@@ -21,7 +21,7 @@ from syncmcp import (
     SubscriptionLost,
     UsageError,
 )
-from syncmcp._http.exchange import Exchange
+from syncmcp._http.exchange import AbortableExchange
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import ElicitResult
@@ -558,10 +558,10 @@ class Streams:
 def test_after_the_consent_a_wait_ends_when_the_server_cannot_be_heard_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def hurry(self: Exchange, seconds: float) -> None:
+    def hurry(self: AbortableExchange, seconds: float) -> None:
         self.wait(threading.Event(), 0.001)
 
-    monkeypatch.setattr(Exchange, "sleep", hurry)
+    monkeypatch.setattr(AbortableExchange, "sleep", hurry)
     agreeing, told = Agreeing(), Future[bool]()
     with (
         serve_http(asking_server()) as http,
@@ -706,7 +706,7 @@ def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
 def test_of_a_server_that_asks_for_ever_the_oldest_visits_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp.handlers.visits.MOST", 2)
+    monkeypatch.setattr("syncmcp.handlers.url_completion.MOST", 2)
     script = [*opening()]
     for name in ("a", "b", "c"):
         script += [ask(name, request=name), s.expect("response")]
@@ -723,7 +723,7 @@ def test_of_a_server_that_asks_for_ever_the_oldest_visits_are_forgotten(
 
 @pytest.mark.requirement("M-07")
 def test_visits_that_have_ended_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp.handlers.visits.MOST", 3)
+    monkeypatch.setattr("syncmcp.handlers.url_completion.MOST", 3)
     script = [*opening()]
     for number in range(9):
         script += [ask("kept", request=number), s.expect("response")]

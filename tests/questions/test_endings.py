@@ -14,8 +14,8 @@ import syncmcp
 from syncmcp import Elicitation, HandlerContext, Refused, RequestCancelled
 from syncmcp._concurrency.timing import TimerEntry, timer
 from syncmcp._connection.answering import check_offered
-from syncmcp._connection.desk import Desk
-from syncmcp._connection.questions import Asked
+from syncmcp._connection.desk import QuestionRegistry
+from syncmcp._connection.questions import OpenQuestion
 from syncmcp.testing import script as s
 from syncmcp.transports.memory import MemoryTransport
 from syncmcp.types import ElicitResult
@@ -48,10 +48,10 @@ def link(name: str, identifier: str = "e-1") -> dict[str, Any]:
     return {**URL, "message": name, "elicitationId": identifier}
 
 
-def alive() -> list[Asked]:
+def alive() -> list[OpenQuestion]:
     """The questions that somebody still holds."""
     gc.collect()
-    return [each for each in gc.get_objects() if type(each) is Asked]
+    return [each for each in gc.get_objects() if type(each) is OpenQuestion]
 
 
 # -- the call behind a question --------------------------------------------------------------------
@@ -124,11 +124,15 @@ def test_a_call_that_is_cancelled_just_before_its_questions_are_made_asks_nobody
 def test_a_question_settled_before_its_round_has_begun_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    admit, dismiss, desks = Desk.admit, Desk.dismiss, set[Desk]()
-    seen: list[Asked] = []
-    settled, changed = set[Asked](), threading.Condition()
+    admit, dismiss, desks = (
+        QuestionRegistry.admit,
+        QuestionRegistry.dismiss,
+        set[QuestionRegistry](),
+    )
+    seen: list[OpenQuestion] = []
+    settled, changed = set[OpenQuestion](), threading.Condition()
 
-    def slowly(self: Desk, asked: Asked) -> bool:
+    def slowly(self: QuestionRegistry, asked: OpenQuestion) -> bool:
         desks.add(self)
         seen.append(asked)
         if len(seen) == 2:  # the handler of the first one fails meanwhile
@@ -136,14 +140,14 @@ def test_a_question_settled_before_its_round_has_begun_leaves_nothing_behind(
                 assert changed.wait_for(lambda: asked in settled, PATIENCE)
         return admit(self, asked)
 
-    def seen_settled(self: Desk, asked: Asked) -> None:
+    def seen_settled(self: QuestionRegistry, asked: OpenQuestion) -> None:
         dismiss(self, asked)
         with changed:
             settled.add(asked)
             changed.notify_all()
 
-    monkeypatch.setattr(Desk, "admit", slowly)
-    monkeypatch.setattr(Desk, "dismiss", seen_settled)
+    monkeypatch.setattr(QuestionRegistry, "admit", slowly)
+    monkeypatch.setattr(QuestionRegistry, "dismiss", seen_settled)
 
     def refuse(request: Any, context: HandlerContext) -> Any:
         if request.message != "third":
@@ -179,15 +183,15 @@ def test_an_answer_never_goes_to_another_question_with_the_same_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settled, gate = threading.Event(), threading.Event()
-    dismiss = Desk.dismiss
+    dismiss = QuestionRegistry.dismiss
 
-    def slowly(self: Desk, asked: Asked) -> None:
+    def slowly(self: QuestionRegistry, asked: OpenQuestion) -> None:
         if not settled.is_set():  # the first is answered, and its answer not yet on its way
             settled.set()
             assert gate.wait(PATIENCE)
         dismiss(self, asked)
 
-    monkeypatch.setattr(Desk, "dismiss", slowly)
+    monkeypatch.setattr(QuestionRegistry, "dismiss", slowly)
     inside = {name: threading.Event() for name in "ABC"}
     told = threading.Event()
 

@@ -24,8 +24,8 @@ import syncmcp
 from syncmcp.errors import LimitExceeded
 from syncmcp.testing import Server
 from syncmcp.testing.demo import demo_server
-from syncmcp.transports._events import EventStream
-from syncmcp.transports._pipes import Lines
+from syncmcp.transports._http_reply import EventStream
+from syncmcp.transports._pipes import LineReader
 from syncmcp.types import LoggingMessageNotificationParams
 from tests.stage import PATIENCE, STATEFUL, STATELESS, in_threads, relayed
 
@@ -410,7 +410,7 @@ def over_stdio(revision: str, calls: int, monkeypatch: pytest.MonkeyPatch) -> No
     seed = seeded()
     cuts = random.Random(seed)
 
-    class Crumbs(Lines):
+    class Crumbs(LineReader):
         """Takes what was read in pieces, as another pipe might have given it."""
 
         def feed(self, chunk: bytes) -> list[bytes]:

@@ -18,7 +18,7 @@ import pytest
 
 from syncmcp import Client, HandlerContext
 from syncmcp._concurrency.futures import RequestFuture
-from syncmcp._concurrency.pool import Seat
+from syncmcp._concurrency.pool import PoolSlot
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import (
@@ -226,8 +226,8 @@ def stands_still(meeting: Meeting, client: Client, questions: int) -> None:
 
 
 def lend_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Seat, "lend", lambda self: None)
-    monkeypatch.setattr(Seat, "take_back", lambda self: None)
+    monkeypatch.setattr(PoolSlot, "lend", lambda self: None)
+    monkeypatch.setattr(PoolSlot, "take_back", lambda self: None)
 
 
 @pytest.mark.pitfall("13")

@@ -26,8 +26,8 @@ import syncmcp
 from syncmcp import InvalidOutput, LimitExceeded, ProtocolError
 from syncmcp._base import checks
 from syncmcp._client import pages
-from syncmcp._protocol import peer
-from syncmcp._protocol.schema import compiler, run
+from syncmcp._protocol import request_table, schema
+from syncmcp._protocol.schema import run
 from syncmcp.errors import McpError
 from syncmcp.transports import _pipes
 from syncmcp.types import CallToolResult
@@ -254,7 +254,7 @@ def cut_lines(given: tuple[int, list[bytes], list[int]]) -> None:
     limit, contents, cuts = given
     stream = b"".join(line + b"\n" for line in contents)
     places = sorted({0, len(stream), *(place % (len(stream) + 1) for place in cuts)})
-    lines = _pipes.Lines(limit)
+    lines = _pipes.LineReader(limit)
     read = [line for start, end in pairwise(places) for line in lines.feed(stream[start:end])]
     expected = []
     for content in contents:
@@ -262,7 +262,7 @@ def cut_lines(given: tuple[int, list[bytes], list[int]]) -> None:
         expected.append(line if len(line) <= limit else line[:limit])
     assert read == expected
     whole = [len(content.removesuffix(b"\r")) <= limit for content in contents]
-    assert [not isinstance(line, _pipes.Cut) for line in read] == whole
+    assert [not isinstance(line, _pipes.TruncatedLine) for line in read] == whole
     assert lines.rest() == b""
 
 
@@ -573,19 +573,19 @@ def test_a_sound_event_is_heard_after_many_streams() -> None:
 
 
 def plant_a_limit_that_is_one_short(patch: pytest.MonkeyPatch) -> None:
-    whole = _pipes.Lines._checked
+    whole = _pipes.LineReader._checked
 
-    def checked(self: _pipes.Lines, line: bytes) -> bytes:
+    def checked(self: _pipes.LineReader, line: bytes) -> bytes:
         short = len(line.removesuffix(b"\r")) < self._limit
-        return whole(self, line) if short else _pipes.Cut(line[: self._limit])
+        return whole(self, line) if short else _pipes.TruncatedLine(line[: self._limit])
 
-    patch.setattr(_pipes.Lines, "_checked", checked)
+    patch.setattr(_pipes.LineReader, "_checked", checked)
 
 
 def plant_a_seam_that_loses_a_byte(patch: pytest.MonkeyPatch) -> None:
-    whole = _pipes.Lines._first
+    whole = _pipes.LineReader._first
     patch.setattr(
-        _pipes.Lines,
+        _pipes.LineReader,
         "_first",
         lambda self, part: whole(self, part[1:] if self._parts else part),
     )
@@ -598,7 +598,7 @@ def plant_ids_that_are_coerced(patch: pytest.MonkeyPatch) -> None:
         except (TypeError, ValueError):
             return None
 
-    patch.setattr(peer, "own_id", own_id)
+    patch.setattr(request_table, "own_id", own_id)
 
 
 def plant_a_cursor_that_is_swallowed(patch: pytest.MonkeyPatch) -> None:
@@ -616,7 +616,7 @@ def plant_depth_without_bound(patch: pytest.MonkeyPatch) -> None:
     """Neither is a level counted, nor is the end of the stack caught."""
     patch.setattr(run, "MAX_NESTING", 10**9)
     patch.setattr(
-        compiler.Schema,
+        schema.Schema,
         "problem",
         lambda self, value: self._check(value, run.Run(run.MAX_STEPS), None),
     )

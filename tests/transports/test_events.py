@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp.errors import LimitExceeded
-from syncmcp.transports._events import EventStream
+from syncmcp.transports._http_reply import EventStream
 
 LIMIT = 64 * 1024 * 1024
 

@@ -9,7 +9,7 @@ import pytest
 
 import syncmcp
 from syncmcp import Http, LimitExceeded
-from syncmcp._http.exchange import Exchange
+from syncmcp._http.exchange import AbortableExchange
 from syncmcp.testing import Server, ToolContext, serve_http
 from tests.session_server import session_server
 from tests.stage import PATIENCE
@@ -26,11 +26,11 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses before streams are taken up again, none of which is made."""
     made: list[float] = []
 
-    def sleep(self: Exchange, seconds: float) -> None:
+    def sleep(self: AbortableExchange, seconds: float) -> None:
         made.append(seconds)
         self.wait(threading.Event(), 0.001)
 
-    monkeypatch.setattr(Exchange, "sleep", sleep)
+    monkeypatch.setattr(AbortableExchange, "sleep", sleep)
     return made
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import requests
 
-from syncmcp._http.guard import UnsafeUrl, UrlGuard
+from syncmcp._http.url_guard import UnsafeUrl, UrlGuard
 from syncmcp.auth.fetch import Fetcher
-from syncmcp.auth.steps import Fetch
+from syncmcp.auth.steps import HttpRequest
 from syncmcp.config import Http
 from syncmcp.errors import ConnectFailed, RequestTimeout
 from tests.transports.certificates import Certificates, make
@@ -97,6 +97,6 @@ def test_no_proxy_is_asked_for_an_address_that_the_guard_refuses(url: str) -> No
         guard = UrlGuard("https://mcp.example.com/mcp", look_up=lambda *_: found)
         fetcher = Fetcher(guard, session=session)
         with pytest.raises(UnsafeUrl):
-            fetcher.fetch(Fetch("GET", url, {}))
+            fetcher.fetch(HttpRequest("GET", url, {}))
         fetcher.close()
     assert proxy.asked == []

@@ -18,7 +18,7 @@ from syncmcp.errors import (
     RequestTimeout,
     SessionLost,
 )
-from syncmcp.transports._events import Attempts
+from syncmcp.transports._http_reply import ReconnectPolicy
 from syncmcp.transports.base import Outgoing
 
 from .http_peer import (
@@ -363,7 +363,7 @@ def test_a_wait_before_resuming_ends_with_the_deadline_or_when_withdrawn() -> No
 
 
 def test_pauses_respect_the_server_grow_and_end() -> None:
-    attempts = Attempts()
+    attempts = ReconnectPolicy()
     pauses = [attempts.next_pause(0.5) for _ in range(4)]
     assert pauses[0] == 0.5
     assert pauses[1] is not None
@@ -374,7 +374,7 @@ def test_pauses_respect_the_server_grow_and_end() -> None:
     attempts.progress()
     assert attempts.next_pause(600.0) == 600.0
     assert (attempts.next_pause(600.0) or 0) >= 600.0
-    attempts = Attempts()
+    attempts = ReconnectPolicy()
     assert 1.0 <= (attempts.next_pause(None) or 0) <= 1.25
 
 

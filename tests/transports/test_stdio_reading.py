@@ -15,7 +15,7 @@ import pytest
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ConnectionLost, LimitExceeded
-from syncmcp.transports._pipes import Cut, Lines, StderrSink
+from syncmcp.transports._pipes import LineReader, StderrSink, TruncatedLine
 from syncmcp.transports.stdio import StdioTransport
 from tests.transports._stdio import (
     ECHO,
@@ -215,7 +215,7 @@ def test_lines_do_not_depend_on_how_the_bytes_are_cut_up() -> None:
     chance = random.Random(seed)
     for _ in range(300):
         data = bytes(chance.choice(b"ab\r\n") for _ in range(chance.randrange(60)))
-        lines = Lines(8)
+        lines = LineReader(8)
         got: list[bytes] = []
         left = data
         while left:
@@ -224,7 +224,7 @@ def test_lines_do_not_depend_on_how_the_bytes_are_cut_up() -> None:
             left = left[size:]
         *whole, rest = data.split(b"\n")
         wanted = [line[:-1] if line.endswith(b"\r") else line for line in whole]
-        cut = [isinstance(line, Cut) for line in got[: len(wanted)]]
+        cut = [isinstance(line, TruncatedLine) for line in got[: len(wanted)]]
         assert [line[:8] for line in wanted] == got[: len(wanted)], f"seed {seed}"
         assert cut == [len(line) > 8 for line in wanted], f"seed {seed}"
         if len(rest) <= 8:

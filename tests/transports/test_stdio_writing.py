@@ -17,7 +17,7 @@ from syncmcp._concurrency.timing import Deadline
 from syncmcp.config import Stdio
 from syncmcp.errors import ClosedError, ConnectionLost, LimitExceeded
 from syncmcp.testing.leaks import Footprint
-from syncmcp.transports._pipes import Outbox
+from syncmcp.transports._pipes import StdinWriter
 from syncmcp.transports.stdio import StdioTransport
 from tests.test_interrupts import struck
 from tests.transports._stdio import (
@@ -301,13 +301,13 @@ class FakeOwner:
         raise AssertionError(error)
 
 
-def outbox(process: FakeProcess) -> Outbox:
-    box = Outbox(FakeOwner(), MEGABYTE)
+def outbox(process: FakeProcess) -> StdinWriter:
+    box = StdinWriter(FakeOwner(), MEGABYTE)
     box.open(process)  # type: ignore[arg-type]
     return box
 
 
-def finish(box: Outbox) -> None:
+def finish(box: StdinWriter) -> None:
     box.close()
     if box.writer is not None:
         box.writer.join(PATIENCE)

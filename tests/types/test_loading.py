@@ -31,7 +31,7 @@ def test_only_the_modules_that_are_used_are_loaded() -> None:
         "import sys, syncmcp.types as t; t.CallToolResult;"
         "print(*sorted(m for m in sys.modules if m.startswith('syncmcp.types.')))"
     ).split()
-    assert "syncmcp.types.tool" in loaded
+    assert "syncmcp.types.server_features" in loaded
     for unused in ("sampling", "elicitation", "form", "task", "prompt", "lifecycle", "error"):
         assert f"syncmcp.types.{unused}" not in loaded
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp.ui.text import shorten, visible
+from syncmcp.ui import shorten, visible
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from syncmcp._client.opening import settled
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ConnectFailed, ConnectionLost, McpError, UsageError
 from syncmcp.testing.recording.tape import Entry, Tape
-from syncmcp.transports.base import Listening, Resumable, TransportSource
+from syncmcp.transports.base import HasServerStream, Resumable, TransportSource
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Target
@@ -50,7 +50,7 @@ _WORDS = frozenset(
 )
 
 
-class Masks:
+class SecretMasks:
     """Replaces secrets, each by a mask of its own, the same one wherever it occurs.
 
     So a cursor that comes back can still be told from another one. Not to be used by several
@@ -149,7 +149,7 @@ class Recording(TransportSource):
         self._path = Path(path)
         # Guards the masks: they learn.
         self._lock = threading.RLock()
-        self._masks = Masks(self._secrets, mask)
+        self._masks = SecretMasks(self._secrets, mask)
         self._masks.learn(_secrets_of(server))
         self._tape = Tape(self._path, self._masks.text(self.label))
 
@@ -264,8 +264,8 @@ class Recorder:
         return self._inner.last_event_id if isinstance(self._inner, Resumable) else None
 
     def wait_listening(self, deadline: Deadline) -> None:
-        """See `Listening`."""
-        if isinstance(self._inner, Listening):
+        """See `HasServerStream`."""
+        if isinstance(self._inner, HasServerStream):
             self._inner.wait_listening(deadline)
 
     def open(self, receiver: Receiver, deadline: Deadline) -> None:

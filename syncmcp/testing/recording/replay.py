@@ -27,7 +27,7 @@ from syncmcp.testing.recording.score import (
     SUBSCRIPTION_ID,
     Normalize,
     NotRecorded,
-    Play,
+    ReplayState,
     completed,
     id_of,
     is_answer,
@@ -68,7 +68,7 @@ class ReplayTransport:
         note: Told what was not recorded.
     """
 
-    def __init__(self, label: str, play: Play, note: Callable[[NotRecorded], None]) -> None:
+    def __init__(self, label: str, play: ReplayState, note: Callable[[NotRecorded], None]) -> None:
         self.label = label
         self.blocking = play.blocking
         self.ordered = play.ordered
@@ -348,7 +348,7 @@ class Replay(TransportSource):
         # Guards the two below.
         self._lock = threading.RLock()
         self._unexpected: list[NotRecorded] = []
-        self._plays: list[Play] = []
+        self._plays: list[ReplayState] = []
 
     @property
     def path(self) -> Path:
@@ -378,7 +378,7 @@ class Replay(TransportSource):
             plays = list(self._plays)
         rest = [method for play in plays for method in play.unasked]
         for session in self._sessions[len(plays) :]:
-            rest += Play(session, self._order, self._normalize).unasked
+            rest += ReplayState(session, self._order, self._normalize).unasked
         return rest
 
     def transport(self, inner: Transport | None) -> ReplayTransport:
@@ -386,7 +386,7 @@ class Replay(TransportSource):
         assert inner is None
         with self._lock:
             session = self._sessions[min(len(self._plays), len(self._sessions) - 1)]
-            play = Play(session, self._order, self._normalize)
+            play = ReplayState(session, self._order, self._normalize)
             self._plays.append(play)
         return ReplayTransport(self.label, play, self._note)
 

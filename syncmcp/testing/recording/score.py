@@ -142,7 +142,7 @@ def is_answer(message: dict[str, Any]) -> bool:
     return "method" not in message and ("result" in message or "error" in message)
 
 
-class Score:
+class ReplaySchedule:
     """Says what is to be played next.
 
     Args:
@@ -361,12 +361,12 @@ def _ended_by(entry: Entry) -> set[int]:
     return {id for id in ids if type(id) is int} if entry.kind != "sent" else set()
 
 
-class Play:
+class ReplayState:
     """One connection as it is played: what has come so far, and what is next. Knows no thread."""
 
     def __init__(self, session: Session, order: Order, normalize: Normalize | None) -> None:
         self.entries = session.entries
-        self._score = Score(self.entries, order)
+        self._score = ReplaySchedule(self.entries, order)
         self._normalize = normalize
         # What has not come yet, by method; the answers to questions by the id of the question.
         self._requests: dict[str, list[int]] = {}

@@ -8,11 +8,11 @@ from typing import Any, Literal, TypeVar
 
 from syncmcp.testing.server import wire
 from syncmcp.testing.server.asking import Rounds
-from syncmcp.testing.server.calls import TOGETHER, Batches, Call
+from syncmcp.testing.server.calls import TOGETHER, Batches, Call, Workers
 from syncmcp.testing.server.context import ToolContext
 from syncmcp.testing.server.features import Completer, Features, Prompt, Resource, TaskSupport, Tool
 from syncmcp.testing.server.session import Session
-from syncmcp.testing.server.skills import Shelf
+from syncmcp.testing.server.skills import SkillRegistry
 from syncmcp.testing.server.tasks import Tasks
 from syncmcp.testing.server.wire import (
     INVALID_PARAMS,
@@ -23,7 +23,6 @@ from syncmcp.testing.server.wire import (
     Stats,
     select,
 )
-from syncmcp.testing.server.workers import Workers
 
 # Open `subscriptions/listen` requests (2026-07-28) and the events they receive.
 
@@ -191,7 +190,7 @@ class Server:
         self.handlers: dict[str, Callable[[Message, ToolContext], Message]] = {}
         self.notification_handlers: dict[str, Callable[[Message], None]] = {}
         self._capabilities = dict(capabilities or {})
-        self._shelf: Shelf | None = None
+        self._shelf: SkillRegistry | None = None
         self._lock = threading.Lock()  # Guards `_sessions`.
         self._sessions: set[Session] = set()
 
@@ -369,7 +368,7 @@ class Server:
             listed: Put it into the list; it can be asked for by its URI in any case.
         """
         if self._shelf is None:
-            self._shelf = Shelf(self)
+            self._shelf = SkillRegistry(self)
         self._shelf.add(root, frontmatter, body, files or {}, dynamic=dynamic, listed=listed)
 
     def on_request(self, method: str, function: Callable[[Message, ToolContext], Message]) -> None:

@@ -56,7 +56,7 @@ class Child:
         return self._entry
 
 
-class Shelf:
+class SkillRegistry:
     """The skills of one server; made with the first of them."""
 
     def __init__(self, server: Server) -> None:

@@ -15,7 +15,7 @@ from syncmcp._concurrency.timing import monotonic
 from syncmcp.approval import Approval, Question, Verdict
 from syncmcp.errors import ClosedError, UsageError
 from syncmcp.types import ElicitResult
-from syncmcp.ui.browser.questions import Desk
+from syncmcp.ui.browser.questions import PendingQuestions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
     from syncmcp.handlers.roots import Roots
     from syncmcp.types import ElicitRequestFormParams, ElicitRequestURLParams
+    from syncmcp.ui.browser.app import AccessControl, PageServer
     from syncmcp.ui.browser.questions import Card
-    from syncmcp.ui.browser.server import Gate, PageServer
 
 __all__ = ["AskInBrowser", "Browser"]
 
@@ -77,10 +77,10 @@ class Browser:
         """May be set later: the client may need this object before it has roots."""
         self._open_page = open_page
         self._human_timeout = human_timeout
-        self._desk = Desk()
+        self._desk = PendingQuestions()
         # Guards the three below; held while the server starts, which is quick.
         self._lock = threading.RLock()
-        self._running: tuple[PageServer, Gate] | None = None
+        self._running: tuple[PageServer, AccessControl] | None = None
         self._closed = False
         self._seen = float("-inf")
 
@@ -177,16 +177,15 @@ class Browser:
             return None
         return self._desk.ask(card, lambda: self._invite(gate))
 
-    def _start(self) -> Gate:
-        from syncmcp.ui.browser.app import Pages
-        from syncmcp.ui.browser.server import Gate, PageServer
+    def _start(self) -> AccessControl:
+        from syncmcp.ui.browser.app import AccessControl, Pages, PageServer
 
         with self._lock:
             if self._closed:
                 raise ClosedError("this interface has been closed")
             if self._running is None:
                 server = PageServer()
-                gate = Gate(server.port)
+                gate = AccessControl(server.port)
                 pages = Pages(self._desk, gate, lambda: self.roots, self._look)
                 server.start(pages.app)
                 self._running = server, gate
@@ -195,7 +194,7 @@ class Browser:
     def _look(self) -> None:
         self._seen = monotonic()
 
-    def _invite(self, gate: Gate) -> None:
+    def _invite(self, gate: AccessControl) -> None:
         """Open a page, unless one is open."""
         if self._open_page is None:
             return
@@ -208,7 +207,7 @@ class Browser:
             target=self._show_page, args=(gate,), name="syncmcp-browser-open", daemon=True
         ).start()
 
-    def _show_page(self, gate: Gate) -> None:
+    def _show_page(self, gate: AccessControl) -> None:
         assert self._open_page is not None
         try:
             opened = self._open_page(gate.address)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
-from typing import TYPE_CHECKING, Any
+import socket
+import threading
+from typing import TYPE_CHECKING, Any, Final
 
 from flask import (
     Blueprint,
@@ -19,19 +22,22 @@ from flask import (
 )
 from jinja2 import StrictUndefined
 from markupsafe import Markup, escape
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 from syncmcp.errors import UsageError
+from syncmcp.ui import shorten, visible
 from syncmcp.ui.browser.cards import FillCard, ReviewFormCard
-from syncmcp.ui.browser.questions import Card, Desk, Past, Writing
-from syncmcp.ui.text import shorten, visible
+from syncmcp.ui.browser.questions import Card, ClosedQuestion, LiveDraft, PendingQuestions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from _typeshed.wsgi import WSGIApplication
+    from flask import Request
     from flask.typing import ResponseReturnValue
 
     from syncmcp.handlers.roots import Roots
-    from syncmcp.ui.browser.server import Gate
+
 
 # The longest form that a browser may send, in bytes.
 _LONGEST_FORM = 64 * 2**20
@@ -60,8 +66,8 @@ class Pages:
 
     def __init__(
         self,
-        desk: Desk,
-        gate: Gate,
+        desk: PendingQuestions,
+        gate: AccessControl,
         roots: Callable[[], Roots | None],
         seen: Callable[[], object],
     ) -> None:
@@ -148,7 +154,7 @@ class Pages:
             left=duration(card.time_left()),
         )
 
-    def _over(self, key: str, past: Past) -> ResponseReturnValue:
+    def _over(self, key: str, past: ClosedQuestion) -> ResponseReturnValue:
         visit = past.visit
         if request.method == "POST" and visit is not None:
             self._check(past.csrf)
@@ -223,7 +229,7 @@ class Pages:
             news |= {"state": past_state(past), "next": self._next(key, past)}
         return news | {"waiting": self._waiting(key)}
 
-    def _next(self, key: str, of: Past | Writing) -> str | None:
+    def _next(self, key: str, of: ClosedQuestion | LiveDraft) -> str | None:
         then = self._desk.next_of(of.token)
         return None if then is None or then.id == key else self._url(then)
 
@@ -240,8 +246,8 @@ class Pages:
         ]
 
     @staticmethod
-    def _url(of: Card[Any] | Writing) -> str:
-        page = "pages.writing" if isinstance(of, Writing) else "pages.question"
+    def _url(of: Card[Any] | LiveDraft) -> str:
+        page = "pages.writing" if isinstance(of, LiveDraft) else "pages.question"
         return url_for(page, key=of.id)
 
     def _page(self, template: str, *, heading: str, **values: Any) -> str:
@@ -273,7 +279,7 @@ class Pages:
             abort(response)
 
 
-def past_state(past: Past) -> str:
+def past_state(past: ClosedQuestion) -> str:
     """The state of a question that is over, as pages tell changes by it."""
     if past.visit is None:
         return past.state
@@ -292,3 +298,168 @@ def duration(seconds: float | None) -> str:
 
 def _short(text: str, limit: int = 200) -> str:
     return shorten(text, limit)
+
+
+# The web server of the pages: on the loopback interface, on threads that keep no program alive.
+
+
+_log = logging.getLogger("syncmcp.ui.browser")
+
+# How often, in seconds, the server looks whether it is to stop.
+_GLANCE = 0.1
+
+
+class PageServer(ThreadedWSGIServer):
+    """Serves one application on a port that the system chooses."""
+
+    def __init__(self) -> None:
+        # Guards the open connections; held to add or remove one.
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        super().__init__("127.0.0.1", 0, _no_pages_yet, _Handler)
+        self._thread = threading.Thread(
+            target=self.serve_forever, args=(_GLANCE,), name="syncmcp-browser", daemon=True
+        )
+
+    def start(self, pages: WSGIApplication) -> None:
+        """Begin to serve."""
+        self.app = pages
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and end the connections that a browser holds open."""
+        self.shutdown()
+        self._thread.join()
+        with self._lock:
+            connections = list(self._open)
+        for connection in connections:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:  # the other side was faster
+                continue
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection on a thread of its own."""
+        with self._lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._lock:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Keep to our own log."""
+        _log.log(logging.ERROR if type == "error" else logging.DEBUG, message, *args)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log what went wrong with a connection."""
+        _log.exception("a connection of the browser failed")
+
+
+class _Handler(WSGIRequestHandler):
+    # A browser that opens a connection and then sends nothing holds a thread no longer than this.
+    timeout = 30.0
+    protocol_version = "HTTP/1.0"
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Log nothing of single requests: their addresses hold a token."""
+
+    def version_string(self) -> str:
+        return "syncmcp"
+
+
+def _no_pages_yet(environ: Any, start_response: Any) -> list[bytes]:
+    start_response("503 Service Unavailable", [])
+    return []
+
+
+# Who may come in: only the browser that was given the link, and only from our own pages.
+#
+# Other programs and users of this computer can reach the port, and every page that the person
+# visits can send requests to it. So a request needs the right `Host` (a foreign name that was
+# made to point here is none), must not come from another site or another port, and carries a
+# cookie that was given out once, for a link that nobody can guess.
+
+
+COOKIE: Final = "syncmcp"
+
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class AccessControl:
+    """Lets requests in or says why not.
+
+    Args:
+        port: The port of the server.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
+        self.room = secrets.token_urlsafe(9)
+        """The path of all pages. Cookies know no ports: this keeps ours from other local sites."""
+        self._cookie = secrets.token_urlsafe(32)
+        # Guards the token; held for a comparison.
+        self._lock = threading.Lock()
+        self._token = secrets.token_urlsafe(32)
+
+    @property
+    def address(self) -> str:
+        """A link that opens the pages once; after that there is another one."""
+        with self._lock:
+            return f"http://{self._hosts[0]}/open/{self._token}"
+
+    def refusal(self, request: Request) -> str | None:
+        """Say why a request is not let in, whoever sends it; `None`: it may be."""
+        host = request.headers.get("Host", "")
+        if host not in self._hosts:
+            return "This server answers under its own address only."
+        site = request.headers.get("Sec-Fetch-Site")
+        # "none" is the person: an address typed or handed over by another program.
+        if site not in (None, "same-origin", "none"):
+            return "This page cannot be opened from another one; copy the link into a new tab."
+        if request.method in ("GET", "HEAD"):
+            return None
+        # Under our Referrer-Policy a browser may send `null` with our own forms.
+        origin = request.headers.get("Origin", "null")
+        if origin not in ("null", f"http://{host}") or (origin == "null" and site != "same-origin"):
+            return "This was not sent from a page of this server."
+        return None
+
+    def knows(self, request: Request) -> bool:
+        """Whether a request comes from the browser that was let in."""
+        sent = request.cookies.get(COOKIE, "")
+        return hmac.compare_digest(sent.encode(), self._cookie.encode())
+
+    def redeem(self, token: str) -> bool:
+        """Whether `token` is that of the link; it is so once."""
+        with self._lock:
+            if not hmac.compare_digest(token.encode(), self._token.encode()):
+                return False
+            self._token = secrets.token_urlsafe(32)
+            return True
+
+    def let_in(self, response: Response) -> None:
+        """Give a browser the cookie; it forgets it when it is closed."""
+        response.set_cookie(
+            COOKIE, self._cookie, path=f"/{self.room}/", httponly=True, samesite="Strict"
+        )
+
+    @staticmethod
+    def seal(response: Response) -> Response:
+        """Tell the browser what a page may do: show itself, and talk to this server."""
+        response.headers.update(_HEADERS)
+        return response

@@ -28,7 +28,7 @@ from syncmcp.ui.browser.questions import Answers, Card
 if TYPE_CHECKING:
     from syncmcp.handlers.forms import Absent, Value
     from syncmcp.types import ToolAnnotations
-    from syncmcp.ui.browser.questions import Past
+    from syncmcp.ui.browser.questions import ClosedQuestion
 
 
 A = TypeVar("A")
@@ -442,7 +442,7 @@ class LinkCard(Card[ElicitResult]):
             self.settle(ElicitResult.cancel(), "You cancelled; nothing was opened.")
         return {}
 
-    def past(self) -> Past:
+    def past(self) -> ClosedQuestion:
         """What to remember; of a link that may be opened, the link."""
         past, context = super().past(), self.context
         if context is None or self.answer is None or self.answer.action != "accept":

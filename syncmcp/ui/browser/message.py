@@ -25,7 +25,7 @@ from syncmcp.types import (
     ToolUseContent,
     UnknownContent,
 )
-from syncmcp.ui.text import shorten, visible
+from syncmcp.ui import shorten, visible
 
 if TYPE_CHECKING:
     from syncmcp.types import (

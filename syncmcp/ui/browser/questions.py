@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
     from syncmcp.approval import Question
     from syncmcp.handlers import HandlerContext
-    from syncmcp.handlers.visits import Visit
+    from syncmcp.handlers.url_completion import UrlVisit
 
 A = TypeVar("A")
 
@@ -122,10 +122,10 @@ class Card(ABC, Generic[A]):
         left = self.time_left()
         self.give_up("withdrawn" if left is None or left > 0 else "expired")
 
-    def past(self) -> Past:
+    def past(self) -> ClosedQuestion:
         """What to remember of it, without what the server and the person wrote."""
         token = self.token
-        return Past(
+        return ClosedQuestion(
             self.title,
             self.server_name,
             self.state,
@@ -142,7 +142,7 @@ class Card(ABC, Generic[A]):
         self._settled.set()
 
 
-class Past(NamedTuple):
+class ClosedQuestion(NamedTuple):
     """A question that is over: what its page still shows, and nothing of the client that asked."""
 
     title: str
@@ -151,7 +151,7 @@ class Past(NamedTuple):
     words: str
     csrf: str
     token_ref: weakref.ref[CancelToken] | None
-    visit: Visit | None = None
+    visit: UrlVisit | None = None
     """Of a link that a person agreed to open: how it goes."""
     url: str = ""
     """That link."""
@@ -162,7 +162,7 @@ class Past(NamedTuple):
         return None if self.token_ref is None else self.token_ref()
 
 
-class Writing:
+class LiveDraft:
     """What a model has written so far for one question, and the means to stop it."""
 
     def __init__(self, server: str, context: HandlerContext) -> None:
@@ -200,15 +200,15 @@ class Writing:
             token.cancel("stopped by the person who was asked")
 
 
-class Desk:
+class PendingQuestions:
     """All questions of one browser interface. Thread-safe."""
 
     def __init__(self) -> None:
         # Guards the three tables; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._waiting: dict[str, Card[object]] = {}
-        self._past: OrderedDict[str, Past] = OrderedDict()
-        self._writings: dict[str, Writing] = {}
+        self._past: OrderedDict[str, ClosedQuestion] = OrderedDict()
+        self._writings: dict[str, LiveDraft] = {}
         self._closed = False
 
     def ask(self, card: Card[A], arrived: Callable[[], object]) -> A | None:
@@ -252,7 +252,7 @@ class Desk:
             else:
                 if self._closed or context.cancel.cancelled:
                     return
-                writing = Writing(server, context)
+                writing = LiveDraft(server, context)
                 self._writings[writing.id] = writing
             writing.text = text
 
@@ -261,12 +261,12 @@ class Desk:
         with self._lock:
             return [card for card in self._waiting.values() if card.state == "waiting"]
 
-    def writings(self) -> list[Writing]:
+    def writings(self) -> list[LiveDraft]:
         """What is being written and has not yet come up for review."""
         with self._lock:
             return [one for one in self._writings.values() if not one.over]
 
-    def all(self) -> list[Card[object] | Writing]:
+    def all(self) -> list[Card[object] | LiveDraft]:
         """Everything a person may want to look at."""
         return [*self.waiting(), *self.writings()]
 
@@ -275,17 +275,17 @@ class Desk:
         with self._lock:
             return self._waiting.get(key)
 
-    def past(self, key: str) -> Past | None:
+    def past(self, key: str) -> ClosedQuestion | None:
         """A question that is over."""
         with self._lock:
             return self._past.get(key)
 
-    def writing(self, key: str) -> Writing | None:
+    def writing(self, key: str) -> LiveDraft | None:
         """Something that is, or was last, being written."""
         with self._lock:
             return self._writings.get(key)
 
-    def next_of(self, token: CancelToken | None) -> Card[object] | Writing | None:
+    def next_of(self, token: CancelToken | None) -> Card[object] | LiveDraft | None:
         """Where the question with this token goes on: at a review, or at what is being written."""
         if token is None:
             return None

@@ -24,8 +24,8 @@ from syncmcp.types import (
     ToolResultContent,
     ToolUseContent,
 )
+from syncmcp.ui import shorten, visible
 from syncmcp.ui.terminal.screen import Quit, Screen, named
-from syncmcp.ui.text import shorten, visible
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext

@@ -24,7 +24,7 @@ from prompt_toolkit.output import create_output
 from rich.console import Console
 from rich.text import Text
 
-from syncmcp.ui.text import shorten, visible
+from syncmcp.ui import shorten, visible
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext

@@ -106,7 +106,7 @@ def test_a_fan_of_references_runs_out_of_steps() -> None:
 def test_a_fan_of_alternatives_runs_out_of_steps(
     word: str, last: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syncmcp._protocol.schema.compiler.MAX_STEPS", 50_000)
+    monkeypatch.setattr("syncmcp._protocol.schema.MAX_STEPS", 50_000)
     compiled = compile_schema(fan_out(word, 60, last))
     with pytest.raises(UnsupportedSchema, match="steps"):
         compiled.problem(1)
@@ -115,7 +115,7 @@ def test_a_fan_of_alternatives_runs_out_of_steps(
 def test_a_fan_of_references_that_counts_what_it_has_seen_runs_out_of_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp._protocol.schema.compiler.MAX_STEPS", 50_000)
+    monkeypatch.setattr("syncmcp._protocol.schema.MAX_STEPS", 50_000)
     schema = fan_out("anyOf", 60, {"properties": {"a": {}}})
     compiled = compile_schema({**schema, "unevaluatedProperties": False})
     with pytest.raises(UnsupportedSchema, match="steps"):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol.capabilities import Gate, declares, gates, not_declared
+from syncmcp._protocol.capabilities import Unavailable, declares, not_declared, unavailable_requests
 from syncmcp._protocol.capabilities import undeclared as not_offered
 from syncmcp._protocol.tasks import GET
 from syncmcp.errors import ClosedError, NotSupported, UsageError
 
 if TYPE_CHECKING:
     from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp._protocol.offer import Offer
+    from syncmcp._protocol.client_capabilities import OfferedCapabilities
     from syncmcp._protocol.revisions import Dialect
-    from syncmcp._protocol.tasks import Shape
+    from syncmcp._protocol.tasks import TaskProtocol
 
 
-class Agreed:
+class NegotiatedState:
     """What holds on one connection; replaced as a whole while it opens, and fixed from then on.
 
     Attributes:
@@ -30,15 +30,17 @@ class Agreed:
     def __init__(self, label: str) -> None:
         self._label = label
         self.spoken: Dialect | None = None
-        self._declared: Offer | None = None
-        self._gates: Mapping[str, Gate] = {}
-        self.tasks: Shape | None = None
+        self._declared: OfferedCapabilities | None = None
+        self._gates: Mapping[str, Unavailable] = {}
+        self.tasks: TaskProtocol | None = None
         self.on_late: Callable[[object, Any], object] | None = None
 
-    def adopt(self, dialect: Dialect, capabilities: Mapping[str, Any], offer: Offer) -> None:
+    def adopt(
+        self, dialect: Dialect, capabilities: Mapping[str, Any], offer: OfferedCapabilities
+    ) -> None:
         """See `Connection.adopt`."""
         self.spoken = dialect
-        self._gates = gates(dialect, capabilities)
+        self._gates = unavailable_requests(dialect, capabilities)
         self._declared = offer
         self.on_late = None
         tasks = dialect.tasks
@@ -76,7 +78,7 @@ class Agreed:
             raise NotSupported(gate.reason, server=self._label, method=method)
         return self.dialect
 
-    def check_tasks(self, undeclared: Undeclared) -> Shape:
+    def check_tasks(self, undeclared: Undeclared) -> TaskProtocol:
         """Return how calls become tasks here; `undeclared` as for `check`.
 
         Raises:
@@ -93,7 +95,7 @@ class Agreed:
             why = not_declared(known.needs)
         raise NotSupported(f"no tool runs as a task: {why}", server=self._label)
 
-    def check_declared(self, offer: Offer) -> None:
+    def check_declared(self, offer: OfferedCapabilities) -> None:
         """Check that the server can know of everything in `offer`.
 
         Raises:

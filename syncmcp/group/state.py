@@ -15,8 +15,8 @@ from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError, ConnectFailed, ForkedError, McpError, UsageError
 from syncmcp.group.catalog import Catalog, Lists, NameHook, Offered
-from syncmcp.group.member import OVER, Member, Source
-from syncmcp.group.parallel import together
+from syncmcp.group.member import OVER, GroupMember, Source
+from syncmcp.group.parallel import run_all
 from syncmcp.servers_file.entry import NotApproved, ServerEntry
 from syncmcp.servers_file.review import ServersFileError
 
@@ -61,7 +61,7 @@ def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[st
     return names
 
 
-def check_required(require: str | tuple[str, ...], members: list[Member]) -> None:
+def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -> None:
     """Make sure that those are there that are required.
 
     Raises:
@@ -93,7 +93,7 @@ _SLACK: Final = 1.0
 _LOOK_AGAIN: Final = 0.2
 
 
-class Membership:
+class GroupState:
     """The servers of a group. Used from any thread.
 
     Args:
@@ -126,16 +126,16 @@ class Membership:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self.state: Literal["closed", "opening", "open"] = "closed"
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, GroupMember] = {}
         self.catalog = Catalog()
-        self._generation = timing.generation
+        self._generation = timing.fork_generation
 
     # -- all of them -----------------------------------------------------------------------------
 
     def open(self) -> None:
         """See `ClientGroup.open`."""
         self._check_process()
-        mine: dict[str, Member] = {}
+        mine: dict[str, GroupMember] = {}
         if self.state == "closed":
             self.close(self._limit)  # what an interrupted one has left
         try:
@@ -148,7 +148,7 @@ class Membership:
                     name: self._options.member(name, source)
                     for name, source in self.sources.items()
                 }
-                self._generation = timing.generation
+                self._generation = timing.fork_generation
                 self._members, self.state = mine, "opening"
             members = list(mine.values())
             self._prepare(members)
@@ -162,7 +162,7 @@ class Membership:
 
     def close(self, limit: float | None) -> None:
         """Close all, within `limit` seconds; see `ClientGroup.close`."""
-        if self._generation != timing.generation:
+        if self._generation != timing.fork_generation:
             return  # everything belongs to the parent process, which goes on using it
         with self._lock:
             # First: then whoever is interrupted here, and closes or opens it again, ends the rest.
@@ -181,8 +181,8 @@ class Membership:
             self.check_open()
             members = {n: one for n, one in self._members.items() if one.state == "open"}
             before = {name: one.lists for name, one in members.items()}
-        outcomes = together({name: one.fetch for name, one in members.items()}, Deadline(None))
-        fetched: list[Member] = []
+        outcomes = run_all({name: one.fetch for name, one in members.items()}, Deadline(None))
+        fetched: list[GroupMember] = []
         for name, outcome in outcomes.items():
             if isinstance(outcome, Lists):
                 with self._lock:
@@ -232,7 +232,7 @@ class Membership:
         if member is not None:
             self._end(member, limit)
 
-    def members(self) -> dict[str, Member]:
+    def members(self) -> dict[str, GroupMember]:
         """All of them at this moment, whatever their state."""
         with self._lock:
             return dict(self._members)
@@ -282,7 +282,7 @@ class Membership:
 
     # -- the steps -------------------------------------------------------------------------------
 
-    def _end(self, member: Member, limit: float | None) -> None:
+    def _end(self, member: GroupMember, limit: float | None) -> None:
         """Close one server, and forget it when that is done."""
         with self._lock:
             member.state = "closed"
@@ -292,7 +292,7 @@ class Membership:
             if self._members.get(member.name) is member:
                 del self._members[member.name]
 
-    def _prepare(self, members: list[Member]) -> None:
+    def _prepare(self, members: list[GroupMember]) -> None:
         """Make the clients, on this thread and one by one: a person may have to approve some."""
         for position, member in enumerate(members):
             source = member.source
@@ -306,16 +306,16 @@ class Membership:
             else:
                 self._check_single(member, members[:position])
 
-    def _check_single(self, member: Member, others: Iterable[Member]) -> None:
+    def _check_single(self, member: GroupMember, others: Iterable[GroupMember]) -> None:
         for other in others:
             if other is not member and other.state not in OVER and member.is_same_as(other):
                 raise UsageError(
                     f"{other.name!r} and {member.name!r} are the same server, {member.client!r}"
                 )
 
-    def _open_all(self, members: list[Member]) -> None:
+    def _open_all(self, members: list[GroupMember]) -> None:
         jobs = {one.name: partial(self._open_one, one) for one in members if one.state == "opening"}
-        outcomes = together(jobs, Deadline(None))
+        outcomes = run_all(jobs, Deadline(None))
         for member in members:
             outcome = outcomes.get(member.name)
             if isinstance(outcome, McpError):
@@ -325,14 +325,14 @@ class Membership:
             elif isinstance(outcome, BaseException):
                 raise outcome
 
-    def _open_one(self, member: Member) -> None:
+    def _open_one(self, member: GroupMember) -> None:
         """Open one server, or leave nothing of it."""
         try:
             with self._lock:
                 if member.state != "opening":
                     raise _not_open(member.name)
                 member.begin()
-            lists = member.open(partial(Membership._news, weakref.ref(self), weakref.ref(member)))
+            lists = member.open(partial(GroupState._news, weakref.ref(self), weakref.ref(member)))
             with self._lock:
                 if member.lists is None:  # or it has told of a change already
                     member.lists = lists
@@ -341,7 +341,7 @@ class Membership:
             raise
 
     def _publish(
-        self, members: list[Member], *, opening: Mapping[str, Member] | None = None
+        self, members: list[GroupMember], *, opening: Mapping[str, GroupMember] | None = None
     ) -> None:
         """Offer what these servers have, all of it or nothing; without those that have gone.
 
@@ -374,8 +374,8 @@ class Membership:
                 return
 
     def _still_there(
-        self, members: list[Member], opening: Mapping[str, Member] | None
-    ) -> list[Member]:
+        self, members: list[GroupMember], opening: Mapping[str, GroupMember] | None
+    ) -> list[GroupMember]:
         if opening is None:
             self.check_open()
         elif self.state != "opening" or self._members is not opening:
@@ -385,7 +385,7 @@ class Membership:
         ]
 
     @staticmethod
-    def _news(group: weakref.ref[Membership], one: weakref.ref[Member], lists: Lists) -> None:
+    def _news(group: weakref.ref[GroupState], one: weakref.ref[GroupMember], lists: Lists) -> None:
         """A server has changed what it offers; on a pool thread of its client."""
         self, member = group(), one()
         if self is None or member is None:
@@ -402,7 +402,7 @@ class Membership:
             _log.warning("[%s] what it has changed is not offered: %s", member.name, error)
 
     def _check_process(self) -> None:
-        if self._generation != timing.generation and self.state != "closed":
+        if self._generation != timing.fork_generation and self.state != "closed":
             raise ForkedError(
                 "this group belongs to the parent process; make a new one after a fork"
             )
@@ -414,11 +414,11 @@ def _not_open(server: str | None = None) -> ClosedError:
     return ClosedError("the group has closed or removed this server", server=server)
 
 
-def _close(members: list[Member], limit: float | None) -> None:
+def _close(members: list[GroupMember], limit: float | None) -> None:
     """Close servers, at one time, within `limit` seconds."""
     deadline = Deadline(limit)
     if len(members) == 1:
         members[0].close(limit)  # needs no thread
         return
     jobs = {one.name: partial(one.close_by, deadline) for one in members}
-    together(jobs, Deadline(None if limit is None else limit + _SLACK))
+    run_all(jobs, Deadline(None if limit is None else limit + _SLACK))

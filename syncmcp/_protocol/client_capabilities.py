@@ -13,7 +13,7 @@ ELICITATION = "elicitation/create"
 ROOTS = "roots/list"
 
 
-class Offer(NamedTuple):
+class OfferedCapabilities(NamedTuple):
     """Which questions of a server have somebody to answer them."""
 
     sampling: bool = False
@@ -24,11 +24,11 @@ class Offer(NamedTuple):
     roots: bool = False
 
 
-NOTHING = Offer()
+NOTHING = OfferedCapabilities()
 """The offer of a client without handlers."""
 
 
-def client_capabilities(offer: Offer, *, modes: bool) -> dict[str, Any]:
+def client_capabilities(offer: OfferedCapabilities, *, modes: bool) -> dict[str, Any]:
     """The capabilities that stand for `offer`, which the revision has.
 
     Args:

@@ -34,7 +34,7 @@ def here(job: Callable[[], object]) -> None:
         _log.exception("a callback of a visit failed")
 
 
-class Visit:
+class UrlVisit:
     """One visit to a URL. It ends once: it is done, or nobody will say so any more.
 
     Args:
@@ -116,13 +116,13 @@ class Visit:
             self._callbacks.pop(key, None)
 
 
-NEVER = Visit()
+NEVER = UrlVisit()
 """Of a question that led to no URL, or is over: there will be no news."""
 
 NEVER.end(done=False)
 
 
-class Visits:
+class UrlVisits:
     """The visits of one session, by the ids that its server gave them (2025-11-25).
 
     That an id is completed is kept as long as the session, whatever became of its question: a
@@ -141,7 +141,7 @@ class Visits:
         # Whether it is completed, by id; the one that was asked about last comes last.
         self._completed: dict[bytes, bool] = {}
         # Those that have not ended, the oldest first, and of each the ids that are not completed.
-        self._visits: dict[Visit, set[bytes]] = {}
+        self._visits: dict[UrlVisit, set[bytes]] = {}
         self._over = False
 
     def asked(self, *elicitation_ids: str) -> None:
@@ -162,14 +162,14 @@ class Visits:
                 if type(stated) is str:
                     self.asked(stated)
 
-    def begin(self, *elicitation_ids: str) -> Visit:
+    def begin(self, *elicitation_ids: str) -> UrlVisit:
         """A handler gets the question that asks for it; without an id there will be no news.
 
         It is done when all of its ids are completed.
         """
-        visit = Visit(self._run)
+        visit = UrlVisit(self._run)
         keys = [_key(each) for each in elicitation_ids]
-        oldest: Visit | None = None
+        oldest: UrlVisit | None = None
         with self._lock:
             missing = {key for key in keys if not self._know(key)}
             done = bool(keys) and not missing
@@ -186,7 +186,7 @@ class Visits:
     def complete(self, elicitation_id: object) -> None:
         """The server says that a visit is done. Ids that it never asked about are ignored."""
         key = _key(elicitation_id) if type(elicitation_id) is str else None
-        ended: list[Visit] = []
+        ended: list[UrlVisit] = []
         with self._lock:
             concerned = [visit for visit, missing in self._visits.items() if key in missing]
             known = key in self._completed or bool(concerned)
@@ -224,7 +224,7 @@ class Visits:
             del self._completed[next(iter(self._completed))]
         return done
 
-    def _make_room(self) -> Visit | None:
+    def _make_room(self) -> UrlVisit | None:
         """Make room for one more; return the visit that had to go, if one had."""
         if len(self._visits) < MOST:
             return None

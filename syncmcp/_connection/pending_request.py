@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._base.text import redact
-from syncmcp._concurrency.timing import Deadline, monotonic
-from syncmcp._connection.options import Options
+from syncmcp._concurrency.timing import Deadline, TimerEntry, monotonic, timer
+from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import HARMLESS
 from syncmcp._protocol.subscription import LISTEN
@@ -25,16 +26,16 @@ from syncmcp.errors import (
 )
 
 if TYPE_CHECKING:
-    from syncmcp._concurrency.pool import Delivery, Workers
-    from syncmcp._connection.interception import Passage
-    from syncmcp._connection.outgoing import Place
-    from syncmcp._connection.questions import Asked
-    from syncmcp._connection.server_requests import Owned
+    from syncmcp._concurrency.pool import CallbackQueue, DaemonPool
+    from syncmcp._connection.intercepting import InterceptedRequest
+    from syncmcp._connection.outgoing import BatchSlot
+    from syncmcp._connection.questions import OpenQuestion
+    from syncmcp._connection.server_requests import DeadlineHold
     from syncmcp.errors import Delivery as HowFar
     from syncmcp.transports.base import Outgoing
 
 
-class Call:
+class PendingRequest:
     """One request of ours, from its registration to its end."""
 
     __slots__ = (
@@ -63,19 +64,19 @@ class Call:
     def __init__(
         self,
         method: str,
-        options: Options,
+        options: ResolvedOptions,
         deadline: Deadline,
-        done: Callable[[Call], object] | None = None,
+        done: Callable[[PendingRequest], object] | None = None,
     ) -> None:
         self.id = -1
         self.method = method
         # The questions that it caused, where that is known; they end with it.
-        self.asked: dict[Asked, Owned] = {}
+        self.asked: dict[OpenQuestion, DeadlineHold] = {}
         self.params: dict[str, Any] | None = None
         # Its way through the interceptors, if there are any.
-        self.passage: Passage | None = None
+        self.passage: InterceptedRequest | None = None
         # Where it stands in the frame that it left in, if it shared one.
-        self.place: Place | None = None
+        self.place: BatchSlot | None = None
         self.options = options
         # Where a task's result is waited for, silence is what is to be expected.
         self.idle = None if method == RESULT else options.idle_timeout
@@ -89,12 +90,12 @@ class Call:
         # When the server last gave a sign of life for this call.
         self.seen: float | None = None
         self.unsubscribe: Callable[[], None] | None = None
-        self.delivery: Delivery | None = None
+        self.delivery: CallbackQueue | None = None
         self.done = done
         # Where it is sent if sending blocks and no thread of its own waits for it.
-        self.pool: Workers | None = None
+        self.pool: DaemonPool | None = None
         # Where it is sent if that may take longer than anybody waits for it.
-        self.carrier: Workers | None = None
+        self.carrier: DaemonPool | None = None
         self.slot: threading.Lock | None = None
         if done is None:
             # A lock that is released once is the cheapest thing a thread can wait for.
@@ -231,7 +232,7 @@ def lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost
 # A request that lasts: ``subscriptions/listen`` (2026-07-28).
 
 
-class ListenCall(Call):
+class PendingListen(PendingRequest):
     """It ends with the subscription; until then the server tells of changes, tagged with its id.
 
     Args:
@@ -243,12 +244,104 @@ class ListenCall(Call):
 
     def __init__(
         self,
-        take: Callable[[ListenCall, str, dict[str, Any]], object],
-        done: Callable[[Call], object],
+        take: Callable[[PendingListen, str, dict[str, Any]], object],
+        done: Callable[[PendingRequest], object],
     ) -> None:
-        super().__init__(LISTEN, Options(None, None), Deadline(None), done)
+        super().__init__(LISTEN, ResolvedOptions(None, None), Deadline(None), done)
         self.take = take
         self.acknowledged = False
         # Released once the server has agreed, or the request has ended.
         self.answered = threading.Lock()
         self.answered.acquire()
+
+
+# The clocks of a connection's calls: one appointment with the timer for all of them.
+
+
+class TimeoutWatcher:
+    """Ends the calls of one connection that have run out of time.
+
+    Args:
+        lock: The connection's; see there.
+        open_calls: Lists the calls that are not answered yet; called with the lock held.
+        give_up: Ends such a call; it must not block.
+        release: Lets the waiter of an answered call go, though its callbacks have not ended.
+    """
+
+    def __init__(
+        self,
+        lock: threading.RLock,
+        open_calls: Callable[[], list[PendingRequest]],
+        give_up: Callable[[PendingRequest, RequestTimeout], object],
+        release: Callable[[PendingRequest], object],
+    ) -> None:
+        self._lock = lock
+        self._open_calls = open_calls
+        self._give_up = give_up
+        self._release = release
+        # Answered, but their callbacks have not come to an end.
+        self._finishing: set[PendingRequest] = set()
+        self._stopped = False
+        # The one appointment with the timer, and when it is.
+        self._appointment: TimerEntry | None = None
+        self._next_look = math.inf
+
+    def watch(self, call: PendingRequest) -> None:
+        """End an open call when it is out of time; also to be told when its limits have changed."""
+        when = call.next_look()
+        if when is not None:
+            with self._lock:
+                self._wake_at(when)
+
+    def finishing(self, call: PendingRequest) -> None:
+        """Watch an answered call, too, until `forget`."""
+        with self._lock:
+            self._finishing.add(call)
+            if (when := call.next_look()) is not None:
+                self._wake_at(when)
+
+    def forget(self, call: PendingRequest) -> None:
+        """The call is over; called with the lock held."""
+        self._finishing.discard(call)
+
+    def stop(self) -> None:
+        """There will be no open calls any more; called with the lock held."""
+        self._stopped = True
+        if self._appointment is not None and not self._finishing:
+            self._appointment.cancel()
+            self._next_look = math.inf
+
+    def _wake_at(self, when: float) -> None:
+        """Look at `when` at the latest; called with the lock held.
+
+        Most calls have the same limits, so that a later one needs no appointment of its own.
+        """
+        if when < self._next_look and (not self._stopped or self._finishing):
+            if self._appointment is not None:
+                self._appointment.cancel()
+            self._next_look = when
+            self._appointment = timer.at(when, self._look)
+
+    def _look(self) -> None:
+        """On the timer thread: end what has run out of time."""
+        with self._lock:
+            self._next_look = math.inf
+            open_calls = self._open_calls()
+            finishing = list(self._finishing)
+        for call in open_calls:
+            error = call.overdue()
+            if error is not None:
+                self._give_up(call, error)
+        for call in finishing:
+            if call.overdue() is not None:
+                # Its callbacks are late: the result goes out now.
+                self._release(call)
+        looks = [when for call in (*open_calls, *finishing) if (when := call.next_look())]
+        # What is over by now makes for a look too many, and not for one too few.
+        with self._lock:
+            if looks:
+                self._wake_at(max(min(looks), monotonic() + _BREATH))
+
+
+# The least time, in seconds, between two looks at the clocks of the calls.
+_BREATH = 0.001

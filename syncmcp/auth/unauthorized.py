@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from syncmcp._http.exchange import current
 from syncmcp._http.session import finish
 from syncmcp.auth import steps
-from syncmcp.auth.flow import Need
+from syncmcp.auth.flow import TokenNeed
 
 if TYPE_CHECKING:
     import requests
 
-    from syncmcp._http.guard import UrlGuard
+    from syncmcp._http.url_guard import UrlGuard
     from syncmcp.auth.token_auth import TokenAuth
     from syncmcp.auth.tokens import Login
 
-__all__ = ["Refusals"]
+__all__ = ["UnauthorizedHook"]
 
 # Logins that one request may lead to, the first one and those for more scope together.
 _MOST_LOGINS = 3
@@ -31,7 +31,7 @@ _BAD_PROOF = "invalid_dpop_proof"
 _DRAIN_BYTES = 64 * 1024
 
 
-class Refusals:
+class UnauthorizedHook:
     """The response hook of one request.
 
     Args:
@@ -103,7 +103,7 @@ class Refusals:
         return self._used
 
     def _after_401(
-        self, request: requests.PreparedRequest, demand: steps.Demand | None
+        self, request: requests.PreparedRequest, demand: steps.AuthChallenge | None
     ) -> Login | None:
         """One refresh, one login, and no more (RFC 6750 §3.1: invalid_token)."""
         if self._used is not None and not self._refreshed and not self._logged_in:
@@ -117,9 +117,11 @@ class Refusals:
             return None
         self._logged_in = True
         self._logins += 1
-        return self._auth._obtained(Need(demand or steps.Demand(), self._used))
+        return self._auth._obtained(TokenNeed(demand or steps.AuthChallenge(), self._used))
 
-    def _after_403(self, request: requests.PreparedRequest, demand: steps.Demand) -> Login | None:
+    def _after_403(
+        self, request: requests.PreparedRequest, demand: steps.AuthChallenge
+    ) -> Login | None:
         """Sign in for the scope that is missing, too.
 
         (basic/authorization/index#step-up-authorization-flow)
@@ -128,7 +130,7 @@ class Refusals:
             return None
         self._logins += 1
         self._operation = self._operation or _operation(request)
-        return self._auth._stepped_up(Need(demand, self._used, more=True), self._operation)
+        return self._auth._stepped_up(TokenNeed(demand, self._used, more=True), self._operation)
 
     def _send_again(
         self, response: requests.Response, login: Login, options: dict[str, Any]

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.connections import look_up, resolve
-from syncmcp._http.exchange import Exchange, Resolve, current
+from syncmcp._http.exchange import AbortableExchange, Resolve, current
 from syncmcp.errors import AuthError, Delivery
 from syncmcp.handlers.links import Link, UnsafeLink
 
@@ -68,7 +68,7 @@ class UnsafeUrl(AuthError):
     delivery: Delivery = "not_sent"
 
 
-class _Place(enum.Enum):
+class _AddressClass(enum.Enum):
     """Whose an address is; the value is what a message calls it."""
 
     PUBLIC = "a public address"
@@ -96,8 +96,8 @@ class UrlGuard:
         self._server = (urlsplit(server).hostname or "").rstrip(".")
         self._allow_private = allow_private
         self._look_up = look_up
-        self._found: frozenset[_Place] = frozenset()
-        self._met: set[_Place] = set()
+        self._found: frozenset[_AddressClass] = frozenset()
+        self._met: set[_AddressClass] = set()
 
     def meet(self, response: requests.Response) -> None:
         """Note where an answer of the server came from, if it came over our own connections.
@@ -134,7 +134,7 @@ class UrlGuard:
         """
         host = self.check(url)
         plain = urlsplit(url).scheme.lower() == "http"
-        here = _written_place(host) is _Place.HERE
+        here = _written_place(host) is _AddressClass.HERE
 
         def find(name: str, port: int) -> list[Any]:
             refused: UnsafeUrl | None = None
@@ -146,9 +146,9 @@ class UrlGuard:
             for found in answers:
                 place = _place(found[4][0])
                 try:
-                    if place is not _Place.HERE and here:
+                    if place is not _AddressClass.HERE and here:
                         raise _unsafe(url, f"the name of this computer leads to {place.value}")
-                    if place is _Place.PUBLIC and plain:
+                    if place is _AddressClass.PUBLIC and plain:
                         raise _unsafe(url, "it is not encrypted, and leads to a public address")
                     self._agree(url, place)
                 except UnsafeUrl as error:
@@ -167,27 +167,27 @@ class UrlGuard:
             return f"https:{url[5:]}"
         return url
 
-    def _agree(self, url: str, place: _Place) -> None:
-        if place is _Place.PUBLIC:
+    def _agree(self, url: str, place: _AddressClass) -> None:
+        if place is _AddressClass.PUBLIC:
             return
-        if place is _Place.NOBODY:
+        if place is _AddressClass.NOBODY:
             raise _unsafe(url, f"it leads to {place.value}")
         if self._allow_private:
             return
-        if place is _Place.LINK or self._server_is_public():
+        if place is _AddressClass.LINK or self._server_is_public():
             raise _unsafe(url, f"it leads to {place.value} (allow_private would allow that)")
 
     def _server_is_public(self) -> bool:
         if not self._found:
             self._found = self._look_up_server()
         places = self._found | self._met
-        return _Place.PUBLIC in places or not places
+        return _AddressClass.PUBLIC in places or not places
 
-    def _look_up_server(self) -> frozenset[_Place]:
+    def _look_up_server(self) -> frozenset[_AddressClass]:
         place = _written_place(self._server)
         if place is not None:
             return frozenset({place})
-        exchange = current() or Exchange(Deadline(_LOOK_UP_SECONDS))
+        exchange = current() or AbortableExchange(Deadline(_LOOK_UP_SECONDS))
         try:
             found = resolve(self._server, 0, exchange, self._look_up)
         except (OSError, UnicodeError):  # perhaps only a proxy knows it
@@ -195,10 +195,10 @@ class UrlGuard:
         return frozenset(_place(one[4][0]) for one in found)
 
 
-def _written_place(host: str) -> _Place | None:
+def _written_place(host: str) -> _AddressClass | None:
     """Whose a host is that tells it by itself."""
     if host == "localhost":
-        return _Place.HERE
+        return _AddressClass.HERE
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -206,22 +206,22 @@ def _written_place(host: str) -> _Place | None:
     return _place(host)
 
 
-def _place(written: str) -> _Place:
+def _place(written: str) -> _AddressClass:
     try:
         address = _innermost(ipaddress.ip_address(written))
     except ValueError:
-        return _Place.NOBODY
+        return _AddressClass.NOBODY
     if address.is_loopback:
-        return _Place.HERE
+        return _AddressClass.HERE
     if address.is_multicast or address.is_unspecified or address.is_reserved:
-        return _Place.NOBODY
+        return _AddressClass.NOBODY
     if address in _THIS_NETWORK:
-        return _Place.NOBODY
+        return _AddressClass.NOBODY
     if address.is_link_local or address in _CLOUDS:
-        return _Place.LINK
+        return _AddressClass.LINK
     if not address.is_global or getattr(address, "is_site_local", False):
-        return _Place.PRIVATE
-    return _Place.PUBLIC
+        return _AddressClass.PRIVATE
+    return _AddressClass.PUBLIC
 
 
 def _innermost(address: _Address) -> _Address:

@@ -22,14 +22,14 @@ OutputCheck = Literal["raise", "warn", "off"]
 _MODES = ("raise", "warn", "off")
 
 
-class Checks(NamedTuple):
+class ValidationOptions(NamedTuple):
     """What a client, or one call, wants to be checked."""
 
     output: OutputCheck
     input: bool
 
     @classmethod
-    def of(cls, output: OutputCheck, input: bool) -> Checks:
+    def of(cls, output: OutputCheck, input: bool) -> ValidationOptions:
         """What was given as ``validate_output`` and ``validate_input``.
 
         Raises:
@@ -41,18 +41,18 @@ class Checks(NamedTuple):
             raise UsageError(f"validate_input is True or False, not {input!r}")
         return cls(output, input)
 
-    def but(self, output: OutputCheck | None, input: bool | None) -> Checks:
+    def but(self, output: OutputCheck | None, input: bool | None) -> ValidationOptions:
         """The same, but for what a call brings itself.
 
         Raises:
             UsageError: It makes no sense.
         """
-        return Checks.of(
+        return ValidationOptions.of(
             self.output if output is None else output, self.input if input is None else input
         )
 
 
-class CompiledOnce:
+class LazySchema:
     """One schema of a tool. Compiled when it is needed first, which may go wrong for good."""
 
     def __init__(self, source: Mapping[str, Any]) -> None:
@@ -96,8 +96,8 @@ class ToolSchemas:
 
     def __init__(self, tool: Tool) -> None:
         self.name = tool.name
-        self.input = CompiledOnce(tool.input_schema)
-        self.output = None if tool.output_schema is None else CompiledOnce(tool.output_schema)
+        self.input = LazySchema(tool.input_schema)
+        self.output = None if tool.output_schema is None else LazySchema(tool.output_schema)
         self.task_support = None if tool.execution is None else tool.execution.task_support
 
     def says(self, tool: Tool) -> bool:
@@ -153,7 +153,7 @@ def _useless(which: str, error: UnsupportedSchema, facts: dict[str, Any]) -> Uns
     return UnsupportedSchema(f"its {which} schema cannot be used: {error.message}", **facts)
 
 
-class Schemas:
+class ToolSchemaCache:
     """The schemas of one server's tools.
 
     They are kept until the server says that its list has changed, or another server is started.

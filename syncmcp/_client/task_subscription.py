@@ -13,10 +13,10 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._client.listening import Streamed
-from syncmcp._concurrency.queue import Inbox
+from syncmcp._client.listening import StreamSubscription
+from syncmcp._concurrency.queue import EventQueue
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._protocol.subscription import TASK, Wanted
+from syncmcp._protocol.subscription import TASK, ChangeFilter
 from syncmcp.errors import McpError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ MOST = 256
 """The server is asked to tell of so many tasks at most; others are looked at only."""
 
 
-class TaskHearing:
+class TaskSubscription:
     """Has the server of one client tell of tasks as long as somebody waits for them.
 
     What a request listens for cannot be changed: when another task is waited for, a new one takes
@@ -107,7 +107,7 @@ class TaskHearing:
                 if core is None or not wanted:
                     self._adjusting = False
                     return
-                stream = self._opening = _TaskStream(core, Wanted(tasks=wanted), Inbox())
+                stream = self._opening = _TaskStream(core, ChangeFilter(tasks=wanted), EventQueue())
             error: McpError | None = None
             try:
                 stream.start(core, Deadline(core.settings.open_timeout))
@@ -148,19 +148,19 @@ class TaskHearing:
         stream.look(set(stream.granted.tasks).difference(heard))
 
 
-class _TaskStream(Streamed):
+class _TaskStream(StreamSubscription):
     """One request to be told of tasks."""
 
     short = logging.DEBUG
 
     def changed(self, method: str, params: dict[str, Any]) -> None:
-        """See `Streamed`."""
+        """See `StreamSubscription`."""
         task = params.get("taskId")
         if method == TASK and isinstance(task, str):
             self.look((task,))
 
     def missed(self, core: ClientCore) -> None:
-        """See `Streamed`."""
+        """See `StreamSubscription`."""
         self.look(self.granted.tasks)
 
     def look(self, tasks: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ C = TypeVar("C", bound=Entry)
 Q = TypeVar("Q")
 
 
-class Peer(Generic[C, Q]):
+class RequestTable(Generic[C, Q]):
     """The two tables of one connection: our open requests, and the server's.
 
     They are two because both sides count from wherever they like: the server's cancel of *its*

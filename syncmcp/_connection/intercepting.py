@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from syncmcp._base.checks import seconds as checked_seconds
-from syncmcp._concurrency.pool import Delivery
+from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._concurrency.timing import Deadline, acquire, monotonic, timer
 from syncmcp.errors import (
     InterceptorFailed,
@@ -28,8 +28,8 @@ from syncmcp.interceptors import Interceptor, Message, within
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
-    from syncmcp._concurrency.pool import Workers
-    from syncmcp._connection.call import Call
+    from syncmcp._concurrency.pool import DaemonPool
+    from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._connection.questions import Outcome
     from syncmcp._protocol.jsonrpc import Request
     from syncmcp.handlers import HandlerContext
@@ -41,7 +41,7 @@ _log = logging.getLogger("syncmcp.interceptors")
 _FIXED = ("server", "direction", "kind", "method", "id", "elapsed", "settled")
 
 
-class Interception:
+class InterceptorChain:
     """The interceptors of one connection.
 
     Args:
@@ -50,17 +50,21 @@ class Interception:
         workers: Where hooks run that no thread waits for.
     """
 
-    def __init__(self, interceptors: Sequence[Interceptor], label: str, workers: Workers) -> None:
+    def __init__(
+        self, interceptors: Sequence[Interceptor], label: str, workers: DaemonPool
+    ) -> None:
         self._interceptors = interceptors
         self._label = label
         self._workers = workers
         # What the library has acted on already; when hooks are too slow, some of it is dropped.
-        self._settled = Delivery(workers, copy_context())
+        self._settled = CallbackQueue(workers, copy_context())
 
-    def passage(self, call: Call) -> Passage:
+    def passage(self, call: PendingRequest) -> InterceptedRequest:
         """The way of a request and of its answer."""
         busy = call.options.context.get(within, ())
-        return Passage(call, _others(self._interceptors, busy), self._label, self._workers)
+        return InterceptedRequest(
+            call, _others(self._interceptors, busy), self._label, self._workers
+        )
 
     def notifying(
         self, method: str, params: dict[str, Any] | None, deadline: Deadline
@@ -78,7 +82,7 @@ class Interception:
         return copy_context().run(_show, others, "outgoing", message).params or None
 
     def notified(
-        self, method: str, params: dict[str, Any], call: Call | None
+        self, method: str, params: dict[str, Any], call: PendingRequest | None
     ) -> dict[str, Any] | None:
         """Show a notification of the server's, on a pool thread; `None` if it is dropped."""
         deadline = Deadline(None) if call is None else call.deadline
@@ -96,9 +100,11 @@ class Interception:
             return None
         return shown.params
 
-    def answering(self, request: Request, make: Callable[[dict[str, Any]], Answering]) -> Answered:
+    def answering(
+        self, request: Request, make: Callable[[dict[str, Any]], Answering]
+    ) -> InterceptedHandler:
         """What answers a question, with interceptors before and after it."""
-        return Answered(request, make, self._interceptors, self._label)
+        return InterceptedHandler(request, make, self._interceptors, self._label)
 
     def settled(
         self,
@@ -116,7 +122,7 @@ class Interception:
         self._settled.push(_show_settled, others, message)
 
 
-class Passage:
+class InterceptedRequest:
     """One request of ours on its way out, and what it came to on its way back.
 
     Args:
@@ -140,7 +146,11 @@ class Passage:
     )
 
     def __init__(
-        self, call: Call, interceptors: Sequence[Interceptor], label: str, workers: Workers
+        self,
+        call: PendingRequest,
+        interceptors: Sequence[Interceptor],
+        label: str,
+        workers: DaemonPool,
     ) -> None:
         self._call = call
         self._interceptors = interceptors
@@ -311,7 +321,7 @@ def _abandon(
     abandon(RequestCancelled("cancelled", reason=cancel.reason, **facts))
 
 
-class Answered:
+class InterceptedHandler:
     """What answers one question of the server's: interceptors, a handler, interceptors."""
 
     def __init__(
