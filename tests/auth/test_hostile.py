@@ -263,10 +263,10 @@ url = f"http://127.0.0.1:{server.server_port}/"
 driver = Driver(url)
 
 def one():
-    yield Fetch("GET", url)
+    yield HttpRequest("GET", url)
 
 def two():
-    yield Fetch("GET", url)
+    yield HttpRequest("GET", url)
     child = os.fork()
     if child == 0:
         try:
@@ -274,7 +274,7 @@ def two():
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    yield Fetch("GET", url)
+    yield HttpRequest("GET", url)
 
 driver.run(two())
 say([peers.index(peer) for peer in peers])
