@@ -155,7 +155,7 @@ class Http:
         last_event_id: str | None = None,
         keep_session: bool = False,
     ) -> None:
-        _check_url(url)
+        check_url(url)
         if transport not in ("auto", "streamable", "sse"):
             raise UsageError(f"transport is 'auto', 'streamable' or 'sse', not {transport!r}")
         if headers is not None and not callable(headers):
@@ -298,7 +298,7 @@ def _check_strings(option: str, value: object) -> dict[str, str]:
     return dict(value)
 
 
-def _check_url(url: object) -> None:
+def check_url(url: object) -> None:
     if not isinstance(url, str):
         raise UsageError(f"url must be a str, not {_kind(url)}")
     if not url.lower().startswith(("http://", "https://")):

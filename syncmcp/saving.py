@@ -96,7 +96,7 @@ def _bytes(content: Savable, limit: int) -> bytes:
     from syncmcp import types
 
     if isinstance(content, types.ReadResourceResult):
-        content = content._single()
+        content = types.single_content(content)
     if isinstance(content, types.EmbeddedResource):
         content = content.resource
     if isinstance(content, types.TextResourceContents):

@@ -25,7 +25,7 @@ from syncmcp._client.tool_calls import (
     tool_params,
     with_fresh_marks,
 )
-from syncmcp._concurrency.cancel import CancelToken
+from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp._connection.options import CallOptions, ResolvedOptions
@@ -195,7 +195,7 @@ class _Following:
         # Cancelled when nobody wants answers any more to what the task has asked so far.
         self._asking = CancelToken()
         if course is not None:
-            course.until = self._asking._subscribe
+            course.until = partial(call_when_cancelled, self._asking)
             course.guard = self._lock
             course.told = self._told
             if course.state is not None:
@@ -240,7 +240,7 @@ class _Following:
         raw = yield from self._course.follow(self._options.timeout)
         result = validate(types.CallToolResult, raw, AUGMENTED)
         if self.tool is not None:
-            result._came_from(self.tool, self._core.label)
+            types.set_origin(result, self.tool, self._core.label)
             yield from check_output(self._core, self.tool, result, self._core.checks)
         return result
 
@@ -271,7 +271,10 @@ class _Following:
         with self._lock:
             asking, self._asking = self._asking, CancelToken()
             # Also what the next look finds was asked before this.
-            course.until, course.until_then = asking._subscribe, self._asking._subscribe
+            course.until, course.until_then = (
+                partial(call_when_cancelled, asking),
+                partial(call_when_cancelled, self._asking),
+            )
         asking.cancel()
 
     def wait(self, timeout: float | None) -> bool:
@@ -423,7 +426,7 @@ def _start(
         course = TaskPoller(outcome.id, params, outcome, core.settings.max_rounds)
         return ToolTask(_Following(client, course, name, options))
     result = validate(types.CallToolResult, outcome, AUGMENTED)
-    result._came_from(name, core.label)
+    types.set_origin(result, name, core.label)
     yield from check_output(core, name, result, core.checks)
     return ToolTask(_Following(client, None, name, options, result))
 

@@ -19,6 +19,7 @@ from syncmcp import (
     ProtocolError,
     Retry,
 )
+from syncmcp._concurrency.futures import wake_when_done
 from syncmcp.testing import script as s
 from tests.scripts import Scripted, opening
 from tests.stage import PATIENCE
@@ -342,7 +343,7 @@ def test_a_call_cancelled_while_its_frame_fails_is_not_waited_for() -> None:
             peer.open("die")
             peer.requests("initialize", 2)
 
-        futures[0]._when_finished(meanwhile)
+        wake_when_done(futures[0], meanwhile)
         assert futures[0].cancel()
         assert [future.result(PATIENCE).prompts for future in futures[1:]] == [[], []]
         assert [len(frame) for frame in peer.requests("batch", 2)] == [3, 2]

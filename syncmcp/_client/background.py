@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from syncmcp._client.driver import Suspended, abort_steps, name_server, run, with_cache
 from syncmcp._client.retrying import RetryState, is_over
-from syncmcp._concurrency.cancel import CancelToken
-from syncmcp._concurrency.futures import RequestFuture
+from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
+from syncmcp._concurrency.futures import (
+    RequestFuture,
+    add_progress,
+    count_attempts,
+    is_cancelled,
+    is_claimed,
+    name_request,
+    set_canceller,
+    settle,
+)
 from syncmcp._concurrency.pool import seat_of_this_thread
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.connection import Connection
@@ -115,16 +124,19 @@ class PreparedCall(Generic[R]):
         self.options = options
         self.future: RequestFuture[R] = RequestFuture(core.pools.workers)
         if options.watch is None:  # else somebody else iterates
-            options.watch = self.future._report
+            options.watch = partial(add_progress, self.future)
         connection = core.live()
         self.send: Send | GetNegotiated | Pause | None = None
         try:
             self.send = _first(self._steps, core, connection, options)
         except StopIteration as stop:
-            self.future._settle(stop.value, None)
+            settle(self.future, stop.value, None)
             return
-        self.future._method = None if isinstance(self.send, Pause) else self.send.method
-        self.future._server = connection.label if connection is not None else None
+        name_request(
+            self.future,
+            None if connection is None else connection.label,
+            None if isinstance(self.send, Pause) else self.send.method,
+        )
 
     def go(self, deadline: Deadline) -> None:
         """Drive it into its future, unless that is done. Never blocks.
@@ -164,7 +176,7 @@ class PreparedCall(Generic[R]):
         with suppress(McpError, StopIteration):  # the future says it
             self._steps.throw(error)
         self._steps.close()
-        self.future._settle(None, error)
+        settle(self.future, None, error)
 
 
 def _first(
@@ -216,12 +228,12 @@ class _ThreadedRun(Generic[R]):
 
     def start(self, send: Send | GetNegotiated | Pause) -> None:
         self._first = send
-        self._future._withdraw = partial(self._token.cancel, "cancelled by the caller")
+        set_canceller(self._future, partial(self._token.cancel, "cancelled by the caller"))
         at = self._deadline.at
         if at is not None:
             # This and the token only for the time in line; then the connection watches both.
             self._expiry = timer.at(at, self._expire)
-        self._unsubscribe = self._token._subscribe(self._cancelled)
+        self._unsubscribe = call_when_cancelled(self._token, self._cancelled)
         # A handler's call does not stand in line: those in front may wait for the handler.
         busy = not self._core.pools.exchanges.submit(self._drive, at_once=self._options.nested)
         place = self._options.place
@@ -229,13 +241,16 @@ class _ThreadedRun(Generic[R]):
             place.leave()
 
     def _cancelled(self) -> None:
-        self._future._settle(
-            None, RequestCancelled("cancelled", reason=self._token.reason, delivery="not_sent")
+        settle(
+            self._future,
+            None,
+            RequestCancelled("cancelled", reason=self._token.reason, delivery="not_sent"),
         )
 
     def _expire(self) -> None:
         seconds = self._deadline.seconds
-        self._future._settle(
+        settle(
+            self._future,
             None,
             RequestTimeout(
                 f"not sent within {seconds:g} s: too many requests in flight",
@@ -246,7 +261,7 @@ class _ThreadedRun(Generic[R]):
 
     def _abandon(self, error: BaseException) -> None:
         """The call ended like this, and an interceptor has its thread, perhaps for ever."""
-        self._future._settle(None, error)
+        settle(self._future, None, error)
         if self._seat is not None:
             self._seat.abandon()
 
@@ -271,7 +286,7 @@ class _ThreadedRun(Generic[R]):
                 self._options,
                 self._deadline,
                 self._first,
-                future._sent,
+                partial(count_attempts, future),
                 parks=True,
             )
         except Suspended as parked:
@@ -279,9 +294,9 @@ class _ThreadedRun(Generic[R]):
             self._first = Pause(0.0)
             self._core.pools.naps.begin(parked.pause, self._deadline, self._token, self._wake)
         except BaseException as error:
-            future._settle(None, error)
+            settle(future, None, error)
         else:
-            future._settle(result, None)
+            settle(future, result, None)
         finally:
             # It refers to us: what is over must not wait for the garbage collector.
             self._options.abandon = None
@@ -299,7 +314,7 @@ class _ThreadedRun(Generic[R]):
         hurry = partial(run, drive, at_once=True)
         if self._deadline.at is not None:
             self._expiry = timer.at(self._deadline.at, hurry)
-        self._unsubscribe = self._token._subscribe(hurry)
+        self._unsubscribe = call_when_cancelled(self._token, hurry)
         run(drive)
 
 
@@ -332,7 +347,7 @@ class _CallbackRun(Generic[R]):
         self._nap: InterruptibleWait | None = None
 
     def start(self, send: Send | GetNegotiated | Pause, connection: Connection) -> None:
-        self._future._withdraw = self._withdraw
+        set_canceller(self._future, self._withdraw)
         self._connection = connection
         try:
             if isinstance(send, Pause):
@@ -360,7 +375,7 @@ class _CallbackRun(Generic[R]):
         except McpError as error:
             call.outcome = error
             self._done(call)
-        if self._future._withdrawn:
+        if is_cancelled(self._future):
             # While the request was on its way: `_withdraw` may have seen the one before.
             self._withdraw()
 
@@ -388,7 +403,7 @@ class _CallbackRun(Generic[R]):
 
     def _settling(self, step: Callable[..., None], *args: Any) -> None:
         """Take a step; whatever it raises ends the future, and not the thread that it is on."""
-        if self._future._claimed:
+        if is_claimed(self._future):
             error = RequestCancelled("cancelled by the caller", delivery="unknown")
             abort_steps(self._steps, self._core, self._options, error)
             leave_frame(self._options)
@@ -397,7 +412,7 @@ class _CallbackRun(Generic[R]):
             step(*args)
         except BaseException as failure:
             name_server(failure, self._core)
-            self._future._settle(None, failure)
+            settle(self._future, None, failure)
 
     def _resume(self, call: PendingRequest) -> None:
         error = call.outcome if isinstance(call.outcome, McpError) else None
@@ -419,7 +434,7 @@ class _CallbackRun(Generic[R]):
                 self._deadline,
                 self._core.repeatable,
                 self._core.label,
-                self._future._sent,
+                partial(count_attempts, self._future),
             )
         return self._repetition.pause(error, self._connection)
 
@@ -434,7 +449,7 @@ class _CallbackRun(Generic[R]):
         try:
             effect = self._steps.send(value) if error is None else self._steps.throw(error)
         except StopIteration as stop:
-            self._future._settle(stop.value, None)
+            settle(self._future, stop.value, None)
             return
         if isinstance(effect, Send):
             self._repetition = None  # what steps send after a failure is counted anew
@@ -462,7 +477,7 @@ class _CallbackRun(Generic[R]):
         woken = partial(self._core.pools.workers.run, go_on)
         naps = self._core.pools.naps
         self._nap = naps.begin(pause, self._deadline, self._options.cancel, woken)
-        if self._future._withdrawn:
+        if is_cancelled(self._future):
             # While it fell asleep: `_withdraw` may have seen the one before.
             self._nap.end()
 
@@ -483,7 +498,7 @@ class _CallbackRun(Generic[R]):
             self._deadline.release()
             self._advance(None, error)
             return
-        if self._future._withdrawn:
+        if is_cancelled(self._future):
             self._withdraw()
 
     def _answered(self) -> None:
@@ -515,7 +530,7 @@ class _CallbackRun(Generic[R]):
         self._repetition.count(call.outcome, pause)
         if pause:
             self._core.sit_out(pause, self._options, self._deadline)
-        if self._future._claimed:  # withdrawn meanwhile
+        if is_claimed(self._future):  # withdrawn meanwhile
             return
         try:
             connection = self._core.link(self._deadline)

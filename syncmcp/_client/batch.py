@@ -15,7 +15,7 @@ from syncmcp._client import operations
 from syncmcp._client.background import PreparedCall
 from syncmcp._client.operation import Operation, take_options
 from syncmcp._client.requests import any_request, as_told
-from syncmcp._concurrency.futures import RequestFuture
+from syncmcp._concurrency.futures import RequestFuture, call_when_done, collect
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions, ResolvedOptions
 from syncmcp._connection.outgoing import BatchAssembler, BatchSlot
@@ -143,7 +143,7 @@ class Batch:
             self._over = True
             begun = self._begun
         for each in begun:
-            each.future._collector = None
+            collect(each.future, None)
         if kind is not None:
             _give_up(begun)
             return
@@ -199,7 +199,7 @@ class Batch:
             raise refusal
         # Without the lock: a cache store and a function for headers are the caller's code.
         begun = PreparedCall(steps, self._core, options, owner=self._client, foreign=foreign)
-        begun.future._collected_by(self._collector)
+        collect(begun.future, self._collector)
         with self._lock:
             refusal = self._refusal()
             if refusal is None:
@@ -228,7 +228,7 @@ class Batch:
             gathering = BatchAssembler(len(part), pool)
             for index, each in enumerate(part):
                 place = each.options.place = BatchSlot(gathering, index)
-                each.future._when_done(place.leave)
+                call_when_done(each.future, place.leave)
         for each in begun:
             _go(each, self._timeout)
 
@@ -253,7 +253,7 @@ class _Sequence:
         else:
             _go(begun, self._deadline.remaining())
         # Never on the thread that settles it: that may be one that must not send.
-        begun.future._when_done(partial(self._workers.run, self.next))
+        call_when_done(begun.future, partial(self._workers.run, self.next))
 
     def _late(self, begun: PreparedCall[Any]) -> RequestTimeout:
         seconds = self._deadline.seconds

@@ -20,6 +20,7 @@ from syncmcp._client.opening import behind, first_way, open_connection, transpor
 from syncmcp._client.retrying import RetryRules, RetryState
 from syncmcp._client.session_state import SessionState
 from syncmcp._concurrency import timing
+from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Backoff, Deadline
 from syncmcp._connection.connection import Connection
 from syncmcp._connection.desk import QuestionRegistry
@@ -42,7 +43,7 @@ from syncmcp.errors import (
     UsageError,
     fresh,
 )
-from syncmcp.handlers import HandlerContext
+from syncmcp.handlers import HandlerContext, run_callbacks_with
 from syncmcp.handlers.server import ConnectedServer
 from syncmcp.transports.base import Resumable
 
@@ -248,7 +249,7 @@ class ClientCore:
             return connection
         self.check_process()
         mine: ConnectAttempt | None = None
-        forget = None if cancel is None else cancel._subscribe(self._wake)
+        forget = None if cancel is None else call_when_cancelled(cancel, self._wake)
         try:  # around all of it: Ctrl-C may come at any moment
             with self.lock:
                 self._wait_for_others(deadline, cancel)
@@ -489,7 +490,7 @@ class ClientCore:
     def sit_out(self, seconds: float, options: ResolvedOptions, deadline: Deadline) -> None:
         """Wait so long; less if the call is cancelled, its deadline comes, or the client closes."""
         pause, token = deadline.sooner(seconds), options.cancel
-        forget = None if token is None else token._subscribe(self._wake)
+        forget = None if token is None else call_when_cancelled(token, self._wake)
         try:
             with self.lock:
                 while self.wanted and not (pause.expired or (token and token.cancelled)):
@@ -568,7 +569,7 @@ class ClientCore:
         if client is None:
             return None
         context = HandlerContext(client, *args, **options)
-        context._run_callback = self.pools.workers.run
+        run_callbacks_with(context, self.pools.workers.run)
         return context
 
     def notified(self, method: str, params: Mapping[str, Any], *, stateful: bool) -> None:

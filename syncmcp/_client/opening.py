@@ -525,10 +525,10 @@ def settled(
         return Http(target), name, None
     if isinstance(target, (Stdio, Http, TransportSource)):
         return target, name, None
-    from syncmcp.servers_file.entry import ServerEntry
+    from syncmcp.servers_file.entry import ServerEntry, resolve_entry
 
     if isinstance(target, ServerEntry):
-        return target._settle(name)
+        return resolve_entry(target, name)
     if not hasattr(target, "connect"):
         raise UsageError(f"{target!r} is no URL, Stdio, Http or server")
     return target, name, None

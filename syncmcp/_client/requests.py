@@ -20,7 +20,7 @@ from syncmcp._protocol.client_capabilities import OfferedCapabilities
 from syncmcp._protocol.exchange import single_exchange
 from syncmcp._protocol.steps import InputRound, Steps
 from syncmcp.errors import UsageError
-from syncmcp.handlers.pending import InputRequired
+from syncmcp.handlers.pending import InputRequired, retry_params
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -212,7 +212,7 @@ def _resume(
     if not isinstance(pending, InputRequired):
         raise UsageError(f"pending is an InputRequired, not {pending!r}")
     check_mapping(answers, "answers")
-    params = pending._retry(answers)
+    params = retry_params(pending, answers)
     reply = yield from single_exchange(
         pending.method, params, pending._offer, max_rounds=core.settings.max_rounds
     )
@@ -240,5 +240,5 @@ def outcome(
     if method == "resources/read":
         return validate(types.ReadResourceResult, reply, method)
     result = validate(types.CallToolResult, reply, method)
-    result._came_from(params["name"], server)
+    types.set_origin(result, params["name"], server)
     return result

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from syncmcp._concurrency.futures import Progress, RequestFuture
+from syncmcp._concurrency.futures import Progress, RequestFuture, wake_when_done
 from syncmcp._concurrency.pool import BACKLOG, lending_handler
 from syncmcp._concurrency.timing import reaper
 
@@ -43,7 +43,7 @@ class ResultStream(Generic[R]):
         self._over = False
         self._finalizer = weakref.finalize(self, reaper.put, future.cancel)
         self._finalizer.atexit = False
-        future._when_finished(items.close)
+        wake_when_done(future, items.close)
 
     @property
     def dropped(self) -> int:

@@ -126,10 +126,6 @@ class CancelToken:
         refuse_coroutines(callback, "the callback of on_cancel")
         return self._register(self._callbacks, callback)
 
-    def _subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Like `on_cancel`, for the library's own short callbacks: they may run on the timer."""
-        return self._register(self._internal, callback)
-
     def _register(
         self, registry: dict[int, Callable[[], None]], callback: Callable[[], None]
     ) -> Callable[[], None]:
@@ -232,6 +228,11 @@ def as_token(cancel: CancelToken | threading.Event) -> CancelToken:
     return cancel if isinstance(cancel, CancelToken) else _EventToken(cancel)
 
 
+def call_when_cancelled(token: CancelToken, callback: Callable[[], None]) -> Callable[[], None]:
+    """Like `on_cancel`, for the library's own short callbacks: they may run on the timer thread."""
+    return token._register(token._internal, callback)
+
+
 def _run(callback: Callable[[], None]) -> None:
     try:
         callback()
@@ -265,7 +266,7 @@ class InterruptibleWait:
     def begin(self, pause: Pause, deadline: Deadline, cancel: CancelToken | None) -> None:
         """Let the clock run."""
         entry = timer.at(deadline.sooner(pause.seconds).at or 0.0, self.end)
-        unsubscribe = None if cancel is None else cancel._subscribe(self.end)
+        unsubscribe = None if cancel is None else call_when_cancelled(cancel, self.end)
         with self._lock:
             self._entry, self._unsubscribe = entry, unsubscribe
             over = self._over

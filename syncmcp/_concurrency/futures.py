@@ -55,7 +55,7 @@ class RequestFuture(concurrent.futures.Future[R]):
         self._finished = False
         self._withdrawn = False
         self._withdraw: Callable[[], object] | None = None
-        # Told, once, that it is done; see `_when_done`.
+        # Called once when it is done; see `call_when_done`.
         self._ended: Callable[[], object] | None = None
         # The thread that collects a batch, as long as this future's call is only collected.
         self._collector: int | None = None
@@ -117,12 +117,6 @@ class RequestFuture(concurrent.futures.Future[R]):
         except concurrent.futures.CancelledError as error:
             raise self._as_cancelled(error) from None
 
-    def _collected_by(self, thread: int | None) -> None:
-        """It is collected by a batch, which this thread will send."""
-        self._collector = thread
-        # Of the standard library, which types it as the list that this is.
-        vars(self)["_waiters"] = _Waiters(self)
-
     def _check_sent(self) -> None:
         if self._collector == threading.get_ident() and not self._finished:
             raise UsageError(
@@ -181,17 +175,6 @@ class RequestFuture(concurrent.futures.Future[R]):
             self._withdrawn = withdrawn
             return True
 
-    def _settle(self, result: R | None, error: BaseException | None) -> None:
-        if not self._claim():
-            return
-        if error is not None:
-            self.set_exception(error)
-        else:
-            self.set_result(result)  # type: ignore[arg-type]  # None only where R allows it
-        # Whoever keeps the result must not keep the client by it.
-        self._withdraw = None
-        self._finish()
-
     def _finish(self) -> None:
         with self._once:
             self._finished = True
@@ -206,35 +189,84 @@ class RequestFuture(concurrent.futures.Future[R]):
         if self._waker is not None:
             self._waker()
 
-    def _when_finished(self, waker: Callable[[], object]) -> None:
-        """Call `waker`, which does not block, when the future is done; perhaps now."""
-        with self._once:
-            self._waker = waker
-            finished = self._finished
-        if finished:
-            waker()
-
-    def _when_done(self, action: Callable[[], object]) -> None:
-        """Have `action()`, which must not block, called once it is done; perhaps now."""
-        with self._once:
-            if not self._finished:
-                self._ended = action
-                return
-        action()
-
-    def _sent(self, attempts: int) -> None:
-        self._attempts = attempts
-
-    def _report(self, item: Progress | dict[str, Any]) -> None:
-        """Keep progress; log messages go to the client's own callback."""
-        if isinstance(item, Progress):
-            self._open_feed().put(item)
-
     def _open_feed(self) -> _ProgressQueue:
         with self._once:
             if self._feed is None:
                 self._feed = _ProgressQueue(closed=self._finished)
             return self._feed
+
+
+# The side of whoever makes the request: what a program that has the future cannot do.
+
+
+def settle(future: RequestFuture[R], result: R | None, error: BaseException | None) -> None:
+    """Give the future its outcome; nothing happens if it was settled or cancelled before."""
+    if not future._claim():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)  # type: ignore[arg-type]  # None only where R allows it
+    # A program that keeps the result must not keep the client by it.
+    future._withdraw = None
+    future._finish()
+
+
+def is_claimed(future: RequestFuture[Any]) -> bool:
+    """True once an outcome has been chosen; waiters may not have been told yet."""
+    return future._claimed
+
+
+def is_cancelled(future: RequestFuture[Any]) -> bool:
+    """True as soon as `RequestFuture.cancel` has won, even before its waiters are told."""
+    return future._withdrawn
+
+
+def set_canceller(future: RequestFuture[Any], cancel: Callable[[], object]) -> None:
+    """Have `RequestFuture.cancel` call `cancel()`, which withdraws the request."""
+    future._withdraw = cancel
+
+
+def name_request(future: RequestFuture[Any], server: str | None, method: str | None) -> None:
+    """Name the server and the method in the errors of the future."""
+    future._server, future._method = server, method
+
+
+def count_attempts(future: RequestFuture[Any], attempts: int) -> None:
+    """Set `RequestFuture.attempts`."""
+    future._attempts = attempts
+
+
+def add_progress(future: RequestFuture[Any], item: Progress | dict[str, Any]) -> None:
+    """Queue a progress report; log messages go to the client's own callback instead."""
+    if isinstance(item, Progress):
+        future._open_feed().put(item)
+
+
+def collect(future: RequestFuture[Any], thread: int | None) -> None:
+    """Refuse waits of the thread that will send the call with its batch; `None` allows them."""
+    future._collector = thread
+    if thread is not None:
+        # Of the standard library, which types it as the list that this is.
+        vars(future)["_waiters"] = _Waiters(future)
+
+
+def wake_when_done(future: RequestFuture[Any], waker: Callable[[], object]) -> None:
+    """Call `waker()`, which must not block, after everything else at the end; perhaps now."""
+    with future._once:
+        future._waker = waker
+        finished = future._finished
+    if finished:
+        waker()
+
+
+def call_when_done(future: RequestFuture[Any], action: Callable[[], object]) -> None:
+    """Call `action()`, which must not block, before the callbacks of the program; perhaps now."""
+    with future._once:
+        if not future._finished:
+            future._ended = action
+            return
+    action()
 
 
 class _Waiters(list[Any]):
@@ -290,7 +322,7 @@ class _ProgressQueue:
 def settled(error: BaseException, workers: DaemonPool) -> RequestFuture[Any]:
     """A future that has failed already."""
     future: RequestFuture[Any] = RequestFuture(workers)
-    future._settle(None, error)
+    settle(future, None, error)
     return future
 
 

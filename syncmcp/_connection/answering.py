@@ -29,6 +29,10 @@ from syncmcp.handlers import (
     NotificationHandler,
     ProgressHandler,
     RequestHandler,
+    answered_by_person,
+    merged,
+    offer_of,
+    replaced,
 )
 
 if TYPE_CHECKING:
@@ -221,7 +225,7 @@ def _fill_in(
     from pydantic import ValidationError
 
     form = _read_form(request)
-    handler, asks_person = handlers.elicitation.form, "form" in handlers._personal
+    handler, asks_person = handlers.elicitation.form, "form" in answered_by_person(handlers)
     assert handler is not None
     review = _Review.of("form", request, handlers, context)
     going_on = request if review is None else review.request(asks_person=asks_person)
@@ -280,7 +284,7 @@ def _read_form(request: ElicitRequestFormParams) -> Form:
 def _send_to(
     request: ElicitRequestURLParams, handlers: Handlers, context: HandlerContext
 ) -> dict[str, Any]:
-    handler, asks_person = handlers.elicitation.url, "url" in handlers._personal
+    handler, asks_person = handlers.elicitation.url, "url" in answered_by_person(handlers)
     assert handler is not None
     review = _Review.of("url", request, handlers, context)
     result = request if review is None else review.request(asks_person=asks_person)
@@ -412,7 +416,7 @@ class HandlerRegistry:
 
     def for_call(self, given: Handlers | None) -> Handlers:
         """Who answers what a call causes: its own handlers, and the client's for the rest."""
-        return self.answering if given is None else given._over(self.answering)
+        return self.answering if given is None else merged(given, self.answering)
 
     def change(self, check: Callable[[OfferedCapabilities], object], **changed: Any) -> None:
         """Replace some of those who answer, if `check` agrees with what servers may then ask.
@@ -421,8 +425,8 @@ class HandlerRegistry:
             UsageError: One of them is no handler, or `check` does not agree.
         """
         with self.changing:
-            answering = self.answering._changed(**changed)
-            check(answering._offer)
+            answering = replaced(self.answering, **changed)
+            check(offer_of(answering))
             self.answering = answering
 
     def renew(self) -> None:
@@ -432,7 +436,7 @@ class HandlerRegistry:
 
     def offer(self) -> OfferedCapabilities:
         """What servers may ask, now."""
-        return self.answering._offer
+        return offer_of(self.answering)
 
     def set_request(self, method: str, handler: RequestHandler | None) -> None:
         """Set, replace or (with `None`) remove the handler of a request."""

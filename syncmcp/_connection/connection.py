@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from syncmcp._concurrency import timing
+from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.timing import Deadline, Latch, acquire, monotonic
 from syncmcp._connection.desk import QuestionRegistry
 from syncmcp._connection.intercepting import InterceptorChain
@@ -52,6 +53,7 @@ from syncmcp.errors import (
     SessionLost,
     fresh,
 )
+from syncmcp.handlers import offer_of
 from syncmcp.transports.base import OfChild, Outgoing, Transport
 
 if TYPE_CHECKING:
@@ -295,7 +297,7 @@ class Connection:
         options = call.options
         call.check_in_time(self.label)
         if offer is None:
-            offer = self.desk.table.for_call(options.handlers)._offer
+            offer = offer_of(self.desk.table.for_call(options.handlers))
             if options.handlers is not None:
                 self.agreed.check_declared(offer)
         with self._lock:
@@ -365,7 +367,7 @@ class Connection:
         """Have the call end when it must: by a token, or by a clock that someone else watches."""
         cancel = call.options.cancel
         if cancel is not None:
-            call.unsubscribe = cancel._subscribe(partial(self._cancelled, call, cancel))
+            call.unsubscribe = call_when_cancelled(cancel, partial(self._cancelled, call, cancel))
         # A thread that waits for its slot watches the clock by itself; one that is in the middle
         # of an HTTP exchange or of an interceptor, or not waiting at all, cannot.
         if call.slot is None or self.transport.blocking or call.passage is not None:

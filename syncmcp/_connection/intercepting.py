@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from syncmcp._base.checks import seconds as checked_seconds
+from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._concurrency.timing import Deadline, acquire, monotonic, timer
 from syncmcp.errors import (
@@ -305,7 +306,7 @@ class InterceptedRequest:
             entry = timer.at(deadline.at, partial(abandon, late))
         forget = None
         if cancel is not None:
-            forget = cancel._subscribe(partial(_abandon, abandon, cancel, facts))
+            forget = call_when_cancelled(cancel, partial(_abandon, abandon, cancel, facts))
         try:
             yield
         finally:
@@ -485,7 +486,7 @@ def _sit_out(
     # A lock that is released once is the cheapest thing a thread can wait for.
     woken = threading.Lock()
     woken.acquire()
-    forget = None if cancel is None else cancel._subscribe(woken.release)
+    forget = None if cancel is None else call_when_cancelled(cancel, woken.release)
     try:
         acquire(woken, deadline.sooner(checked_seconds(seconds, "seconds")).remaining())
     finally:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._concurrency.pool import seat_of_this_thread
 from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.answering import answer, check_offered, read_question, unanswered
@@ -26,7 +27,15 @@ from syncmcp.errors import (
     RequestTimeout,
     fresh,
 )
-from syncmcp.handlers import CausingCall, HandlerContext
+from syncmcp.handlers import (
+    CausingCall,
+    HandlerContext,
+    end_context,
+    offer_of,
+    provisional,
+    set_provisional,
+    set_visit,
+)
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.pool import PoolSlot
@@ -148,7 +157,7 @@ class OpenQuestion:
         desk.began(self)
         if _is_link(self._method, self._params):
             self._visit = desk.visits.begin(*self.elicitation_ids)
-            context._follow(self._visit)
+            set_visit(context, self._visit)
         outcome: Outcome
         try:
             self._context.run(join, self._params)
@@ -161,7 +170,7 @@ class OpenQuestion:
                 _log.exception("[%s] the handler of %s failed", self._desk.label, self._method)
                 self.report(error)
         self._settle(outcome)
-        context._end()
+        end_context(context)
 
     def report(self, error: BaseException) -> None:
         """Tell the program what its handler did wrong. On the thread of the handler."""
@@ -180,9 +189,9 @@ class OpenQuestion:
 
     def _expire(self) -> None:
         """On a pool thread: the handler took too long, and is left to itself."""
-        provisional = None if self._handed is None else self._handed._provisional
-        if provisional is not None:
-            self._settle(provisional)
+        answer = None if self._handed is None else provisional(self._handed)
+        if answer is not None:
+            self._settle(answer)
         elif self._settle(unanswered(self._method)):
             _log.warning(
                 "[%s] nobody answered %s within %g s (option human_timeout)",
@@ -241,12 +250,12 @@ def known_question(
     """
 
     def answering(context: HandlerContext) -> dict[str, Any]:
-        request = read_question(method, params, handlers._offer, dialect)
+        request = read_question(method, params, offer_of(handlers), dialect)
         result = answer(request, handlers, dialect, context)
         if await_completion and _agrees(result):
             # It may never come; the request that needs it is repeated all the same. A server that
             # names the same link again ends the call.
-            context._provisional = result
+            set_provisional(context, result)
             context.wait_completed(COMPLETION_SECONDS)
         return result
 
@@ -318,11 +327,13 @@ class InputResponder:
         """
         ask, dialect = self._ask, self._dialect
         handlers = self._desk.table.for_call(self._options.handlers)
-        if ask.await_completion and not (dialect.stateful and dialect.within(handlers._offer).url):
+        if ask.await_completion and not (
+            dialect.stateful and dialect.within(offer_of(handlers)).url
+        ):
             self._settle(None)
             return
         for method, _ in ask.questions.values():
-            check_offered(method, handlers._offer, dialect)
+            check_offered(method, offer_of(handlers), dialect)
         asked = [self._make(handlers, keys) for keys in self._alike()]
         if ask.until is not None:  # first: what is withdrawn already is shown to nobody
             self._watch(ask.until, self._withdraw)
@@ -337,7 +348,7 @@ class InputResponder:
         cancel = self._options.cancel
         if cancel is not None:
             self._watch(
-                cancel._subscribe,
+                partial(call_when_cancelled, cancel),
                 lambda: self.give_up(RequestCancelled("cancelled", reason=cancel.reason)),
             )
         at = self._deadline.at

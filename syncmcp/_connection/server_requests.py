@@ -19,7 +19,7 @@ from syncmcp._connection.questions import OpenQuestion, Outcome, elicitation_ids
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.tasks import relate, related
 from syncmcp.errors import InvalidQuestion, Refused, UsageError
-from syncmcp.handlers import CausingCall
+from syncmcp.handlers import CausingCall, offer_of
 
 if TYPE_CHECKING:
     from syncmcp._connection.intercepting import InterceptorChain
@@ -119,7 +119,7 @@ class QuestionDispatcher:
             make: Callable[[dict[str, Any]], Answering] = partial(_custom_question, custom)
         else:
             try:
-                check_offered(request.method, handlers._offer, dialect)
+                check_offered(request.method, offer_of(handlers), dialect)
             except InvalidQuestion as error:
                 self._refuse(request, error.code, error.message)
                 return

@@ -11,6 +11,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from syncmcp.config import Http
@@ -179,6 +180,15 @@ def identity(headers: Mapping[str, str] | None, authorization: str | None = None
     return Identity(tuple(sorted(pairs)), authorization)
 
 
+@singledispatch
+def authorization_of(auth: object) -> str | None:
+    """The header that the next request would have; `None` if that is not known.
+
+    The library's own kinds of `auth` are registered where they are defined.
+    """
+    raise TypeError(f"{auth!r} does not tell its header")
+
+
 def tells_identity(target: object) -> bool:
     """Whether it can be told, before a request to `target` is sent, as whom that will be.
 
@@ -188,7 +198,11 @@ def tells_identity(target: object) -> bool:
     if not isinstance(target, Http):
         return True
     auth = target.auth
-    known = auth is None or isinstance(auth, tuple) or hasattr(auth, "_authorization")
+    known = (
+        auth is None
+        or isinstance(auth, tuple)
+        or authorization_of.dispatch(type(auth)) is not authorization_of.dispatch(object)
+    )
     return known and target.session is None
 
 
@@ -203,7 +217,7 @@ def next_identity(target: object) -> Identity | None:
     authorization = None
     auth: Any = target.auth
     if auth is not None:
-        authorization = _basic(*auth) if isinstance(auth, tuple) else auth._authorization()
+        authorization = _basic(*auth) if isinstance(auth, tuple) else authorization_of(auth)
         if authorization is None:
             return None
     given = target.headers

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from requests.auth import AuthBase
 
+from syncmcp._http.exchange import authorization_of
 from syncmcp.errors import AuthError, McpError, UsageError
 
 if TYPE_CHECKING:
@@ -107,11 +108,12 @@ class Bearer(AuthBase):
         request.headers["Authorization"] = f"Bearer {self._token.read()}"
         return request
 
-    def _authorization(self) -> str | None:
-        """The header of the next request; `None` where a subclass makes it in its own way."""
-        if type(self).__call__ is not Bearer.__call__:
-            return None
-        return f"Bearer {self._token.read()}"
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
+
+
+@authorization_of.register
+def _(auth: Bearer) -> str | None:
+    if type(auth).__call__ is not Bearer.__call__:  # a subclass makes the header in its own way
+        return None
+    return f"Bearer {auth._token.read()}"

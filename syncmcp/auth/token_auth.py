@@ -15,6 +15,7 @@ from requests.auth import AuthBase
 
 from syncmcp._base.text import redact
 from syncmcp._concurrency import timing
+from syncmcp._http.exchange import authorization_of
 from syncmcp._http.url_guard import UnsafeUrl
 from syncmcp.auth import flow
 from syncmcp.auth.discovery import missing, origin_of
@@ -25,7 +26,7 @@ from syncmcp.auth.store import MemoryStore
 from syncmcp.auth.token_cache import CachedLogin, SingleFlight, TokenCache
 from syncmcp.auth.tokens import Login
 from syncmcp.auth.unauthorized import UnauthorizedHook
-from syncmcp.config import _check_url as check_url
+from syncmcp.config import check_url
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -370,20 +371,6 @@ class TokenAuth(AuthBase):
         else:
             request.headers["Authorization"] = f"Bearer {login.token.access_token}"
 
-    def _authorization(self) -> str | None:
-        """The header of the next request, if its token is not renewed; `None` if nothing is known.
-
-        Raises:
-            AuthError: The store cannot be read.
-        """
-        kind = type(self)
-        if kind.__call__ is not TokenAuth.__call__ or kind._sign is not TokenAuth._sign:
-            return None
-        token = self.token
-        if token is None:
-            return None
-        return f"{'Bearer' if self.binder is None else 'DPoP'} {token.access_token}"
-
     def _is_for(self, url: str) -> bool:
         """Whether the token may go to `url`."""
         return self._site is not None and origin_of(url) == origin_of(self._site.url)
@@ -554,3 +541,24 @@ class TokenAuth(AuthBase):
 def _bare(url: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+@authorization_of.register
+def _(auth: TokenAuth) -> str | None:
+    """The header that holds unless the token is renewed first.
+
+    Raises:
+        AuthError: The store cannot be read.
+    """
+    kind = type(auth)
+    if kind.__call__ is not TokenAuth.__call__ or kind._sign is not TokenAuth._sign:
+        return None
+    token = auth.token
+    if token is None:
+        return None
+    return f"{'Bearer' if auth.binder is None else 'DPoP'} {token.access_token}"
+
+
+def resource_of(auth: TokenAuth) -> str:
+    """The URL of the server that `auth` signs in to."""
+    return auth._bound().url

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncmcp.auth import FileStore, OAuth
+from syncmcp.auth.token_auth import resource_of
 from syncmcp.cli.output import CommandError
 from syncmcp.errors import McpError
-from syncmcp.handlers.roots import Roots
-from syncmcp.handlers.roots import _copy as restored
+from syncmcp.handlers.roots import Roots, restored
 from syncmcp.servers_file.review import default_path
 from syncmcp.types import Root
 
@@ -136,4 +136,4 @@ def _store() -> FileStore:
 
 
 def _key(url: str) -> str:
-    return f"command {OAuth(url, receiver=None)._bound().url}"
+    return f"command {resource_of(OAuth(url, receiver=None))}"

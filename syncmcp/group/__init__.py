@@ -414,3 +414,8 @@ class ClientGroup:
 
     def _limit(self, timeout: float | None) -> float | None:
         return self._close_timeout if timeout is None else seconds(timeout, "timeout")
+
+
+def group_state(group: ClientGroup) -> GroupState:
+    """What is behind a group, for the parts of the library that work with groups."""
+    return group._membership

@@ -15,6 +15,7 @@ from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported, UsageError
 from syncmcp.group.catalog import Lists
+from syncmcp.handlers.server import renamed
 from syncmcp.servers_file.entry import ServerEntry
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ class GroupMember:
         connection, negotiated = core.connection, core.negotiated
         if connection is None or negotiated is None:
             return ServerStatus("closed" if not core.wanted else "lost")
-        server = core.settings.connected(negotiated)._called(self.name)
+        server = renamed(core.settings.connected(negotiated), self.name)
         dead = connection.dead
         return ServerStatus("open" if dead is None else "lost", dead, server)
 
@@ -220,7 +221,7 @@ def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
 
     return Lists(
         # A client that the program gave has a name of its own, which means nothing to the group.
-        client.server._called(name),
+        renamed(client.server, name),
         all_of(client.list_tools, "tools"),
         all_of(client.list_resources, "resources"),
         all_of(client.list_resource_templates, "resource_templates"),

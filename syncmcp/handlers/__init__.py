@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from syncmcp._base.checks import refuse_coroutines
-from syncmcp._concurrency.cancel import CancelToken
+from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.client_capabilities import OfferedCapabilities
@@ -177,20 +177,9 @@ class HandlerContext:
                 if self._cancel is None:
                     token = CancelToken()
                     if self._stopped is not None:
-                        self._unsubscribe = token._subscribe(self._stopped)
+                        self._unsubscribe = call_when_cancelled(token, self._stopped)
                     self._cancel = token
         return self._cancel
-
-    def _end(self) -> None:
-        """The handler is done: whoever keeps this need not keep the question for it."""
-        with _making:
-            unsubscribe, self._unsubscribe = self._unsubscribe, None
-            self._stopped = self._show = None
-            visit = self._visit = self._visit or NEVER
-        if unsubscribe is not None:
-            unsubscribe()
-        if not visit.agreed:
-            visit.end(done=False)
 
     def time_left(self) -> float | None:
         """Seconds until the question is given up (`human_timeout`); `None` if it never is."""
@@ -225,7 +214,7 @@ class HandlerContext:
 
     def completed(self) -> None:
         """Say that what a URL led to is done, because the person said so."""
-        self._visit_now().end(done=True)
+        visit_of(self).end(done=True)
 
     def wait_completed(self, timeout: float | None = None) -> bool:
         """Wait until what a URL led to is done, at most `timeout` seconds; on any thread.
@@ -242,7 +231,7 @@ class HandlerContext:
             is over, which cancels `cancel`. So it does when the server cannot be heard any more:
             over HTTP its stream for what belongs to no call was given up, and no call is in flight.
         """
-        waiting, visit = Deadline(timeout), self._visit_now()
+        waiting, visit = Deadline(timeout), visit_of(self)
         with lending_handler():
             # The consent may be given meanwhile; then the end of the question does not matter.
             while not visit.wait(waiting.sooner(self._visit_limit(visit)).remaining()):
@@ -269,7 +258,7 @@ class HandlerContext:
             UsageError: It is a coroutine function, or not callable.
         """
         refuse_coroutines(callback, "the callback of on_completed")
-        run, visit = copy_context().run, self._visit_now()
+        run, visit = copy_context().run, visit_of(self)
         if visit is NEVER:  # all contexts have it, so that it knows no threads
             self._run_callback(lambda: run(callback, False))
             return lambda: None
@@ -278,22 +267,75 @@ class HandlerContext:
     def _visit_limit(self, visit: UrlVisit) -> float | None:
         return None if visit.agreed else self.time_left()
 
-    def _visit_now(self) -> UrlVisit:
-        """The visit to the URL. Made when first asked for where no server asks for one."""
-        with _making:
-            if self._visit is None:
-                self._follow(UrlVisit(self._run_callback))
-            assert self._visit is not None
-            return self._visit
-
-    def _follow(self, visit: UrlVisit) -> None:
-        """The question is about this visit."""
-        self._visit = visit
-        self.cancel._subscribe(partial(visit.end, done=False))
-
     def __repr__(self) -> str:
         asker = "a group" if self._server is None else self._server.name
         return f"<HandlerContext {self.method} from {asker}>"
+
+
+# What the library does with a context, and its handler must not.
+
+
+def end_context(context: HandlerContext) -> None:
+    """The handler has returned: a program that keeps the context must not keep the question."""
+    with _making:
+        unsubscribe, context._unsubscribe = context._unsubscribe, None
+        context._stopped = context._show = None
+        visit = context._visit = context._visit or NEVER
+    if unsubscribe is not None:
+        unsubscribe()
+    if not visit.agreed:
+        visit.end(done=False)
+
+
+def visit_of(context: HandlerContext) -> UrlVisit:
+    """The visit to the URL; made at the first use where the server did not ask for one."""
+    with _making:
+        if context._visit is None:
+            set_visit(context, UrlVisit(context._run_callback))
+        assert context._visit is not None
+        return context._visit
+
+
+def set_visit(context: HandlerContext, visit: UrlVisit) -> None:
+    """Name the visit that the question is about; cancelling the question ends it."""
+    context._visit = visit
+    call_when_cancelled(context.cancel, partial(visit.end, done=False))
+
+
+def set_provisional(context: HandlerContext, answer: dict[str, Any] | None) -> None:
+    """Set what counts as the answer if the time runs out."""
+    context._provisional = answer
+
+
+def provisional(context: HandlerContext) -> dict[str, Any] | None:
+    """What counts as the answer if the time runs out."""
+    return context._provisional
+
+
+def run_callbacks_with(context: HandlerContext, run: Run) -> None:
+    """Have `run` call what is given to `HandlerContext.on_completed`: on a pool thread."""
+    context._run_callback = run
+
+
+def nested_context(
+    outer: HandlerContext,
+    cancel: CancelToken | None,
+    timeout: float | None,
+    show: Callable[[str], object] | None,
+) -> HandlerContext:
+    """A context for what a handler asks while it answers `outer`."""
+    context = HandlerContext(
+        outer._client,
+        outer._server,
+        outer.method,
+        call=outer.call,
+        cancel=cancel,
+        timeout=timeout,
+        progress=outer.report_progress,
+        show=show,
+    )
+    context._run_callback = outer._run_callback
+    return context
 
 
 class SamplingHandler(Protocol):
@@ -489,27 +531,36 @@ class Handlers:
             roots=roots is not None,
         )
 
-    def _changed(self, **changed: Any) -> Handlers:
-        """These handlers, with some of them changed."""
-        now = {name: getattr(self, name) for name in _GIVEN}
-        return Handlers(**{**now, **changed})
 
-    def _over(self, other: Handlers) -> Handlers:
-        """These handlers, and those of `other` for what is missing."""
-        form = other if self.elicitation.form is None else self
-        url = other if self.elicitation.url is None else self
-        both = Handlers(
-            other.sampling if self.sampling is None else self.sampling,
-            Elicitation(form.elicitation.form, url.elicitation.url),
-            other.roots if self.roots is None else self.roots,
-            other.approval if self.approval is None else self.approval,
-        )
-        # One of the two may be a person's and the other a function's.
-        both._personal = (form._personal & {"form"}) | (url._personal & {"url"})
-        return both
+def offer_of(handlers: Handlers) -> OfferedCapabilities:
+    """The capabilities that these handlers make possible."""
+    return handlers._offer
 
 
-_GIVEN = ("sampling", "elicitation", "roots", "approval")
+def answered_by_person(handlers: Handlers) -> frozenset[str]:
+    """The modes of elicitation that a person answers directly."""
+    return handlers._personal
+
+
+def replaced(handlers: Handlers, **changed: Any) -> Handlers:
+    """The same handlers, with some of them changed."""
+    given = ("sampling", "elicitation", "roots", "approval")
+    return Handlers(**{**{name: getattr(handlers, name) for name in given}, **changed})
+
+
+def merged(handlers: Handlers, others: Handlers) -> Handlers:
+    """These handlers, and those of `others` for what is missing."""
+    form = others if handlers.elicitation.form is None else handlers
+    url = others if handlers.elicitation.url is None else handlers
+    both = Handlers(
+        others.sampling if handlers.sampling is None else handlers.sampling,
+        Elicitation(form.elicitation.form, url.elicitation.url),
+        others.roots if handlers.roots is None else handlers.roots,
+        others.approval if handlers.approval is None else handlers.approval,
+    )
+    # One of the two may be a person's and the other a function's.
+    both._personal = (form._personal & {"form"}) | (url._personal & {"url"})
+    return both
 
 
 def _as_elicitation(given: AnyElicitation | None) -> Elicitation:

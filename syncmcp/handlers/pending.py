@@ -49,28 +49,6 @@ class InputRequired(Generic[R]):
         self._round = waiting
         self._offer = offer
 
-    def _retry(self, answers: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The parameters of the request that goes on with `answers`.
-
-        Args:
-            answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a
-                `ListRootsResult`, or one of them as a dict. What is missing is asked again.
-
-        Raises:
-            UsageError: There is no such question, or that is no answer.
-            InvalidAnswer: It does not fit the form.
-        """
-        wire = {}
-        for key, answer in (answers or {}).items():
-            if key not in self.questions:
-                raise UsageError(f"there is no question {key!r}", method=self.method)
-            to_wire = getattr(answer, "to_wire", None)
-            given = answer if to_wire is None else to_wire()
-            if not isinstance(given, dict):
-                raise UsageError(f"an answer is a model or a dict, not {answer!r}")
-            wire[key] = _filled_in(key, self.questions[key], given)
-        return self._round.retry(self._params, wire if self.questions else None)
-
     def to_json(self) -> dict[str, Any]:
         """Everything as plain JSON, the secret state of the server included."""
         return {
@@ -105,6 +83,30 @@ class InputRequired(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<InputRequired {self.method}: {', '.join(self.questions) or 'no questions'}>"
+
+
+def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The parameters of the request that goes on with `answers`.
+
+    Args:
+        pending: The call that waits for answers.
+        answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a
+            `ListRootsResult`, or one of them as a dict. What is missing is asked again.
+
+    Raises:
+        UsageError: There is no such question, or that is no answer.
+        InvalidAnswer: It does not fit the form.
+    """
+    wire = {}
+    for key, answer in (answers or {}).items():
+        if key not in pending.questions:
+            raise UsageError(f"there is no question {key!r}", method=pending.method)
+        to_wire = getattr(answer, "to_wire", None)
+        given = answer if to_wire is None else to_wire()
+        if not isinstance(given, dict):
+            raise UsageError(f"an answer is a model or a dict, not {answer!r}")
+        wire[key] = _filled_in(key, pending.questions[key], given)
+    return pending._round.retry(pending._params, wire if pending.questions else None)
 
 
 def _filled_in(key: str, question: InputRequest, answer: dict[str, Any]) -> dict[str, Any]:

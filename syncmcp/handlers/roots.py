@@ -86,7 +86,7 @@ class Roots:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has the same roots, and nobody who is told of its changes.
-        return _copy, ([status.root for status in self.list()], self._source)
+        return restored, ([status.root for status in self.list()], self._source)
 
     def add(self, item: RootLike, name: str | None = None) -> Root:
         """Add a root; it replaces one of the same path.
@@ -204,7 +204,8 @@ def _by_uri(items: Iterable[RootLike]) -> dict[str, Root]:
     return {root.uri: root for root in map(to_root, _each(items))}
 
 
-def _copy(items: list[Root], source: RootSource | None) -> Roots:
+def restored(items: list[Root], source: RootSource | None) -> Roots:
+    """The roots of a pickle or a file, unchecked."""
     roots = Roots(source=source)
     # As they are: what a list of roots says must not depend on the disk of this moment.
     roots._roots.update((root.uri, root) for root in items)

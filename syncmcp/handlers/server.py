@@ -39,12 +39,6 @@ class ConnectedServer:
         self.revision: str = negotiated.dialect.revision
         """The revision that is spoken."""
 
-    def _called(self, name: str) -> ConnectedServer:
-        """The same server under another name of the program's."""
-        other = copy.copy(self)
-        other.name = name
-        return other
-
     @property
     def info(self) -> Implementation | None:
         """Name and version, if the server gave them in a form that can be read."""
@@ -112,3 +106,10 @@ class ConnectedServer:
 
     def __repr__(self) -> str:
         return f"<ConnectedServer {self.name} {self.revision}>"
+
+
+def renamed(server: ConnectedServer, name: str) -> ConnectedServer:
+    """The same server under another name of the program's."""
+    other = copy.copy(server)
+    other.name = name
+    return other

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
+from syncmcp._concurrency.cancel import call_when_cancelled
 from syncmcp._http.exchange import shut_down
 from syncmcp.errors import RequestCancelled
 
@@ -177,7 +178,7 @@ def events(begin: Callable[[], Any], http: Any, cancel: CancelToken) -> Iterator
         RequestCancelled: `cancel` was cancelled.
     """
     call = _Call(begin, Tap(http))
-    unsubscribe = cancel._subscribe(call.leave)
+    unsubscribe = call_when_cancelled(cancel, call.leave)
     try:
         call.start()
         while True:

@@ -183,11 +183,6 @@ class ServerEntry:
             return self._http(stated)
         return self._stdio(stated, stated.command)
 
-    def _settle(self, name: str | None) -> tuple[Stdio | Http, str, float | None]:
-        """For `Client`: the target, its name, and the time limit that the file states."""
-        target = self.target()
-        return target, self.name if name is None else name, self._read().timeout
-
     def _check_approved(self) -> None:
         if self.approved:
             return
@@ -317,6 +312,16 @@ class ServerEntry:
 
     def __repr__(self) -> str:
         return f"<ServerEntry {self.name!r} of {str(self.file)!r}>"
+
+
+def resolve_entry(entry: ServerEntry, name: str | None) -> tuple[Stdio | Http, str, float | None]:
+    """For `Client`: the target, its name, and the time limit that the file states.
+
+    Raises:
+        ServersFileError, NotApproved: As `ServerEntry.target` does.
+    """
+    target = entry.target()
+    return target, entry.name if name is None else name, entry._read().timeout
 
 
 def _message(error: ValueError) -> str:

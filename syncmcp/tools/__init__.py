@@ -27,7 +27,7 @@ from syncmcp.errors import (
     TooManyRounds,
     UsageError,
 )
-from syncmcp.handlers import HandlerContext, SamplingHandler
+from syncmcp.handlers import HandlerContext, SamplingHandler, nested_context, run_callbacks_with
 from syncmcp.tools.source import failure, told, tool_source, words_for
 
 if TYPE_CHECKING:
@@ -403,20 +403,10 @@ class _Run:
                 show=self._show,
             )
             if client is not None:
-                context._run_callback = core_of(client).pools.workers.run
+                run_callbacks_with(context, core_of(client).pools.workers.run)
             return context
-        context = HandlerContext(
-            outer._client,
-            outer._server,
-            outer.method,
-            call=outer.call,
-            cancel=cancel,
-            timeout=deadline.sooner(outer.time_left()).remaining(),
-            progress=outer.report_progress,
-            show=self._show,
-        )
-        context._run_callback = outer._run_callback
-        return context
+        timeout = deadline.sooner(outer.time_left()).remaining()
+        return nested_context(outer, cancel, timeout, self._show)
 
     def _show(self, text: str) -> None:
         """Show what the model has written to whoever looks at the question, and at the loop."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from syncmcp import types
 from syncmcp.errors import Denied
-from syncmcp.group import ClientGroup
+from syncmcp.group import ClientGroup, group_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,14 +86,17 @@ class _OfGroup:
         self._group = group
 
     def tools(self, cancel: CancelToken) -> Iterable[Tool]:
-        self._group._membership.check_open()
+        group_state(self._group).check_open()
         return self._group.tools.values()
 
     def find(self, name: str) -> Found:
-        return Found(*self._group._route(lambda catalog: catalog.route("tools", name)))
+        client, _, tool = group_state(self._group).route(
+            lambda catalog: catalog.route("tools", name)
+        )
+        return Found(client, tool)
 
     def outlives_its_servers(self) -> bool:
-        return self._group._membership.state == "open"
+        return group_state(self._group).state == "open"
 
 
 # What a model is told of a tool that it asked for.

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         ToolUseContent,
         UnknownContent,
     )
+    from syncmcp.types.content import single_content as single_content
     from syncmcp.types.extensions import (
         AuthModel,
         AuthorizationServerMetadata,
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
         TaskStatus,
         TaskStatusNotificationParams,
     )
+    from syncmcp.types.extensions import set_server as set_server
     from syncmcp.types.lifecycle import (
         CancelledNotificationParams,
         ClientCapabilities,
@@ -137,6 +139,7 @@ if TYPE_CHECKING:
         ToolAnnotations,
         ToolExecution,
     )
+    from syncmcp.types.server_features import set_origin as set_origin
 
 __all__ = [
     "Annotations",
@@ -386,7 +389,14 @@ _MODULES = {
     ),
 }
 
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+# For the library's own modules: they must not load the models at the top, either.
+_INTERNAL = {
+    "set_origin": "server_features",
+    "set_server": "extensions",
+    "single_content": "content",
+}
+
+_HOME = {name: module for module, names in _MODULES.items() for name in names} | _INTERNAL
 
 if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for Any
 

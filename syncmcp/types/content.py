@@ -183,14 +183,20 @@ class ReadResourceResult(CacheableResult):
         Raises:
             syncmcp.errors.InvalidOutput: If there are none or several, or they are not base64.
         """
-        return self._single().decode()
+        return single_content(self).decode()
 
-    def _single(self) -> TextResourceContents | BlobResourceContents:
-        if len(self.contents) == 1:
-            return self.contents[0]
-        from syncmcp.errors import InvalidOutput
 
-        raise InvalidOutput(f"the resource has {len(self.contents)} contents: take one of them")
+def single_content(result: ReadResourceResult) -> TextResourceContents | BlobResourceContents:
+    """The only contents of a resource.
+
+    Raises:
+        InvalidOutput: There are none, or several.
+    """
+    if len(result.contents) == 1:
+        return result.contents[0]
+    from syncmcp.errors import InvalidOutput
+
+    raise InvalidOutput(f"the resource has {len(result.contents)} contents: take one of them")
 
 
 # Content blocks of tool results, prompts and sampling messages.

@@ -140,9 +140,6 @@ class Skill(WireModel):
     # As in results of tools: no field, for it is not on the wire.
     _server: ClassVar[str | None] = None
 
-    def _came_from(self, server: str) -> None:
-        vars(self)["_server"] = server
-
     @property
     def server(self) -> str | None:
         """What the program calls the server that the entry is from; ``None`` if made by hand."""
@@ -166,6 +163,11 @@ class Skill(WireModel):
     def _text(self, field: str) -> str:
         value = self.frontmatter.get(field)
         return value if isinstance(value, str) else ""
+
+
+def set_server(skill: Skill, server: str) -> None:
+    """Note which server the entry is from; see `Skill.server`."""
+    vars(skill)["_server"] = server
 
 
 class ListSkillsResult(PaginatedResult, CacheableResult):

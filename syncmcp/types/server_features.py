@@ -125,9 +125,6 @@ class CallToolResult(Result):
     # properties are, too: it is pickled and copied, but neither compared nor dumped nor shown.
     _origin: ClassVar[tuple[str, str] | None] = None
 
-    def _came_from(self, tool: str, server: str) -> None:
-        vars(self)["_origin"] = (tool, server)
-
     @property
     def text(self) -> str:
         """All text blocks, joined by newlines."""
@@ -196,6 +193,11 @@ class CallToolResult(Result):
             return TypeAdapter(target).validate_python(self.structured_content)
         except ValidationError as error:
             raise InvalidOutput(f"the structured content does not fit: {error}") from error
+
+
+def set_origin(result: CallToolResult, tool: str, server: str) -> None:
+    """Note which tool of which server the result is from, for `Client.read_resource` and errors."""
+    vars(result)["_origin"] = (tool, server)
 
 
 # Prompts (server/prompts), and completion of arguments (server/utilities/completion).

@@ -12,6 +12,7 @@ from markupsafe import escape
 from pydantic import TypeAdapter
 
 from syncmcp.approval import Question, ToolCall, Verdict
+from syncmcp.handlers import visit_of
 from syncmcp.handlers.forms import ABSENT, Field, Form
 from syncmcp.handlers.links import Link
 from syncmcp.types import (
@@ -447,7 +448,7 @@ class LinkCard(Card[ElicitResult]):
         past, context = super().past(), self.context
         if context is None or self.answer is None or self.answer.action != "accept":
             return past
-        return past._replace(visit=context._visit_now(), url=self.link.url)
+        return past._replace(visit=visit_of(context), url=self.link.url)
 
 
 class ConsentCard(Card[Verdict]):
