@@ -188,10 +188,14 @@ def test_a_timer_runs_once() -> None:
         timer.after(0.0, done.set)
         assert done.wait(PATIENCE)
         running.add(timer._thread)
-        threads = {one for one in threading.enumerate() if one.name == "timer of a test"} - before
-        for cut_off in threads - running:  # finds that there is another one, and ends
-            cut_off.join(PATIENCE)
-        assert {thread for thread in threads if thread.is_alive()} == running
         assert len(running) == number
         number += 1
     assert number > 5
+    named = {one for one in threading.enumerate() if one.name == "timer of a test"} - before
+    # An interrupted start may have started a thread, which finds that there is another one and ends;
+    # it may also come to nothing, and then it is in this list for good.
+    cut_off = [thread for thread in named - running if thread._started.is_set()]  # type: ignore[attr-defined]
+    for thread in cut_off:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in cut_off)
+    assert all(thread is not None and thread.is_alive() for thread in running)

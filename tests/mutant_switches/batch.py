@@ -24,7 +24,7 @@ MUTANTS = (
     Mutant(
         "batches-apart",
         "the calls of a batch go one by one in every revision",
-        f"{FRAME}:Gathering.join",
+        f"{FRAME}:BatchAssembler.join",
         always(False),
         ("M-24",),
     ),
@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "frame-unblamed",
         "an error that names no request reaches nobody where answers have no stream of their own",
-        f"{FRAME}:Frames.blamed",
+        f"{FRAME}:BatchFrames.blamed",
         always(None),
         ("M-24",),
     ),

@@ -80,7 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "late-results-kept",
         "a result that was on its way while a change was told is kept",
-        f"{CACHING}:LastChanges.outdated",
+        f"{CACHING}:InvalidationLog.outdated",
         _asked_when_it_came,
         ("CCH-06",),
     ),

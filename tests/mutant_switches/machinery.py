@@ -423,7 +423,7 @@ LISTS = (
     Mutant(
         "refused-cursors-end-lists",
         "a refused cursor ends the list",
-        f"{PAGINATION}:Walk.__init__",
+        f"{PAGINATION}:Paginator.__init__",
         _let_refusals_be,
         ("CCH-07",),
     ),

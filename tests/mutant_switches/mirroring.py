@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 MIRRORING = "syncmcp._protocol.headers"
-MIRRORS = f"{MIRRORING}:Mirrors"
+MIRRORS = f"{MIRRORING}:ParamHeaders"
 
 
 def _by_properties_only(original: Function) -> Function:

@@ -322,14 +322,14 @@ CODES = (
     Mutant(
         "no-pkce",
         "the authorization request has no PKCE challenge",
-        f"{FLOW}:Attempt.redirect",
+        f"{FLOW}:SignInAttempt.redirect",
         _asking(_without_pkce),
         ("FLW-01", "FLW-02"),
     ),
     Mutant(
         "plain-pkce",
         "the PKCE challenge is the verifier itself",
-        f"{FLOW}:Attempt.redirect",
+        f"{FLOW}:SignInAttempt.redirect",
         _asking(_plain_pkce),
         ("FLW-02",),
     ),

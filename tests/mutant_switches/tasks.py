@@ -222,14 +222,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "task-questions-agreed-to",
         "what a task asks is agreed to, and nobody sees it",
-        f"{TASKS}:Course.answer",
+        f"{TASKS}:TaskPoller.answer",
         _answers_for_itself,
         ("SEC-09", "TSX-03"),
     ),
     Mutant(
         "task-questions-repeated",
         "what a task asks is asked at each look that finds it",
-        f"{TASKS}:Course.answer",
+        f"{TASKS}:TaskPoller.answer",
         _asks_again,
         ("TSX-04",),
     ),
