@@ -194,7 +194,7 @@ def test_a_timer_runs_once() -> None:
     named = {one for one in threading.enumerate() if one.name == "timer of a test"} - before
     # An interrupted start may have started a thread, which finds that there is another one and ends;
     # it may also come to nothing, and then it is in this list for good.
-    cut_off = [thread for thread in named - running if thread._started.is_set()]  # type: ignore[attr-defined]
+    cut_off = [one for one in named - running if one._started.is_set()]  # type: ignore[attr-defined]
     for thread in cut_off:
         thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in cut_off)
