@@ -194,7 +194,8 @@ def test_a_timer_runs_once() -> None:
     named = {one for one in threading.enumerate() if one.name == "timer of a test"} - before
     # An interrupted start may have started a thread, which finds that there is another one and ends;
     # it may also come to nothing, and then it is in this list for good.
-    cut_off = [one for one in named - running if one._started.is_set()]  # type: ignore[attr-defined]
+    begun = [one for one in named if one._started.is_set()]  # type: ignore[attr-defined]
+    cut_off = {*begun} - running
     for thread in cut_off:
         thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in cut_off)
