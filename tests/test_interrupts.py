@@ -179,11 +179,12 @@ def test_a_latch_works_on(act: Callable[[Latch], object], earlier: bool) -> None
 
 
 def test_a_timer_runs_once() -> None:
+    timer_name = "timer of a test"
     number, more = 1, True
     running: set[threading.Thread | None] = set()
     before = {*threading.enumerate()}
     while more:
-        timer, done = Timer("timer of a test"), threading.Event()
+        timer, done = Timer(timer_name), threading.Event()
         more = struck(timer.start, number, everywhere=True)
         timer.after(0.0, done.set)
         assert done.wait(PATIENCE)
@@ -191,11 +192,14 @@ def test_a_timer_runs_once() -> None:
         assert len(running) == number
         number += 1
     assert number > 5
-    named = {one for one in threading.enumerate() if one.name == "timer of a test"} - before
+    named = {one for one in threading.enumerate() if one.name == timer_name} - before
     # An interrupted start may have started a thread, which finds that there is another one and ends;
     # it may also come to nothing, and then it is in this list for good.
-    begun = [one for one in named if one._started.is_set()]  # type: ignore[attr-defined]
-    cut_off = {*begun} - running
+    cut_off = {
+        thread
+        for thread in named - running
+        if thread._started.is_set()  # type: ignore[attr-defined]
+    }
     for thread in cut_off:
         thread.join(PATIENCE)
     assert not any(thread.is_alive() for thread in cut_off)
