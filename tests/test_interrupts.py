@@ -193,8 +193,8 @@ def test_a_timer_runs_once() -> None:
         number += 1
     assert number > 5
     named = {one for one in threading.enumerate() if one.name == timer_name} - before
-    # An interrupted start may have started a thread, which finds that there is another one and ends;
-    # it may also come to nothing, and then it is in this list for good.
+    # An interrupted start may have started a thread, which finds that there is another one and
+    # ends. It may also come to nothing: such a thread is listed for good.
     cut_off = {
         thread
         for thread in named - running
