@@ -52,7 +52,7 @@ venv: $(VENV)/.dev ## set up: .venv with syncmcp and the development tools, pinn
 
 .PHONY: peers
 peers: $(VENV)/.dev ## set up: the real servers that the tests talk to
-	@$(STAGE) "peers: real servers from PyPI and npm" $(BIN)/python tests/peers/setup_peers.py
+	@$(STAGE) "peers: real servers from PyPI and npm" $(BIN)/python tests/system/peers/setup_peers.py
 
 .PHONY: browser
 browser: $(VENV)/.dev ## set up: a Chromium for the tests of the pages, where it may be installed
@@ -115,7 +115,7 @@ contracts: $(VENV)/.dev ## the architecture: import contracts of setup.cfg
 docs: $(VENV)/.dev ## build docs/ into build/docs, warnings are errors
 	@$(STAGE) "documentation" $(BIN)/sphinx-build -W --keep-going -q -b html -d build/doctrees docs build/docs
 
-# Several processes share the tests; tests/plugin_workers.py says how.
+# Several processes share the tests; tests/support/plugin_workers.py says how.
 PYTEST := $(BIN)/pytest -n auto --dist loadscope
 
 .PHONY: protocol
@@ -143,9 +143,9 @@ floors-here: $(VENV)/.floors
 	@# The official SDK and the frameworks want newer versions than these, the browser and the type checkers are tried
 	@# elsewhere, and the tests of threads and questions use nothing that the others do not.
 	@$(STAGE) "tests on the lowest versions" $(PYTEST) -m "$(ALL) and not peer" \
-		--ignore=tests/testing/test_official_client.py --ignore=tests/test_from_official_sdk.py \
-		--ignore=tests/test_typing.py --ignore=tests/ui/test_browser_chromium.py --ignore=tests/bench \
-		--ignore=tests/embedding --ignore=tests/questions --ignore=tests/stress $(ARGS)
+		--ignore=tests/testing/test_official_client.py --ignore=tests/system/test_from_official_sdk.py \
+		--ignore=tests/contract/test_typing.py --ignore=tests/ui/test_browser_chromium.py --ignore=tests/system/bench \
+		--ignore=tests/system/embedding --ignore=tests/connection/questions --ignore=tests/system/stress $(ARGS)
 
 $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 	@test -x $(BIN)/python || $(STAGE) "virtual environment $(VENV) with Python $(PYTHON_VERSION)" $(PYTHON) -m venv $(VENV)
@@ -153,12 +153,12 @@ $(VENV)/.floors: pyproject.toml tests/constraints/floors.txt
 	@touch $@
 
 .PHONY: api
-api: $(VENV)/.dev ## rewrite tests/public_api.txt from the code
-	@$(BIN)/python -m tests.public_api
+api: $(VENV)/.dev ## rewrite tests/contract/public_api.txt from the code
+	@$(BIN)/python -m tests.contract.public_api
 
 .PHONY: mutants
 mutants: $(VENV)/.dev ## switch off one behaviour at a time and print which tests notice
-	@$(STAGE) "mutants" $(BIN)/python -m tests.mutants $(ARGS)
+	@$(STAGE) "mutants" $(BIN)/python -m tests.contract.mutants $(ARGS)
 
 # ---------------------------------------------------------------- measure
 
@@ -168,7 +168,7 @@ stress: venv ## full-size stress, fuzz and soak
 
 .PHONY: bench
 bench: venv ## benchmarks against the official SDK and a bare floor
-	@$(STAGE) "benchmarks" $(BIN)/python -m tests.bench $(ARGS)
+	@$(STAGE) "benchmarks" $(BIN)/python -m tests.system.bench $(ARGS)
 
 # ---------------------------------------------------------------- release
 
@@ -192,6 +192,6 @@ pins: $(TOOLS)/.done ## write tests/constraints anew from pyproject.toml
 
 .PHONY: clean
 clean: ## remove everything the other targets made
-	rm -rf .venv* build dist tests/peers/.venvs tests/peers/node_modules tests/peers/.repository
+	rm -rf .venv* build dist tests/system/peers/.venvs tests/system/peers/node_modules tests/system/peers/.repository
 	rm -rf .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from syncmcp._client.opening import eras
 from syncmcp.testing.leaks import PATIENCE, Footprint
 
-pytest_plugins = ("tests.plugin_requirements", "tests.plugin_workers")
+pytest_plugins = ("tests.support.plugin_requirements", "tests.support.plugin_workers")
 
 # Generated examples are judged by what they show, never by how long a busy machine takes.
 settings.register_profile(

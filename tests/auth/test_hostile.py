@@ -26,7 +26,7 @@ from tests.auth.authorization_server import (
     signed_in,
     world,
 )
-from tests.programs import running
+from tests.support.programs import running
 
 CANARY = "canary-very-secret"
 

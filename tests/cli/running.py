@@ -16,7 +16,7 @@ import pyte
 import pytest
 
 from syncmcp.cli import main
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 DEMO = ("--", sys.executable, "-m", "syncmcp.testing")

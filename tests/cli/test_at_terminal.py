@@ -12,7 +12,7 @@ import pytest
 
 from syncmcp.testing import Server, ToolContext, serve_http
 from tests.cli.running import CTRL_C, CTRL_D, DEMO, DOWN, ENTER, TAB, at_terminal
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from syncmcp.cli.state import kept
 from syncmcp.testing import AuthorizationServer, Server, serve_http
 from tests.auth.authorization_server import call, world
 from tests.cli.running import AtTerminal, Command, at_terminal, ended, program
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.running import ROOT, Command
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from syncmcp.testing import AuthorizationServer, demo_server, serve_http
 from tests.cli.running import ENTER, TAB, at_terminal
-from tests.peers.launch import http_server
-from tests.peers.peers import EVERYTHING, HTTP
+from tests.system.peers.launch import http_server
+from tests.system.peers.peers import EVERYTHING, HTTP
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from syncmcp.errors import (
 )
 from syncmcp.testing import Server, serve_http
 from tests.cli.running import DEMO, ended, program
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 
 
 class Asked(NamedTuple):

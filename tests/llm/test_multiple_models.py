@@ -13,7 +13,7 @@ from syncmcp.testing import Server
 from syncmcp.types import SamplingMessage, TextContent, ToolUseContent
 from tests.llm.double import double
 from tests.llm.providers import ANTHROPIC, GEMINI, PROVIDERS, RESPONSES, Call
-from tests.test_examples import environment
+from tests.system.test_examples import environment
 
 pytestmark = pytest.mark.slow
 

@@ -36,7 +36,7 @@ from tests.llm.providers import (
     Provider,
     sse,
 )
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 
 every_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=str)
 

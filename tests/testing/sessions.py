@@ -10,7 +10,7 @@ from typing import Any
 import syncmcp
 from syncmcp.testing import Recording, Replay, Server, ToolContext, serve_http
 from syncmcp.types import ElicitRequestFormParams, ElicitResult
-from tests.stage import Wire, relayed
+from tests.support.stage import Wire, relayed
 
 
 def shop() -> Server:

@@ -15,7 +15,7 @@ import pytest
 import syncmcp
 from syncmcp.testing import Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
-from tests.stage import PATIENCE, STATEFUL, STATELESS, WIRES, Wire, every_wire, in_threads
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, WIRES, Wire, every_wire, in_threads
 from tests.testing.sessions import record, shop, target
 
 

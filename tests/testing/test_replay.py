@@ -17,7 +17,7 @@ from syncmcp import HandlerContext
 from syncmcp.testing import NotRecorded, Recording, Replay, ScriptedPeer, Server, serve_http
 from syncmcp.testing import script as s
 from syncmcp.types import CallToolResult, ElicitResult
-from tests.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads, nervous
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads, nervous
 from tests.testing.sessions import Visit, record, replay, shop, target
 
 MEMORY = Wire("memory", STATEFUL)

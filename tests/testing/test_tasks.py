@@ -9,7 +9,7 @@ import pytest
 import syncmcp
 from syncmcp import InvalidParams, MethodNotFound, Mode, ServerError
 from syncmcp.testing import Server, ToolContext
-from tests.stage import PATIENCE, STATEFUL, STATELESS
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS
 
 ON: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 both_eras = pytest.mark.parametrize("revision", [STATEFUL, STATELESS])

@@ -38,7 +38,7 @@ from syncmcp.testing import (
     Server,
     serve_http,
 )
-from tests.stage import Clock, tick
+from tests.support.stage import Clock, tick
 
 from .certificates import Certificates, make
 from .http_peer import WAIT, Request, serving

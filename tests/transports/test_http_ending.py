@@ -16,7 +16,7 @@ from syncmcp._http import connections
 from syncmcp.config import Http
 from syncmcp.errors import RequestTimeout
 from syncmcp.transports.http import HttpTransport
-from tests.stage import Clock, tick
+from tests.support.stage import Clock, tick
 
 from .http_peer import (
     WAIT,

@@ -11,8 +11,8 @@ import syncmcp
 from syncmcp import Http, LimitExceeded
 from syncmcp._http.exchange import AbortableExchange
 from syncmcp.testing import Server, ToolContext, serve_http
-from tests.session_server import session_server
-from tests.stage import PATIENCE
+from tests.support.session_server import session_server
+from tests.support.stage import PATIENCE
 from tests.transports.http_peer import Request, logged, opened, request, serving
 from tests.transports.test_http_streams import Listening, answer, start, stateful
 

@@ -12,7 +12,7 @@ import pytest
 
 from syncmcp import CancelToken
 from syncmcp.errors import McpError, RequestCancelled, RequestTimeout
-from tests.stage import Clock, tick
+from tests.support.stage import Clock, tick
 
 from .certificates import Certificates, make
 from .phases import NOT_SENT, PHASES, WAIT, Phase, Reached, Stage, answers, arguments, stage

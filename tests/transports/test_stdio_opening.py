@@ -16,7 +16,7 @@ from syncmcp.errors import ConnectFailed, RequestTimeout, UsageError
 from syncmcp.transports import stdio
 from syncmcp.transports._process import environment, search_path
 from syncmcp.transports.stdio import StdioTransport
-from tests.stage import in_threads
+from tests.support.stage import in_threads
 from tests.transports._stdio import ECHO, PATIENCE, Notes, frame, python, running, threads
 
 if TYPE_CHECKING:

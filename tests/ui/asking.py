@@ -21,7 +21,7 @@ from syncmcp.types import (
     ListRootsRequestParams,
     ToolAnnotations,
 )
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 
 T = TypeVar("T")
 

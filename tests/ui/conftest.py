@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from syncmcp.ui.terminal import Terminal
-from tests.stage import Clock
+from tests.support.stage import Clock
 from tests.ui.person import CTRL_C, Person
 
 

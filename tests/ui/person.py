@@ -12,7 +12,7 @@ from typing import Any
 
 import pyte
 
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 
 ENTER = "\r"
 DOWN = "\x1b[B"

@@ -34,7 +34,7 @@ from syncmcp.types import (
     ToolAnnotations,
 )
 from syncmcp.ui.browser import AskInBrowser, Browser
-from tests.stage import PATIENCE, STATEFUL, STATELESS, Clock
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock
 from tests.ui.asking import (
     DOT,
     EVERY_KIND,

@@ -22,7 +22,7 @@ from syncmcp.handlers.roots import Roots
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ToolAnnotations
 from syncmcp.ui.browser import AskInBrowser, Browser
-from tests.stage import STATEFUL, Clock
+from tests.support.stage import STATEFUL, Clock
 from tests.ui.asking import (
     DOT,
     Asked,

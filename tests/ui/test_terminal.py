@@ -22,7 +22,7 @@ from syncmcp.types import (
     ElicitResult,
 )
 from syncmcp.ui.terminal import Terminal
-from tests.stage import PATIENCE, Clock
+from tests.support.stage import PATIENCE, Clock
 from tests.ui.person import (
     CLEAR_LINE,
     CTRL_C,

@@ -17,7 +17,7 @@ from syncmcp import servers_file
 from syncmcp.testing import demo_server
 from syncmcp.types import ElicitResult
 from syncmcp.ui.terminal import Terminal
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 from tests.ui.person import CTRL_C, DOWN, ENTER, Person
 from tests.ui.terminal_questions import asked, form, question
 

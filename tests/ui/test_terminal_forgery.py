@@ -11,7 +11,7 @@ from syncmcp.types import (
     ElicitResult,
 )
 from syncmcp.ui.terminal import Terminal
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 from tests.ui.person import (
     CTRL_C,
     DOWN,

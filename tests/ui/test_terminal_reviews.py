@@ -16,7 +16,7 @@ from syncmcp.types import (
     ToolAnnotations,
 )
 from syncmcp.ui.terminal import AskOnTerminal, Terminal
-from tests.stage import PATIENCE
+from tests.support.stage import PATIENCE
 from tests.ui.person import (
     ALT_ENTER,
     CLEAR_LINE,

@@ -14,8 +14,8 @@ from syncmcp.testing import Server, ToolContext
 from syncmcp.testing import UrlElicitationRequired as MustVisit
 from syncmcp.ui.browser import Browser
 from syncmcp.ui.terminal import Terminal
-from tests.questions.asking import ELICITATION
-from tests.stage import PATIENCE, STATEFUL, is_gone
+from tests.connection.questions.asking import ELICITATION
+from tests.support.stage import PATIENCE, STATEFUL, is_gone
 from tests.ui.asking import until
 from tests.ui.person import DOWN, ENTER, Person
 from tests.ui.visitor import Page, Visitor

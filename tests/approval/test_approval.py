@@ -1,0 +1,950 @@
+"""What a server asks for is allowed by somebody, within limits, and on record; or it is denied."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import logging
+import pickle
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from syncmcp._concurrency.cancel import CancelToken
+from syncmcp._protocol.negotiate import Negotiated
+from syncmcp._protocol.revisions import dialect_for
+from syncmcp.approval import (
+    AllowAll,
+    Approval,
+    AuditRecord,
+    AutoApprove,
+    Decision,
+    DenyAll,
+    Kind,
+    Policy,
+    Question,
+    RateLimit,
+    Rule,
+    Rules,
+    ToolCall,
+    Verdict,
+    as_approval,
+)
+from syncmcp.errors import Denied, UsageError
+from syncmcp.handlers import HandlerContext
+from syncmcp.handlers.server import ConnectedServer
+from syncmcp.types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    ListRootsRequestParams,
+    ToolAnnotations,
+)
+from tests.support.stage import PATIENCE, Clock, in_threads
+
+SECRET = "hunter2-c4nary"
+
+METHODS: Mapping[Kind, str] = {
+    "sampling": "sampling/createMessage",
+    "form": "elicitation/create",
+    "url": "elicitation/create",
+    "roots": "roots/list",
+    "tool": "tools/call",
+}
+
+
+def server(name: str = "files", *, trusted: bool = False) -> ConnectedServer:
+    agreed = Negotiated(dialect_for("2025-11-25", None), {"serverInfo": {"name": "liar"}})
+    return ConnectedServer(agreed, name=name, trusted=trusted)
+
+
+def completion(max_tokens: int = 100) -> CreateMessageRequestParams:
+    message = {"role": "user", "content": {"type": "text", "text": SECRET}}
+    return CreateMessageRequestParams.from_wire({"messages": [message], "maxTokens": max_tokens})
+
+
+def written(text: str = SECRET) -> CreateMessageResult:
+    content = {"type": "text", "text": text}
+    return CreateMessageResult.from_wire({"role": "assistant", "content": content, "model": "m"})
+
+
+def form(required: tuple[str, ...] = (), **fields: Any) -> ElicitRequestFormParams:
+    schema = {"type": "object", "properties": fields, "required": list(required)}
+    return ElicitRequestFormParams.from_wire({"message": SECRET, "requestedSchema": schema})
+
+
+REQUESTS: Mapping[Kind, Callable[[], Any]] = {
+    "sampling": completion,
+    "form": lambda: form(size={"type": "integer", "default": 3}),
+    "url": lambda: ElicitRequestURLParams(message=SECRET, url=f"https://example.com/?t={SECRET}"),
+    "roots": ListRootsRequestParams,
+    "tool": lambda: ToolCall("write", {"text": SECRET}, None),
+}
+
+
+def question(
+    kind: Kind = "sampling",
+    of: str | ConnectedServer = "files",
+    request: Any = None,
+    *,
+    cancel: CancelToken | None = None,
+    timeout: float | None = None,
+    answer: Any = None,
+) -> Question:
+    asking = server(of) if isinstance(of, str) else of
+    nobody = cast("Any", None)
+    context = HandlerContext(nobody, asking, METHODS[kind], cancel=cancel, timeout=timeout)
+    return Question(kind, asking, request or REQUESTS[kind](), context, answer)
+
+
+class Person:
+    """Answers what a test tells it to."""
+
+    def __init__(self, say: Verdict | Callable[[Question], Any]) -> None:
+        self.say = say
+        self.asked: list[Question] = []
+
+    def review(self, question: Question, /) -> Verdict:
+        self.asked.append(question)
+        return self.say if isinstance(self.say, Verdict) else cast("Verdict", self.say(question))
+
+
+def denial(job: Callable[[], object]) -> Denied:
+    with pytest.raises(Denied) as caught:
+        job()
+    return caught.value
+
+
+def allowed(approval: Approval, asked: Question) -> bool:
+    try:
+        approval.review_request(asked)
+    except Denied:
+        return False
+    return True
+
+
+every_kind = pytest.mark.parametrize("kind", list(REQUESTS))
+
+
+# -- who decides -----------------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.requirement("M-20", "M-33")
+def test_nothing_is_allowed_by_default(kind: Kind, caplog: pytest.LogCaptureFixture) -> None:
+    records: list[AuditRecord] = []
+    error = denial(lambda: Approval(audit=records.append).review_request(question(kind)))
+    assert (error.kind, error.server) == (kind, "files")
+    assert error.reason is not None
+    assert "option approval" in error.reason
+    assert [(record.decision, record.by) for record in records] == [(Decision.DENY, "nobody")]
+    assert "option approval" in caplog.text
+
+
+@every_kind
+@pytest.mark.requirement("M-17", "M-20")
+def test_a_policy_decides_alone_where_it_can(kind: Kind) -> None:
+    person = Person(Verdict.deny())
+    asked = question(kind)
+    assert Approval(AllowAll(), person).review_request(asked) is asked.request
+    assert denial(lambda: Approval(DenyAll(), person).review_request(asked)).reason
+    assert person.asked == []
+
+
+@every_kind
+@pytest.mark.requirement("M-17", "ROOT-05", "SAMP-09")
+def test_a_person_is_asked_by_default(kind: Kind) -> None:
+    person = Person(Verdict.allow())
+    asked = question(kind)
+    approval = Approval(reviewer=person)
+    assert approval.review_request(asked) is asked.request
+    assert person.asked == [asked]
+    person.say = Verdict.deny("not today")
+    error = denial(lambda: approval.review_request(asked))
+    assert (error.kind, error.reason) == (kind, "not today")
+    assert "not today" in str(error)
+    assert pickle.loads(pickle.dumps(error)).reason == "not today"
+
+
+def test_the_first_rule_that_fits_decides() -> None:
+    rules = Rules(
+        [
+            Rule(server="files", kind="url", decision=Decision.DENY),
+            Rule(server="files", decision=Decision.ALLOW),
+            Rule(kind="roots", decision=Decision.ALLOW),
+        ],
+        otherwise=Rules([Rule(server="web", decision=Decision.DENY)]),
+    )
+    decided = {
+        (name, kind): rules.decide(question(kind, name))
+        for name in ("files", "web", "mail")
+        for kind in REQUESTS
+    }
+    assert {pair[1] for pair, d in decided.items() if d is Decision.ALLOW and "files" in pair} == {
+        "sampling",
+        "form",
+        "roots",
+        "tool",
+    }
+    assert decided["files", "url"] is Decision.DENY
+    assert decided["web", "roots"] is Decision.ALLOW
+    assert decided["web", "form"] is Decision.DENY
+    assert decided["mail", "form"] is Decision.ASK
+
+
+MISTAKES: Mapping[str, Callable[[], object]] = {
+    "unknown kind": lambda: Rule(kind=cast("Kind", "sampeling"), decision=Decision.DENY),
+    "unknown decision": lambda: Rule(decision=cast("Decision", "deny")),
+    "class as policy": lambda: Approval(cast("Policy", AllowAll)),
+    "decision as policy": lambda: Approval(cast("Policy", Decision.ALLOW)),
+    "function as reviewer": lambda: Approval(reviewer=cast("Any", print)),
+    "path as audit": lambda: Approval(audit=cast("Any", "log.txt")),
+    "function as approval": lambda: as_approval(cast("Policy", lambda question: Decision.ALLOW)),
+    "limit of nothing": lambda: RateLimit(per=60),
+    "no calls": lambda: RateLimit(calls=0, per=60),
+    "negative tokens": lambda: RateLimit(tokens=-1, per=60),
+    "no time": lambda: RateLimit(calls=1, per=0),
+    "endless time": lambda: RateLimit(calls=1, per=float("inf")),
+    "approval without a budget": lambda: AutoApprove(server="files", per=60),
+    "no answer to review": lambda: Approval(AllowAll()).review_answer(question()),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_the_set_up_is_told_at_once(mistake: Callable[[], object]) -> None:
+    with pytest.raises(UsageError):
+        mistake()
+
+
+def test_a_coroutine_is_no_reviewer() -> None:
+    class Later:
+        async def review(self, question: Question, /) -> Verdict:
+            return Verdict.allow()
+
+    with pytest.raises(UsageError, match="coroutine"):
+        Approval(reviewer=cast("Any", Later()))
+
+
+def test_a_policy_is_enough_for_an_approval() -> None:
+    approval = Approval(DenyAll())
+    assert as_approval(approval) is approval
+    assert allowed(as_approval(AllowAll()), question())
+
+
+@pytest.mark.requirement("M-17", "M-19")
+def test_a_handler_that_asks_a_person_itself_needs_no_reviewer() -> None:
+    person = Person(Verdict.deny())
+    asked = question("form")
+    approval = Approval(reviewer=person, limit=RateLimit(calls=1, per=60))
+    assert approval.review_request(asked, asks_person=True) is asked.request
+    assert person.asked == []
+    # Neither a policy's no nor a limit is overruled by that.
+    denial(lambda: approval.review_request(asked, asks_person=True))
+    denial(lambda: Approval(DenyAll()).review_request(asked, asks_person=True))
+
+
+@pytest.mark.requirement("M-17", "M-19")
+def test_only_an_answer_to_an_elicitation_is_put_on_record_without_review() -> None:
+    for answer in (None, written()):
+        with pytest.raises(UsageError):
+            Approval().record_answer(question("form", answer=answer))
+
+
+# -- what a person may do --------------------------------------------------------------------
+
+
+@pytest.mark.requirement("M-17", "SAMP-09")
+def test_sampling_is_reviewed_twice_and_edited_both_times() -> None:
+    person = Person(lambda asked: Verdict.allow(edited if asked.answer is None else None, better))
+    edited, better = completion(50), None
+    approval = Approval(reviewer=person)
+    first = question()
+    going_on = approval.review_request(first)
+    assert going_on is edited
+    better = written("better")
+    second = dataclasses.replace(first, request=cast("Any", going_on), answer=written())
+    assert approval.review_answer(second) is better
+    assert [asked.answer for asked in person.asked] == [None, second.answer]
+
+
+@pytest.mark.requirement("M-17")
+def test_the_answer_can_be_denied_after_the_request_was_allowed() -> None:
+    approval = Approval(reviewer=Person(lambda asked: Verdict(allowed=asked.answer is None)))
+    asked = question()
+    approval.review_request(asked)
+    error = denial(lambda: approval.review_answer(dataclasses.replace(asked, answer=written())))
+    assert error.kind == "sampling"
+
+
+def test_an_answer_of_the_person_takes_the_place_of_the_handlers() -> None:
+    mine = written("mine")
+    approval = Approval(reviewer=Person(Verdict.allow(answer=mine)))
+    assert approval.review_request(question()) is mine
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_a_form_that_tells_nothing_is_not_reviewed(action: Any) -> None:
+    answer = ElicitResult(action=action)
+    assert Approval().review_answer(question("form", answer=answer)) is answer
+
+
+def test_a_filled_in_form_is_reviewed() -> None:
+    edited = ElicitResult(action="accept", content={"size": 4})
+    asked = question("form", answer=ElicitResult(action="accept", content={"size": 3}))
+    assert Approval(reviewer=Person(Verdict.allow(answer=edited))).review_answer(asked) is edited
+    denial(lambda: Approval().review_answer(asked))
+
+
+@pytest.mark.parametrize(
+    ("asked", "verdict"),
+    [
+        pytest.param(question(), Verdict.allow(REQUESTS["form"]()), id="request of another kind"),
+        pytest.param(question(), Verdict.allow(answer=ElicitResult(action="accept")), id="no text"),
+        pytest.param(question("form"), Verdict.allow(answer=written()), id="text for a form"),
+        pytest.param(question("roots"), Verdict.allow(answer=written()), id="text for roots"),
+        pytest.param(question("form"), Verdict.allow(REQUESTS["url"]()), id="an edited form"),
+        pytest.param(question("url"), Verdict.allow(REQUESTS["form"]()), id="an edited link"),
+        pytest.param(
+            question("tool"), Verdict.allow(ToolCall("write", {"text": "b"}, None)), id="a call"
+        ),
+        pytest.param(
+            question(answer=written()), Verdict.allow(completion(50)), id="request after the answer"
+        ),
+        pytest.param(question(), True, id="no verdict"),
+        pytest.param(question(), None, id="nothing"),
+    ],
+)
+def test_a_verdict_that_cannot_be_carried_out_denies(
+    asked: Question, verdict: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    records: list[AuditRecord] = []
+    approval = Approval(reviewer=Person(lambda _: verdict), audit=records.append)
+    review = approval.review_request if asked.answer is None else approval.review_answer
+    error = denial(lambda: review(asked))
+    assert isinstance(error.__cause__, TypeError)
+    assert [record.by for record in records] == ["error"]
+    assert "failed" in caplog.text
+
+
+def test_a_policy_cannot_consent_to_a_visit() -> None:
+    class Eager:
+        def decide(self, question: Question, /) -> Verdict:
+            return Verdict.allow(answer=ElicitResult(action="accept"))
+
+    assert isinstance(Approval(Eager()).review_request(question("form")), ElicitResult)
+    denial(lambda: Approval(Eager()).review_request(question("url")))
+
+
+@pytest.mark.parametrize("part", ["policy", "reviewer"])
+def test_what_fails_denies_and_is_logged(part: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def decide(self, question: Question, /) -> Decision:
+            raise OSError("no terminal")
+
+        def review(self, question: Question, /) -> Verdict:
+            raise OSError("no terminal")
+
+    approval = Approval(Broken()) if part == "policy" else Approval(reviewer=Broken())
+    error = denial(lambda: approval.review_request(question()))
+    assert isinstance(error.__cause__, OSError)
+    assert "no terminal" in caplog.text
+    assert "no terminal" not in str(error)
+
+
+def test_an_exit_within_a_review_allows_nothing_and_is_on_record() -> None:
+    records: list[AuditRecord] = []
+    approval = Approval(reviewer=Person(lambda _: sys.exit(3)), audit=records.append)
+    with pytest.raises(SystemExit):
+        approval.review_request(question())
+    assert [(record.decision, record.by) for record in records] == [(Decision.DENY, "error")]
+
+
+def test_partial_text_reaches_a_reviewer_that_can_show_it(caplog: pytest.LogCaptureFixture) -> None:
+    class Screen(Person):
+        def __init__(self) -> None:
+            super().__init__(Verdict.allow())
+            self.shown: list[tuple[Question, str]] = []
+
+        def update(self, question: Question, text: str) -> None:
+            if text == "crash":
+                raise OSError("screen is gone")
+            self.shown.append((question, text))
+
+    screen, asked = Screen(), question()
+    approval = Approval(reviewer=screen)
+    approval.update(asked, "Once upon")
+    approval.update(asked, "crash")
+    assert screen.shown == [(asked, "Once upon")]
+    assert "screen is gone" in caplog.text
+    Approval(reviewer=Person(Verdict.allow())).update(asked, "nobody looks")
+    Approval().update(asked, "nobody is there")
+
+
+# -- what is remembered ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        pytest.param(Verdict.allow(remember=True), id="yes"),
+        pytest.param(Verdict.deny(remember=True), id="no"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["sampling", "form", "roots", "tool"])
+@pytest.mark.requirement("M-20")
+def test_a_decision_is_remembered_for_its_server_and_its_kind_alone(
+    verdict: Verdict, kind: Kind
+) -> None:
+    person = Person(verdict)
+    records: list[AuditRecord] = []
+    approval = Approval(reviewer=person, audit=records.append)
+    assert [allowed(approval, question(kind)) for _ in range(3)] == 3 * [verdict.allowed]
+    assert len(person.asked) == 1
+    assert [record.by for record in records] == ["person", "remembered", "remembered"]
+    person.say = Verdict(allowed=not verdict.allowed)
+    assert allowed(approval, question(kind, "web")) is not verdict.allowed
+    other: Kind = "form" if kind == "sampling" else "sampling"
+    assert allowed(approval, question(other)) is not verdict.allowed
+    # It lives as long as its object.
+    assert allowed(Approval(reviewer=person), question(kind)) is not verdict.allowed
+    assert len(person.asked) == 4
+
+
+def test_a_decision_is_remembered_only_if_the_person_said_so() -> None:
+    person = Person(Verdict.allow())
+    approval = Approval(reviewer=person)
+    assert [allowed(approval, question()) for _ in range(3)] == 3 * [True]
+    assert len(person.asked) == 3
+
+
+@pytest.mark.requirement("M-33")
+def test_consent_to_one_url_is_never_consent_to_the_next() -> None:
+    person = Person(Verdict.allow(remember=True))
+    approval = Approval(reviewer=person)
+    assert [allowed(approval, question("url")) for _ in range(2)] == [True, True]
+    assert len(person.asked) == 2
+
+
+def test_yes_to_a_request_is_no_yes_to_its_answer() -> None:
+    person = Person(Verdict.allow(remember=True))
+    approval = Approval(reviewer=person)
+    for _ in range(2):
+        asked = question()
+        approval.review_request(asked)
+        approval.review_answer(dataclasses.replace(asked, answer=written()))
+    assert [asked.answer is None for asked in person.asked] == [True, False]
+
+
+def test_yes_to_one_tool_is_no_yes_to_another() -> None:
+    person = Person(Verdict.allow(remember=True))
+    approval = Approval(reviewer=person)
+    for tool in ("write", "write", "delete"):
+        approval.before_call(tool, None, None, server())
+    assert [cast("ToolCall", asked.request).tool for asked in person.asked] == ["write", "delete"]
+
+
+class Agreeable:
+    def review(self, question: Question, /) -> Verdict:
+        return Verdict.allow(remember=True)
+
+
+class Terminal(Approval):
+    """An approval that brings its own reviewer along."""
+
+    def __init__(self) -> None:
+        super().__init__(reviewer=Agreeable(), limit=RateLimit(calls=1, per=60))
+
+
+@pytest.mark.requirement("M-20")
+def test_a_pickled_approval_decides_alike_remembers_nothing_and_counts_anew() -> None:
+    records: list[AuditRecord] = []
+    spent = Terminal()
+    assert [allowed(spent, question()) for _ in range(2)] == [True, False]
+    copy = pickle.loads(pickle.dumps(spent))
+    assert type(copy) is Terminal
+    copy._audit = records.append
+    assert [allowed(copy, question()) for _ in range(2)] == [True, False]
+    assert [record.by for record in records] == ["person", "limit"]
+
+
+def test_a_pickled_policy_has_its_whole_budget() -> None:
+    policy = AutoApprove(
+        server="files", calls=1, per=60, otherwise=Rules([Rule(decision=Decision.DENY)])
+    )
+    for each in (policy, pickle.loads(pickle.dumps(policy))):
+        assert [allowed(Approval(each), question()) for _ in range(2)] == [True, False]
+
+
+# -- limits and budgets ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of limits, budgets and deadlines."""
+    return Clock(monkeypatch, "syncmcp._concurrency.timing")
+
+
+@pytest.mark.requirement("M-20", "SAMP-09")
+def test_a_limit_counts_the_questions_of_each_server_apart(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    records: list[AuditRecord] = []
+    approval = Approval(AllowAll(), limit=RateLimit(calls=2, per=60), audit=records.append)
+    assert [allowed(approval, question()) for _ in range(3)] == [True, True, False]
+    assert [allowed(approval, question("roots", "web")) for _ in range(3)] == [True, True, False]
+    assert records[2].by == "limit"
+    assert records[2].reason is not None
+    assert "2 calls in 60 s" in records[2].reason
+    assert "option limit" in records[2].reason
+    assert "option limit" in caplog.text
+    clock.advance(61)
+    assert allowed(approval, question())
+
+
+@pytest.mark.requirement("M-20")
+def test_no_stretch_of_time_holds_more_than_the_limit(clock: Clock) -> None:
+    approval = Approval(AllowAll(), limit=RateLimit(calls=2, per=60))
+    assert allowed(approval, question())
+    clock.advance(50)
+    assert allowed(approval, question())
+    clock.advance(20)  # the first is over a minute ago, the second is not
+    assert [allowed(approval, question()) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.requirement("M-20", "SAMP-09")
+def test_a_limit_counts_the_tokens_that_a_question_asks_for(clock: Clock) -> None:
+    approval = Approval(AllowAll(), limit=RateLimit(tokens=100, per=60))
+    sizes = [60, 60, 40, 1]
+    assert [allowed(approval, question(request=completion(size))) for size in sizes] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert allowed(approval, question("form"))
+    clock.advance(61)
+    assert allowed(approval, question(request=completion(100)))
+
+
+@pytest.mark.parametrize("tokens", [0, -1000])
+def test_no_question_fills_a_limit_up_again(tokens: int, clock: Clock) -> None:
+    approval = Approval(AllowAll(), limit=RateLimit(tokens=100, per=60))
+    assert allowed(approval, question(request=completion(99)))
+    assert allowed(approval, question(request=completion(tokens)))
+    assert not allowed(approval, question(request=completion(tokens)))
+
+
+def test_an_edit_that_asks_for_more_tokens_is_counted(clock: Clock) -> None:
+    person = Person(lambda _: Verdict.allow(completion(wanted)))
+    approval = Approval(reviewer=person, limit=RateLimit(calls=5, tokens=100, per=60))
+    wanted = 101
+    assert not allowed(approval, question(request=completion(10)))
+    wanted = 90
+    assert allowed(approval, question(request=completion(10)))
+    assert not allowed(approval, question(request=completion(1)))
+
+
+def test_nobody_is_asked_beyond_the_limit() -> None:
+    person = Person(Verdict.allow())
+    approval = Approval(reviewer=person, limit=RateLimit(calls=1, per=60))
+    assert [allowed(approval, question()) for _ in range(2)] == [True, False]
+    assert len(person.asked) == 1
+
+
+def test_the_answer_and_what_the_policy_denies_do_not_count() -> None:
+    rules = Rules([Rule(kind="url", decision=Decision.DENY)], otherwise=Decision.ALLOW)
+    approval = Approval(rules, limit=RateLimit(calls=1, tokens=100, per=60))
+    assert not allowed(approval, question("url"))
+    asked = question(request=completion(100))
+    assert allowed(approval, asked)
+    approval.review_answer(dataclasses.replace(asked, answer=written()))
+
+
+@pytest.mark.requirement("M-20")
+def test_a_budget_approves_one_server_until_it_is_used_up(clock: Clock) -> None:
+    person = Person(Verdict.deny())
+    approval = Approval(AutoApprove(server="files", calls=2, tokens=100, per=60), person)
+    assert [allowed(approval, question(request=completion(50))) for _ in range(3)] == [
+        True,
+        True,
+        False,
+    ]
+    assert not allowed(approval, question(of="web"))
+    assert [asked.server.name for asked in person.asked] == ["files", "web"]
+    clock.advance(61)
+    assert not allowed(approval, question(request=completion(101)))
+    assert allowed(approval, question(request=completion(100)))
+
+
+def test_beyond_a_budget_the_next_policy_decides() -> None:
+    policy = AutoApprove(
+        server="files",
+        calls=1,
+        per=60,
+        otherwise=AutoApprove(server="web", calls=1, per=60, otherwise=Decision.DENY),
+    )
+    approval = Approval(policy)
+    assert [allowed(approval, question(of=name)) for name in ("files", "web")] == [True, True]
+    assert [allowed(approval, question(of=name)) for name in ("files", "web")] == [False, False]
+
+
+@pytest.mark.requirement("M-20")
+def test_the_answer_to_an_approved_request_is_approved_and_no_other_is() -> None:
+    person = Person(Verdict.allow())
+    approval = Approval(AutoApprove(server="files", calls=1, per=60), person)
+    covered, beyond = question(), question()
+    for asked in (covered, beyond):
+        approval.review_request(asked)
+        approval.review_answer(dataclasses.replace(asked, answer=written()))
+    assert [asked.request is beyond.request for asked in person.asked] == [True, True]
+    assert [asked.answer is None for asked in person.asked] == [True, False]
+
+
+@pytest.mark.requirement("M-20")
+def test_a_budget_answers_a_form_with_its_defaults() -> None:
+    records: list[AuditRecord] = []
+    policy = AutoApprove(server="files", calls=1, per=60)
+    approval = Approval(policy, audit=records.append)
+    request = form(
+        required=("size",),
+        size={"type": "integer", "default": 3},
+        tags={"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "default": ["b"]},
+        note={"type": "string"},
+    )
+    answer = approval.review_request(question("form", request=request))
+    assert isinstance(answer, ElicitResult)
+    assert answer.to_wire() == {"action": "accept", "content": {"size": 3, "tags": ["b"]}}
+    assert records[0].by == "policy"
+    assert not allowed(approval, question("form", request=request))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(form(required=("a",), a={"type": "string"}), id="a required field without"),
+        pytest.param(
+            form(required=("a",), a={"type": "string"}, b={"type": "boolean", "default": True}),
+            id="a required field without, another with",
+        ),
+        pytest.param(form(), id="no fields"),
+        pytest.param(form(a={"type": "string"}), id="no defaults"),
+        pytest.param(form(a={"type": "integer", "default": 9, "maximum": 5}), id="bad default"),
+        pytest.param(form(a={"type": "object", "default": {}}), id="no form"),
+    ],
+)
+@pytest.mark.requirement("M-20")
+def test_a_form_without_valid_defaults_is_not_answered_by_a_budget(
+    request_: ElicitRequestFormParams,
+) -> None:
+    policy = AutoApprove(server="files", calls=5, per=60)
+    assert policy.decide(question("form", request=request_)) is Decision.ASK
+
+
+@pytest.mark.parametrize("kind", ["url", "tool"])
+@pytest.mark.requirement("M-20", "M-33")
+def test_a_budget_approves_neither_urls_nor_calls_of_ours(kind: Kind) -> None:
+    policy = AutoApprove(server="files", calls=5, tokens=500, per=60)
+    assert policy.decide(question(kind)) is Decision.ASK
+
+
+def test_a_budget_of_tokens_alone_is_for_models_alone() -> None:
+    approval = Approval(AutoApprove(server="files", tokens=500, per=60))
+    assert [allowed(approval, question(kind)) for kind in ("sampling", "form", "roots")] == [
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whoever first counts is held up there until another thread wants to count as well."""
+    crowd = threading.Event()
+    first = threading.Lock()
+
+    class Lock:
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if not self._lock.acquire(blocking=False):
+                crowd.set()
+                assert self._lock.acquire(timeout=PATIENCE)
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    def now() -> float:
+        if first.acquire(blocking=False):
+            crowd.wait(PATIENCE)
+        return 0.0
+
+    monkeypatch.setattr("syncmcp._concurrency.budget.threading", SimpleNamespace(Lock=Lock))
+    monkeypatch.setattr("syncmcp._concurrency.budget.timing", SimpleNamespace(monotonic=now))
+    yield
+    assert crowd.is_set(), "nobody had to wait for the one who counts"
+
+
+@pytest.mark.usefixtures("crowded")
+@pytest.mark.parametrize("kind", ["sampling", "form", "roots"])
+@pytest.mark.parametrize("guard", ["limit", "budget"])
+@pytest.mark.requirement("M-20")
+def test_threads_that_ask_at_once_do_not_overspend(kind: Kind, guard: str) -> None:
+    if guard == "limit":
+        approval = Approval(AllowAll(), limit=RateLimit(calls=3, per=60))
+    else:
+        approval = Approval(AutoApprove(server="files", calls=3, per=60))
+    results = in_threads(*6 * [lambda: allowed(approval, question(kind))])
+    assert sorted(results) == 3 * [False] + 3 * [True]
+
+
+@pytest.mark.usefixtures("crowded")
+@pytest.mark.requirement("M-20")
+def test_threads_that_ask_at_once_do_not_overspend_tokens() -> None:
+    approval = Approval(AllowAll(), limit=RateLimit(tokens=100, per=60))
+    results = in_threads(*4 * [lambda: allowed(approval, question(request=completion(40)))])
+    assert sorted(results) == [False, False, True, True]
+
+
+# -- calls of ours ---------------------------------------------------------------------------
+
+READS = ToolAnnotations(read_only_hint=True)
+WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False)
+
+
+@pytest.mark.parametrize(
+    ("trusted", "annotations", "asks"),
+    [
+        pytest.param(True, READS, False, id="trusted, reads"),
+        pytest.param(True, WRITES, True, id="trusted, writes"),
+        pytest.param(True, None, True, id="trusted, says nothing"),
+        pytest.param(True, ToolAnnotations(), True, id="trusted, leaves it open"),
+        pytest.param(False, READS, True, id="untrusted, reads"),
+        pytest.param(False, WRITES, True, id="untrusted, writes"),
+        pytest.param(False, None, True, id="untrusted, says nothing"),
+    ],
+)
+@pytest.mark.requirement("M-14", "M-33", "TOOL-01", "TOOL-04")
+def test_a_call_is_asked_about_unless_a_trusted_server_says_that_it_only_reads(
+    trusted: bool, annotations: ToolAnnotations | None, asks: bool
+) -> None:
+    person = Person(Verdict.deny())
+    records: list[AuditRecord] = []
+    approval = Approval(reviewer=person, audit=records.append)
+
+    def call() -> None:
+        approval.before_call("look", {"at": SECRET}, annotations, server(trusted=trusted))
+
+    if asks:
+        assert denial(call).kind == "tool"
+        assert person.asked[0].request == ToolCall("look", {"at": SECRET}, annotations)
+    else:
+        call()
+        assert person.asked == []
+    assert [record.by for record in records] == ["person" if asks else "policy"]
+
+
+@pytest.mark.requirement("M-14")
+def test_a_policy_can_deny_a_call_that_only_reads() -> None:
+    denial(lambda: Approval(DenyAll()).before_call("look", {}, READS, server(trusted=True)))
+
+
+def test_a_call_ends_with_the_question_in_whose_course_it_is_made() -> None:
+    asked = question()
+    assert asked.context is not None
+    asked.context.cancel.cancel()
+    approval = Approval(AllowAll())
+    denial(lambda: approval.before_call("look", {}, None, server(), context=asked.context))
+    approval.before_call("look", {}, None, server())
+
+
+# -- time and withdrawal ---------------------------------------------------------------------
+
+
+@pytest.mark.requirement("M-20", "M-19")
+def test_what_comes_after_the_time_is_up_is_denied(clock: Clock) -> None:
+    records: list[AuditRecord] = []
+
+    def late(_: Question) -> Verdict:
+        clock.advance(301)
+        return Verdict.allow(remember=True)
+
+    person = Person(late)
+    approval = Approval(reviewer=person, audit=records.append)
+    error = denial(lambda: approval.review_request(question(timeout=300)))
+    assert error.reason is not None
+    assert "nobody answered in time" in error.reason
+    assert "option human_timeout" in error.reason
+    assert [record.by for record in records] == ["timeout"]
+    # Nor is it remembered.
+    person.say = Verdict.deny()
+    assert not allowed(approval, question(timeout=300))
+    assert len(person.asked) == 2
+
+
+@pytest.mark.parametrize("ending", ["allows", "denies", "raises"])
+def test_a_question_withdrawn_under_review_is_denied_whatever_the_person_says(ending: str) -> None:
+    records: list[AuditRecord] = []
+
+    def withdrawn(asked: Question) -> Verdict:
+        assert asked.context is not None
+        asked.context.cancel.cancel("changed my mind")
+        if ending == "raises":
+            asked.context.cancel.raise_if_cancelled()
+        return Verdict(allowed=ending == "allows", remember=True)
+
+    approval = Approval(reviewer=Person(withdrawn), audit=records.append)
+    error = denial(lambda: approval.review_request(question()))
+    assert error.reason == "withdrawn"
+    assert [record.by for record in records] == ["withdrawn"]
+
+
+def test_nobody_is_asked_about_a_question_that_is_gone() -> None:
+    person = Person(Verdict.allow())
+    records: list[AuditRecord] = []
+    approval = Approval(reviewer=person, audit=records.append)
+    cancel = CancelToken()
+    cancel.cancel()
+    denial(lambda: approval.review_request(question(cancel=cancel)))
+    denial(lambda: approval.review_request(question(timeout=0)))
+    assert person.asked == []
+    assert [record.by for record in records] == ["withdrawn", "timeout"]
+
+
+@pytest.mark.requirement("M-19")
+def test_the_record_does_not_wait_for_a_person_who_never_comes_back() -> None:
+    reached, gate = threading.Event(), threading.Event()
+    records: list[AuditRecord] = []
+
+    def stuck(_: Question) -> Verdict:
+        reached.set()
+        assert gate.wait(PATIENCE)
+        return Verdict.allow()
+
+    cancel = CancelToken()
+    approval = Approval(reviewer=Person(stuck), audit=records.append)
+
+    def withdraw() -> Sequence[str]:
+        assert reached.wait(PATIENCE)
+        cancel.cancel()
+        seen = [record.by for record in records]
+        gate.set()
+        return seen
+
+    went_through, seen = in_threads(
+        lambda: allowed(approval, question(cancel=cancel)),
+        withdraw,
+    )
+    assert seen == ["withdrawn"]
+    assert went_through is False
+    assert [record.by for record in records] == ["withdrawn"]
+
+
+def test_a_cancel_after_the_verdict_changes_nothing_and_is_not_recorded() -> None:
+    records: list[AuditRecord] = []
+    cancel = CancelToken()
+    approval = Approval(reviewer=Person(Verdict.allow()), audit=records.append)
+    assert allowed(approval, question(cancel=cancel))
+    cancel.cancel()
+    assert [record.by for record in records] == ["person"]
+
+
+def test_a_token_that_lives_on_keeps_nothing_of_what_was_asked() -> None:
+    cancel = CancelToken()
+    asked = question(cancel=cancel)
+    request = weakref.ref(asked.request)
+    assert allowed(Approval(AutoApprove(server="files", calls=1, per=60)), asked)
+    del asked
+    gc.collect()
+    assert request() is None
+    cancel.cancel()
+
+
+@pytest.mark.requirement("M-19")
+def test_a_person_who_thinks_holds_up_no_other_question() -> None:
+    meeting = threading.Barrier(2)
+
+    def think(_: Question) -> Verdict:
+        meeting.wait(PATIENCE)
+        return Verdict.allow()
+
+    approval = Approval(reviewer=Person(think), limit=RateLimit(calls=5, per=60))
+    assert in_threads(*2 * [lambda: allowed(approval, question())]) == [True, True]
+
+
+# -- the record ------------------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.requirement("M-17", "SAMP-08")
+def test_a_record_says_what_was_decided_and_nothing_that_was_written(
+    kind: Kind, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    records: list[AuditRecord] = []
+    approval = Approval(AllowAll(), audit=records.append)
+    before = datetime.now(timezone.utc)
+    asked = question(kind)
+    approval.review_request(asked)
+    (record,) = records
+    assert before <= record.time <= datetime.now(timezone.utc)
+    assert (record.server, record.kind, record.review) == ("files", kind, "request")
+    assert (record.decision, record.by, record.edited) == (Decision.ALLOW, "policy", False)
+    assert record.question.startswith(kind)
+    denial(lambda: Approval().review_request(asked))
+    verdict = Verdict.allow(asked.request, written())
+    texts = [repr(record), caplog.text, repr(asked), repr(verdict)]
+    assert not any(SECRET in text for text in texts)
+
+
+def test_a_record_names_numbers_hosts_and_tools() -> None:
+    assert "1 messages, 0 tools, at most 100 tokens" in question().summary
+    assert "1 fields" in question("form").summary
+    assert "'example.com'" in question("url").summary
+    assert "'write', 1 arguments" in question("tool").summary
+    tool = ToolCall("\x1b[2Jwrite", {}, None)
+    assert "\x1b" not in question("tool", request=tool).summary
+    broken = ElicitRequestURLParams(message="", url="https://[")
+    assert "unreadable" in question("url", request=broken).summary
+
+
+def test_a_record_says_which_review_it_was_and_whether_something_was_edited() -> None:
+    records: list[AuditRecord] = []
+    person = Person(Verdict.allow(completion(5)))
+    approval = Approval(reviewer=person, audit=records.append)
+    asked = question()
+    approval.review_request(asked)
+    person.say = Verdict.allow(asked.request)
+    approval.review_request(asked)
+    person.say = Verdict.allow(answer=written("other"))
+    approval.review_answer(dataclasses.replace(asked, answer=written()))
+    person.say = Verdict.allow()
+    approval.review_answer(dataclasses.replace(asked, answer=written()))
+    assert [(record.review, record.edited) for record in records] == [
+        ("request", True),
+        ("request", False),
+        ("answer", True),
+        ("answer", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "policy", [pytest.param(AllowAll(), id="allow"), pytest.param(DenyAll(), id="deny")]
+)
+def test_an_audit_that_fails_is_logged_and_changes_nothing(
+    policy: Policy, caplog: pytest.LogCaptureFixture
+) -> None:
+    def audit(record: AuditRecord) -> None:
+        raise OSError("disk full")
+
+    approval = Approval(policy, audit=audit)
+    assert allowed(approval, question()) is isinstance(policy, AllowAll)
+    assert "disk full" in caplog.text

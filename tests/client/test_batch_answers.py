@@ -1,0 +1,360 @@
+"""What a server makes of a batch, in every form that an answer can have (2025-03-26)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    Client,
+    ConnectionLost,
+    HttpError,
+    OutcomeUnknown,
+    ParseError,
+    ProtocolError,
+    Retry,
+)
+from syncmcp._concurrency.futures import wake_when_done
+from syncmcp.testing import script as s
+from tests.support.scripts import Scripted, opening
+from tests.support.stage import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BATCHING: Final = "2025-03-26"
+CALLS = ("a", "b", "c")
+IDS = (2, 3, 4)  # the handshake has the first
+
+every_wire = pytest.mark.parametrize("wire", ["memory", "stdio", "http"])
+shared_streams = pytest.mark.parametrize("wire", ["memory", "stdio"])
+
+
+def result(id: object) -> dict[str, Any]:
+    """An answer that says which request it answers."""
+    text = {"type": "text", "text": str(id)}
+    return {"jsonrpc": "2.0", "id": id, "result": {"content": [text]}}
+
+
+def refusal(id: object, code: int = -32600, text: str = "no batches here") -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}}
+
+
+def listed(id: object) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": {"prompts": []}}
+
+
+class Sent:
+    """A batch of three calls that was sent to a scripted server."""
+
+    def __init__(self, peer: Scripted, client: Client) -> None:
+        self.client = client
+        with client.batch() as batch:
+            self.futures = [batch.call_tool(name) for name in CALLS]
+        self.frame: Any = peer.requests("batch")[0]
+
+    def answers(self) -> list[str]:
+        """What each call was answered; it must be its own answer."""
+        texts = [future.result(PATIENCE).text for future in self.futures]
+        own = {message["params"]["name"]: str(message["id"]) for message in self.frame}
+        assert texts == [own[name] for name in CALLS]
+        return texts
+
+    def by_id(self) -> dict[int, Any]:
+        """The calls by the ids that they got."""
+        ids = (message["id"] for message in self.frame)
+        return dict(zip(ids, self.futures, strict=True))
+
+    def errors(self) -> list[Any]:
+        """The error of each call, all of them different objects."""
+        found = [future.exception(PATIENCE) for future in self.futures]
+        assert len({id(error) for error in found}) == len(CALLS)
+        return found
+
+
+@contextmanager
+def sent(wire: str, *steps: s.Step, **options: Any) -> Iterator[Sent]:
+    with Scripted([*opening(BATCHING), s.expect("batch"), *steps]) as peer:
+        target = peer.url if wire == "http" else peer.on(wire)
+        options.setdefault("retry", None)
+        with syncmcp.connect(target, mode=BATCHING, **options) as client:
+            yield Sent(peer, client)
+
+
+# -- arrays, single answers, both ------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("RPC-12", "M-24")
+def test_an_array_in_any_order_answers_each_call_with_its_own(wire: str) -> None:
+    stray = [result(None), result(99), {"jsonrpc": "2.0", "method": "acme/news"}]
+    with sent(wire, s.message([result(4), *stray, result(2), result(3)])) as batch:
+        assert [message["params"]["name"] for message in batch.frame] == [*CALLS]
+        assert sorted(message["id"] for message in batch.frame) == [*IDS]
+        batch.answers()
+
+
+@every_wire
+def test_single_answers_one_after_another_do_as_well(wire: str) -> None:
+    steps = [s.message(result(id), final=False) for id in (3, 4)]
+    with sent(wire, *steps, s.message(result(2), final=False)) as batch:
+        batch.answers()
+
+
+def test_events_may_hold_single_answers_and_arrays() -> None:
+    events = [s.event([result(3)]), s.event(result(2)), s.event([result(99), result(4)])]
+    with sent("http", s.head(), *events) as batch:
+        batch.answers()
+
+
+@every_wire
+def test_the_refusal_of_one_call_is_nobody_elses(wire: str) -> None:
+    with sent(wire, s.message([result(2), refusal(3, -32602, "unknown"), result(4)])) as batch:
+        found = batch.by_id()
+        assert isinstance(found[3].exception(PATIENCE), syncmcp.InvalidParams)
+        assert [found[id].result(PATIENCE).text for id in (2, 4)] == ["2", "4"]
+
+
+@every_wire
+@pytest.mark.requirement("RPC-12")
+def test_questions_and_notices_among_the_answers_count_and_belong_to_no_certain_call(
+    wire: str,
+) -> None:
+    asked: list[object] = []
+    heard: list[object] = []
+    was_heard = threading.Event()
+    question = {"jsonrpc": "2.0", "id": 11, "method": "acme/question"}
+    notice = {"jsonrpc": "2.0", "method": "acme/news", "params": {"n": 1}}
+    progress = {
+        "jsonrpc": "2.0",
+        "method": "notifications/progress",
+        "params": {"progressToken": 3, "progress": 5},
+    }
+    first = s.message([question, notice, progress], final=False)
+    steps = [first, s.expect("response", label="answer"), s.message([*map(result, IDS)], to="sent")]
+
+    def answer(params: object, context: syncmcp.HandlerContext) -> dict[str, Any]:
+        asked.append(context.call)
+        return {"yes": True}
+
+    def hear(params: object) -> None:
+        heard.append(params)
+        was_heard.set()
+
+    script = [*opening(BATCHING), s.expect("batch", label="sent"), *steps]
+    with Scripted(script) as peer:
+        client = Client(peer.url if wire == "http" else peer.on(wire), mode=BATCHING)
+        client.on_request("acme/question", answer)
+        client.on_notification("acme/news", hear)
+        with client:
+            batch = Sent(peer, client)
+            (answered,) = peer.requests("response")
+            assert (answered["id"], answered["result"]) == (11, {"yes": True})
+            batch.answers()
+            assert asked == [None]
+            assert [step.progress for step in batch.by_id()[3].progress(PATIENCE)] == [5]
+            assert was_heard.wait(PATIENCE)  # it has no order with what belongs to a call
+        assert heard == [{"n": 1}]
+
+
+# -- too few answers -------------------------------------------------------------------------------
+
+
+def test_what_an_array_leaves_out_was_answered_wrongly() -> None:
+    with sent("http", s.message([result(3)])) as batch:
+        found = batch.by_id()
+        assert found[3].result(PATIENCE).text == "3"
+        for id in (2, 4):
+            error = found[id].exception(PATIENCE)
+            assert isinstance(error, ProtocolError)
+            assert "does not answer" in str(error)
+
+
+def test_what_a_stream_leaves_out_may_have_been_done() -> None:
+    with sent("http", s.head(), s.event(result(3)), s.end()) as batch:
+        found = batch.by_id()
+        assert found[3].result(PATIENCE).text == "3"
+        for id in (2, 4):
+            assert isinstance(found[id].exception(PATIENCE), OutcomeUnknown)
+
+
+def test_a_stream_that_breaks_is_resumed_for_what_is_missing() -> None:
+    script = [
+        *opening(BATCHING),
+        s.expect("GET"),  # for what belongs to no request
+        s.accept(405),
+        s.expect("batch"),
+        s.head(),
+        s.event(result(3), identifier="e1", retry=1),
+        s.end(),
+        s.expect("GET"),
+        s.head(),
+        s.event([result(4), result(2)]),
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer.url, mode=BATCHING) as client:
+        Sent(peer, client).answers()
+        resumption = peer.transcript.wait_received("GET", 2)[1]
+        assert resumption.headers["last-event-id"] == "e1"
+
+
+@shared_streams
+def test_the_end_of_the_server_ends_every_call_that_has_no_answer(wire: str) -> None:
+    with sent(wire, s.message([result(2)]), s.cut()) as batch:
+        assert batch.futures[0].result(PATIENCE).text == "2"
+        errors = [future.exception(PATIENCE) for future in batch.futures[1:]]
+        assert [type(error) for error in errors] == [OutcomeUnknown] * 2
+
+
+# -- refused as a whole ----------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("M-24", "RPC-10")
+def test_an_error_that_names_no_request_reaches_every_call_of_the_frame(wire: str) -> None:
+    with sent(wire, s.message(refusal(None, -32700, "cannot read this"))) as batch:
+        errors = batch.errors()
+        assert [type(error) for error in errors] == [ParseError] * 3
+        assert {error.method for error in errors} == {"tools/call"}
+
+
+@every_wire
+def test_an_error_that_names_no_request_is_about_those_that_nothing_else_is_about(
+    wire: str,
+) -> None:
+    with sent(wire, s.message([refusal(None), result(3), result(2), result(4)])) as batch:
+        batch.answers()
+
+
+@shared_streams
+def test_an_error_that_names_no_request_is_not_about_a_frame_that_was_understood(
+    wire: str,
+) -> None:
+    steps = [s.message(result(2)), s.message(refusal(None)), s.message([result(4), result(3)])]
+    with sent(wire, *steps) as batch:
+        batch.answers()
+
+
+@shared_streams
+def test_with_two_frames_on_their_way_nobody_can_say_which_one_is_meant(wire: str) -> None:
+    script = [*opening(BATCHING), s.expect("batch"), s.expect("batch"), s.message(refusal(None))]
+    script += [s.message([*map(result, (2, 3, 4, 5))])]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=BATCHING) as client:
+        with client.batch(max_size=2) as batch:
+            futures = [batch.call_tool(name) for name in "abcd"]
+        assert [future.result(PATIENCE).text for future in futures] == ["2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("status", [400, 404, 415, 500])
+def test_a_status_that_refuses_the_frame_reaches_every_call_of_it(status: int) -> None:
+    with sent("http", s.head(status, {"content-length": "0"}, chunked=False)) as batch:
+        errors = batch.errors()
+        assert [type(error) for error in errors] == [HttpError] * 3
+        assert {error.status for error in errors} == {status}
+        delivery = "unknown" if status >= 500 else "refused"
+        assert {error.delivery for error in errors} == {delivery}
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_errors_that_come_with_a_status_reach_their_calls(several: bool) -> None:
+    body = json.dumps([refusal(id) for id in IDS] if several else refusal(None)).encode()
+    head = s.head(
+        400,
+        {"content-type": "application/json", "content-length": str(len(body))},
+        chunked=False,
+    )
+    with sent("http", head, s.raw(body)) as batch:
+        errors = batch.errors()
+        assert [type(error) for error in errors] == [syncmcp.InvalidRequest] * 3
+        assert {error.status for error in errors} == {400}
+
+
+@pytest.mark.parametrize("body", [b"[{]", b"[]", b"7", b'[7, null, "x"]'])
+def test_an_answer_that_is_none_fails_every_call(body: bytes) -> None:
+    head = s.head(
+        200,
+        {"content-type": "application/json", "content-length": str(len(body))},
+        chunked=False,
+    )
+    with sent("http", head, s.raw(body)) as batch:
+        assert [type(error) for error in batch.errors()] == [ProtocolError] * 3
+
+
+def test_a_frame_that_was_only_accepted_has_no_answers() -> None:
+    with sent("http", s.accept()) as batch:
+        assert [type(error) for error in batch.errors()] == [ProtocolError] * 3
+
+
+# -- again -----------------------------------------------------------------------------------------
+
+
+def _send_twice(peer: Scripted, client: Client) -> Any:
+    """Make a call that is not sent again and two that are; return the error of the first."""
+    with client.batch() as batch:
+        call = batch.call_tool("a")
+        lists = [batch.list_prompts(), batch.list_prompts()]
+    error = call.exception(PATIENCE)
+    assert [prompts.result(PATIENCE).prompts for prompts in lists] == [[], []]
+    assert [prompts.attempts for prompts in lists] == [2, 2]
+    frames: list[Any] = peer.requests("batch", 2)
+    methods = [[message["method"] for message in frame] for frame in frames]
+    assert methods == [["tools/call", "prompts/list", "prompts/list"], ["prompts/list"] * 2]
+    return error
+
+
+@shared_streams
+def test_what_may_be_done_twice_is_sent_again_in_one_frame_when_a_server_dies(wire: str) -> None:
+    first = [*opening(BATCHING), s.expect("batch"), s.cut()]
+    # Ids are never used twice: the second connection goes on counting.
+    second = [*opening(BATCHING), s.expect("batch"), s.message([listed(6), listed(7)])]
+    with Scripted(first, second) as peer:
+        target = peer if wire == "memory" else syncmcp.Stdio(*peer.command)
+        with syncmcp.connect(target, mode=BATCHING) as client:
+            assert isinstance(_send_twice(peer, client), OutcomeUnknown)
+
+
+def test_a_frame_that_an_overloaded_server_turns_away_is_sent_again() -> None:
+    busy = s.head(503, {"content-length": "0"}, chunked=False)
+    script = [*opening(BATCHING), s.expect("batch"), busy, s.expect("batch")]
+    script += [s.message([listed(5), listed(6)])]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.url, mode=BATCHING, retry=Retry(pause=0.0)) as client,
+    ):
+        assert isinstance(_send_twice(peer, client), HttpError)
+
+
+def test_a_call_cancelled_while_its_frame_fails_is_not_waited_for() -> None:
+    first = [*opening(BATCHING), s.expect("batch"), s.gate("die"), s.cut()]
+    second = [*opening(BATCHING), s.expect("batch"), s.message([listed(6), listed(7)])]
+    with (
+        Scripted(first, second) as peer,
+        syncmcp.connect(peer, mode=BATCHING) as client,
+    ):
+        with client.batch() as batch:
+            futures = [batch.list_prompts() for _ in CALLS]
+        peer.requests("batch")
+
+        def meanwhile() -> None:  # it counts as cancelled, and its request is still open
+            peer.open("die")
+            peer.requests("initialize", 2)
+
+        wake_when_done(futures[0], meanwhile)
+        assert futures[0].cancel()
+        assert [future.result(PATIENCE).prompts for future in futures[1:]] == [[], []]
+        assert [len(frame) for frame in peer.requests("batch", 2)] == [3, 2]
+
+
+def test_a_frame_that_cannot_be_sent_fails_every_call_as_not_sent() -> None:
+    with Scripted(opening(BATCHING)) as peer:
+        client = syncmcp.connect(peer.url, mode=BATCHING, retry=None)
+    with client:
+        with client.batch() as batch:
+            futures = [batch.call_tool(name) for name in CALLS]
+        errors: list[Any] = [future.exception(PATIENCE) for future in futures]
+    assert all(isinstance(error, ConnectionLost | syncmcp.ConnectFailed) for error in errors)
+    assert {error.delivery for error in errors} == {"not_sent"}

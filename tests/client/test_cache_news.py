@@ -1,0 +1,251 @@
+"""News of the server's outdate what is kept, also where it is on its way; and pages of lists."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import ChangeEvent, InvalidParams, types
+from syncmcp.testing import Server, ToolContext, serve_http
+from tests.client.test_cache import FETCHES, MEMORY, asked, names, shop, wires
+from tests.support.stage import PATIENCE, STATELESS, Clock, Wire, in_threads, relayed
+
+CHANGES: dict[str, Callable[[Server], object]] = {
+    "tools/list": lambda server: server.list_changed("tools"),
+    "prompts/list": lambda server: server.list_changed("prompts"),
+    "resources/list": lambda server: server.list_changed("resources"),
+    "resources/templates/list": lambda server: server.list_changed("resources"),
+    "resources/read": lambda server: server.resource_updated("shelf:/new"),
+}
+
+
+@wires
+@pytest.mark.parametrize("method", CHANGES)
+@pytest.mark.requirement("CCH-06")
+def test_news_outdate_what_they_are_about_and_nothing_else(wire: Wire, method: str) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        for fetch in FETCHES.values():
+            fetch(client)
+        before = dict(server.stats.requests)
+        wanted: Any = {"tools": True, "prompts": True, "resources": True, "uris": ["shelf:/new"]}
+        with client.listen(**wanted, timeout=PATIENCE) as events:
+            CHANGES[method](server)
+            next(events)
+            for _ in range(2):
+                for fetch in FETCHES.values():
+                    fetch(client)
+        related = {"resources/list", "resources/templates/list"}
+        changed = related if method in related else {method}
+        for other in FETCHES:
+            assert asked(server, other) == before[other] + (other in changed), other
+
+
+@wires
+@pytest.mark.parametrize("method", ["tools/list", "resources/read"])
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("CCH-06")
+def test_a_result_on_its_way_while_a_change_is_told_is_not_kept(
+    wire: Wire, method: str, way: str
+) -> None:
+    server = shop()
+    made, gate = threading.Event(), threading.Event()
+
+    def answer(params: Any, context: ToolContext) -> Any:
+        features = server.features
+        made_before = (
+            features.list_tools(params, context)
+            if method == "tools/list"
+            else features.read_resource(params, context)
+        )
+        made.set()
+        assert gate.wait(PATIENCE)
+        return made_before
+
+    server.on_request(method, answer)
+    with wire.connect(server) as client:
+        with client.listen(tools=True, uris=["shelf:/new"], timeout=PATIENCE) as events:
+            old: list[Any] = []
+            if way == "future":
+                operation = client.list_tools if method == "tools/list" else client.read_resource
+                arguments = () if method == "tools/list" else ("shelf:/new",)
+                future = operation.future(*arguments)
+                late = threading.Thread(target=lambda: old.append(future.result(PATIENCE)))
+            else:
+                late = threading.Thread(target=lambda: old.append(FETCHES[method](client)))
+            late.start()
+            assert made.wait(PATIENCE)
+            server.resource("shelf:/new")(lambda: "Walden")
+            server.add_tool(lambda: "", name="more")
+            server.resource_updated("shelf:/new")
+            kinds = {next(events).kind, next(events).kind}
+            assert kinds == {"tools", "resource"}
+            gate.set()
+            late.join(PATIENCE)
+            new = FETCHES[method](client)
+        assert len(old) == 1
+        assert old[0] != new
+        assert ("Walden" if method == "resources/read" else "more") in str(new)
+    assert asked(server, method) == 2
+
+
+@wires
+def test_a_listener_is_given_the_list_as_it_is_after_the_change(wire: Wire) -> None:
+    server = shop()
+    seen: list[list[str]] = []
+    heard = threading.Event()
+
+    def note(tools: list[types.Tool]) -> None:
+        seen.append([tool.name for tool in tools])
+        heard.set()
+
+    with wire.connect(server) as client:
+        assert names(client) == ["echo"]
+        client.on_tools_changed(note, debounce=0.0)
+        server.add_tool(lambda: "", name="more")
+        assert heard.wait(PATIENCE)
+        assert seen[0] == ["echo", "more"] == names(client)
+
+
+def test_a_change_below_a_resource_is_one_of_it() -> None:
+    server = shop()
+    with MEMORY.connect(server) as client:
+        client.read_resource("shelf:/new")
+        client.read_resource("shelf:/old")
+        with client.listen(uris=["shelf:/new"], timeout=PATIENCE) as events:
+            (session,) = server.sessions
+            assert client._core.connection is not None
+            tag = {"io.modelcontextprotocol/subscriptionId": client._core.connection.next_id - 1}
+            below = {"uri": "shelf:/new/first", "_meta": tag}
+            session.notify("notifications/resources/updated", below)
+            assert next(events).uri == "shelf:/new/first"
+        client.read_resource("shelf:/new")
+        client.read_resource("shelf:/old")
+    assert asked(server, "resources/read") == 3
+
+
+@pytest.mark.requirement("CCH-06")
+def test_what_nobody_told_during_an_interruption_counts_as_changed() -> None:
+    server = shop()
+    with (
+        serve_http(server) as http,
+        syncmcp.connect(http.url, mode=STATELESS) as client,
+        client.listen(tools=True, timeout=PATIENCE) as events,
+    ):
+        names(client)
+        client.list_prompts()
+        http.drop_connections()
+        assert next(events) == ChangeEvent("tools", missed=True)
+        names(client)
+        client.list_prompts()
+    assert (asked(server, "tools/list"), asked(server, "prompts/list")) == (2, 1)
+
+
+def test_a_server_that_was_started_again_is_asked_anew() -> None:
+    server = shop()
+    with relayed(server) as target, syncmcp.connect(target, mode=STATELESS) as client:
+        assert names(client) == ["echo"]
+        client.close()
+        server.add_tool(lambda: "", name="more")
+        client.open()
+        assert names(client) == names(client) == ["echo", "more"]
+    assert asked(server, "tools/list") == 2
+
+
+def test_what_a_url_gave_is_good_after_closing_and_opening_again() -> None:
+    server = shop()
+    with serve_http(server) as http:
+        client = syncmcp.Client(http.url, mode=STATELESS)
+        for _ in range(3):
+            with client:
+                assert names(client) == ["echo"]
+    assert asked(server, "tools/list") == 1
+
+
+@pytest.mark.parametrize("transport", ["memory", "http"])
+@pytest.mark.requirement("CCH-06")
+def test_threads_never_see_a_list_older_than_the_news_they_have_heard(transport: str) -> None:
+    server = shop(page_size=2)
+    done = threading.Event()
+    with (
+        Wire(transport, STATELESS).connect(server) as client,
+        client.listen(tools=True, timeout=PATIENCE) as events,
+    ):
+
+        def look() -> None:
+            while not done.is_set():
+                names(client)
+
+        def listen() -> None:
+            try:
+                for number in range(12):
+                    server.add_tool(lambda: "", name=f"tool{number}")
+                    next(events)
+                    assert len(names(client)) == number + 2
+            finally:
+                done.set()
+
+        assert in_threads(listen, look, look, look) == [None] * 4
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+def crowd(page_size: int = 2, count: int = 6) -> Server:
+    """A server with several pages of tools."""
+    server = Server("crowd", ttl_ms=60_000, page_size=page_size)
+    for number in range(count):
+        server.add_tool(lambda: "", name=f"tool{number}")
+    server.prompt(name="greet")(lambda: "hello")
+    return server
+
+
+@wires
+@pytest.mark.requirement("CCH-07")
+def test_a_list_is_taken_from_kept_pages_only_if_all_are_there(wire: Wire) -> None:
+    server = crowd()
+    with wire.connect(server) as client:
+        first = client.list_tools(cursor=None)
+        client.list_tools(cursor=first.next_cursor)
+        assert asked(server, "tools/list") == 2
+        assert len(client.list_tools().tools) == 6  # the third is not there: all are fetched
+        assert asked(server, "tools/list") == 5
+        assert len(client.list_tools().tools) == 6
+        assert client.list_tools(cursor=None) == first
+        assert asked(server, "tools/list") == 5
+        with pytest.raises(syncmcp.LimitExceeded):
+            client.list_tools(max_pages=2)
+
+
+def test_each_page_has_its_own_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, "syncmcp._client.caching")
+    server = crowd()
+    with MEMORY.connect(server) as client:
+        first = client.list_tools(cursor=None)
+        clock.advance(40.0)
+        client.list_tools(cursor=first.next_cursor)
+        clock.advance(40.0)
+        client.list_tools(cursor=first.next_cursor)
+        assert asked(server, "tools/list") == 2
+        client.list_tools(cursor=None)
+        assert asked(server, "tools/list") == 3
+
+
+@wires
+@pytest.mark.requirement("CCH-07")
+def test_a_refused_cursor_throws_all_pages_of_its_list_away(wire: Wire) -> None:
+    server = crowd()
+    with wire.connect(server) as client:
+        client.list_tools()
+        client.list_prompts()
+        with pytest.raises(InvalidParams):
+            client.list_tools(cursor="of another time")
+        assert asked(server, "tools/list") == 4
+        client.list_tools()
+        assert asked(server, "tools/list") == 7
+        client.list_prompts()
+        assert asked(server, "prompts/list") == 1

@@ -1,0 +1,525 @@
+"""A client's life inside one program: who may open, call and close it, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Client, ClosedError, ConnectionLost, HandlerContext, OutcomeUnknown, Stdio
+from syncmcp._concurrency.timing import Backoff, Deadline
+from syncmcp._connection.options import ResolvedOptions
+from syncmcp.testing import Server, ToolContext
+from syncmcp.testing.leaks import Footprint
+from tests.support import programs
+from tests.support.programs import CEILING
+from tests.support.scripts import Scripted, opening
+from tests.support.stage import PATIENCE, interrupted
+
+TARGETS = pytest.mark.parametrize("wire", ["memory", "stdio"])
+
+
+def in_process() -> Server:
+    """An in-process server with the tools `pid` and `wait`."""
+    server = Server("here")
+    server.add_tool(os.getpid, name="pid")
+
+    @server.tool()
+    def wait(context: ToolContext) -> str:
+        context.cancelled.wait()
+        return "cancelled"
+
+    return server
+
+
+def target(wire: str) -> Server | Stdio:
+    return in_process() if wire == "memory" else programs.server()
+
+
+def in_thread(function: Callable[[], Any]) -> Any:
+    """Run `function` on a thread of its own and return what it returns."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join(CEILING * 3)
+    assert results, "it did not end"
+    return results[0]
+
+
+# -- threads and order ---------------------------------------------------------------------------
+
+
+@TARGETS
+@pytest.mark.requirement("STD-09")
+@pytest.mark.pitfall("1")
+def test_a_client_is_opened_used_and_closed_in_three_threads(wire: str) -> None:
+    client = in_thread(lambda: syncmcp.connect(target(wire)))
+    results = [in_thread(lambda: client.call_tool("pid").text) for _ in range(3)]
+    assert len(set(results)) == 1
+    in_thread(client.close)
+    with pytest.raises(ClosedError):
+        client.call_tool("pid")
+
+
+@TARGETS
+@pytest.mark.parametrize("order", ["first in first out", "last in first out", "random"])
+@pytest.mark.pitfall("1")
+def test_many_clients_are_closed_in_any_order(order: str, wire: str) -> None:
+    clients = [syncmcp.connect(target(wire)) for _ in range(4)]
+    if order == "last in first out":
+        clients.reverse()
+    elif order == "random":
+        random.Random(4).shuffle(clients)
+    while clients:
+        clients.pop(0).close()
+        for client in clients:
+            assert client.call_tool("pid").text
+
+
+@pytest.mark.pitfall("3")
+def test_a_client_works_in_a_thread_of_asyncio_and_in_the_thread_of_a_running_loop() -> None:
+    client = syncmcp.connect(in_process())
+
+    async def main() -> list[str]:
+        here = client.call_tool("pid").text  # as a notebook does it
+        there = await asyncio.to_thread(client.call_tool, "pid")
+        later = await asyncio.wrap_future(client.call_tool.future("pid"))
+        return [here, there.text, later.text]
+
+    with client:
+        assert asyncio.run(main()) == [str(os.getpid())] * 3
+
+
+@pytest.mark.pitfall("3")
+def test_a_client_opened_in_one_loop_works_in_another() -> None:
+    async def opened() -> Client:
+        return syncmcp.connect(in_process())
+
+    async def used(client: Client) -> str:
+        with client:
+            return client.call_tool("pid").text
+
+    assert asyncio.run(used(asyncio.run(opened()))) == str(os.getpid())
+
+
+# -- opening and closing -------------------------------------------------------------------------
+
+
+def test_a_client_that_was_never_opened_says_so() -> None:
+    client = Client(in_process())
+    for attempt in (client.ping, client.list_tools.future, lambda: client.server):
+        with pytest.raises(ClosedError, match="not open"):
+            attempt()
+
+
+def test_closing_is_idempotent_from_many_threads_at_once() -> None:
+    server = in_process()
+    client = syncmcp.connect(server)
+    together = threading.Barrier(8)
+
+    def close() -> None:
+        together.wait(CEILING)
+        client.close()
+        client.close()
+
+    closers = [threading.Thread(target=close) for _ in range(8)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join(CEILING)
+    assert server.stats.wait_for(lambda stats: stats.sessions == 0)
+    Client(server).close()  # one that was never open
+
+
+@TARGETS
+def test_a_closed_client_can_be_opened_again(wire: str) -> None:
+    client = Client(target(wire))
+    assert repr(client).endswith("closed>")
+    for _ in range(3):
+        with client:
+            assert repr(client).endswith("open>")
+            assert client.call_tool("pid").text
+    with client:
+        assert client.open() is client
+
+
+@pytest.mark.requirement("RPC-02", "RPC-03", "RPC-04", "RPC-05")
+def test_ids_are_integers_that_grow_over_every_reconnect() -> None:
+    with Scripted(opening("2026-07-28")) as peer:
+        client = Client(peer)
+        for _ in range(2):
+            with client:
+                for _ in range(3):
+                    client.call_tool.future("x").cancel()
+        seen = peer.transcript.received
+        ids = [got.message["id"] for got in seen if "id" in got.message]
+    assert all(type(number) is int for number in ids)
+    assert ids == sorted(set(ids))
+
+
+def test_a_lazy_client_opens_once_for_all_threads() -> None:
+    server = in_process()
+    client = Client(server, lazy=True)
+    with server.stats as stats:
+        assert stats.opened == 0
+    together = threading.Barrier(8)
+    results: list[str] = []
+
+    def call() -> None:
+        together.wait(CEILING)
+        results.append(client.call_tool("pid").text)
+
+    callers = [threading.Thread(target=call) for _ in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(CEILING)
+    client.close()
+    assert len(results) == 8
+    with server.stats as stats:
+        assert stats.opened == 1
+
+
+@TARGETS
+def test_closing_fails_the_calls_in_flight_at_once(wire: str) -> None:
+    client = syncmcp.connect(target(wire))
+    calls = [client.call_tool.future("wait") for _ in range(3)]
+    client.close()
+    for call in calls:
+        error = call.exception(CEILING)
+        assert isinstance(error, ClosedError)
+        assert error.method == "tools/call"
+
+
+def test_closing_with_drain_lets_the_calls_in_flight_end() -> None:
+    server = Server("slow")
+    gate = threading.Event()
+    server.add_tool(lambda: str(gate.wait(CEILING)), name="slow")
+    client = syncmcp.connect(server)
+    call = client.call_tool.future("slow")
+    assert server.stats.wait_for(lambda stats: stats.running == 1)
+    closer = threading.Thread(target=lambda: client.close(timeout=CEILING, drain=True))
+    closer.start()
+    gate.set()
+    assert call.result(CEILING).text == "True"
+    closer.join(CEILING)
+    assert not closer.is_alive()
+
+
+def test_closing_ends_an_opening_that_is_under_way() -> None:
+    with Scripted([]) as peer:
+        client = Client(peer)
+        outcome: list[BaseException] = []
+
+        def open_it() -> None:
+            try:
+                client.open()
+            except BaseException as error:  # whatever it is, the test looks at it
+                outcome.append(error)
+
+        opener = threading.Thread(target=open_it)
+        opener.start()
+        peer.transcript.wait_received("server/discover")
+        client.close()
+        opener.join(CEILING)
+        assert isinstance(outcome[0], ClosedError)
+
+
+@pytest.mark.parametrize("place", ["progress", "log", "handler", "done"])
+@pytest.mark.pitfall("1")
+def test_a_client_may_be_closed_from_its_own_callbacks(place: str) -> None:
+    server = Server("asks")
+    closed = threading.Event()
+
+    @server.tool()
+    def work(context: ToolContext) -> str:
+        context.report_progress(1)
+        context.log("error", "x")
+        context.request("acme/question")
+        return "done"
+
+    def close(*_: object) -> None:
+        client.close()
+        closed.set()
+
+    def handler(params: dict[str, Any], context: HandlerContext) -> None:
+        if place == "handler":
+            close()
+
+    options: dict[str, Any] = {"on_log": close} if place == "log" else {}
+    client = Client(server, mode="legacy", **options)
+    client.on_request("acme/question", handler)
+    client.open()
+    call = client.call_tool.future("work", on_progress=close if place == "progress" else None)
+    if place == "done":
+        call.add_done_callback(close)
+    assert closed.wait(CEILING)
+    outcome = call.exception(CEILING)
+    if place == "handler":
+        assert isinstance(outcome, ClosedError)  # the server had no answer yet
+    else:
+        assert outcome is None or isinstance(outcome, ClosedError)  # whichever came first
+
+
+@TARGETS
+@pytest.mark.pitfall("7")
+def test_an_abandoned_client_is_collected_ends_its_server_and_warns(wire: str) -> None:
+    before = Footprint()
+    server = target(wire)
+    client: Client | None = syncmcp.connect(server)
+    assert client is not None
+    alive = weakref.ref(client)
+    client.call_tool("pid")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        client = None
+        gc.collect()
+    assert alive() is None
+    assert [warning.category for warning in caught] == [ResourceWarning]
+    assert "never closed" in str(caught[0].message)
+    assert before.left_behind() == []
+
+
+# It answers one message, and dies of the next request.
+MORTAL = Stdio(
+    sys.executable,
+    "-I",
+    "-S",
+    "-c",
+    """
+import json, os, signal
+start = json.loads(input())
+result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}}
+print(json.dumps({"jsonrpc": "2.0", "id": start["id"], "result": result}), flush=True)
+input(), input()
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+)
+
+# -- servers that die ----------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("STD-07")
+@pytest.mark.pitfall("5", "7")
+def test_a_server_that_died_is_started_again_by_the_next_call() -> None:
+    with syncmcp.connect(programs.server()) as client:
+        first = client.call_tool("pid").text
+        with pytest.raises(OutcomeUnknown) as caught:
+            client.call_tool("die", {"code": 3})
+        assert caught.value.exit_code == 3
+        assert caught.value.stderr_tail.endswith("the disk is full")
+        assert "the disk is full" in str(caught.value)
+        assert client.call_tool("pid").text != first
+        assert client.call_tool.future("pid").result(CEILING).text != first
+
+
+@pytest.mark.pitfall("5")
+def test_restart_never_keeps_a_client_broken_until_it_is_opened_anew() -> None:
+    server = Stdio(sys.executable, str(programs.SERVER), restart="never")
+    client = syncmcp.connect(server)
+    with pytest.raises(OutcomeUnknown):
+        client.call_tool("die")
+    for _ in range(2):
+        with pytest.raises(ConnectionLost) as caught:
+            client.call_tool("pid")
+        assert caught.value.delivery == "not_sent"
+        assert caught.value.exit_code == 3
+    client.close()
+    with client:
+        assert client.call_tool("pid").text
+
+
+def test_the_pause_before_a_restart_grows_with_each_death_up_to_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("syncmcp._concurrency.timing.monotonic", lambda: now[0])
+    backoff = Backoff()
+    backoff.opened()
+    pauses = [backoff.next() for _ in range(12)]
+    assert pauses[0] == 0.0
+    assert pauses == sorted(pauses)
+    assert 0 < pauses[1] < pauses[2] < pauses[-1] == pauses[-2] <= 10
+    backoff.opened()
+    now[0] += 3600
+    assert backoff.next() == 0.0
+
+
+@pytest.mark.requirement("STD-07")
+@pytest.mark.pitfall("5")
+def test_a_killed_server_fails_every_call_in_flight_with_an_error_of_its_own() -> None:
+    running = threading.Semaphore(0)
+    count = 100
+    with syncmcp.connect(programs.server()) as client:
+        victim = int(client.call_tool("pid").text)
+        calls = [
+            client.call_tool.future("wait", on_progress=lambda *_: running.release())
+            for _ in range(count)
+        ]
+        for _ in range(count):
+            assert running.acquire(timeout=CEILING)
+        os.kill(victim, signal.SIGKILL)
+        errors = [call.exception(CEILING) for call in calls]
+        assert {type(error) for error in errors} == {OutcomeUnknown}
+        assert len({id(error) for error in errors}) == count
+        for error in errors:
+            assert isinstance(error, OutcomeUnknown)
+            assert error.exit_code == -signal.SIGKILL
+            assert error.delivery == "unknown"
+            assert "ready to serve" in error.stderr_tail
+            assert error.method == "tools/call"
+        assert int(client.call_tool("pid").text) != victim
+
+
+@pytest.mark.pitfall("5")
+def test_threads_blocked_in_calls_hear_of_the_death_too() -> None:
+    inside = threading.Semaphore(0)
+    errors: list[BaseException] = []
+    with syncmcp.connect(programs.server()) as client:
+        victim = int(client.call_tool("pid").text)
+
+        def call() -> None:
+            try:
+                client.call_tool("wait", on_progress=lambda *_: inside.release())
+            except syncmcp.McpError as error:
+                errors.append(error)
+
+        callers = [threading.Thread(target=call) for _ in range(10)]
+        for caller in callers:
+            caller.start()
+        for _ in callers:
+            assert inside.acquire(timeout=CEILING)
+        os.kill(victim, signal.SIGKILL)
+        for caller in callers:
+            caller.join(CEILING)
+    assert {type(error) for error in errors} == {OutcomeUnknown}
+    assert len({id(error) for error in errors}) == 10
+    # Its own traceback too: one that all share would grow with each raise.
+    assert len({id(error.__traceback__) for error in errors}) == 10
+
+
+@pytest.mark.alone
+@pytest.mark.pitfall("2", "7")
+def test_cycles_of_connect_and_kill_leave_nothing_behind_and_burn_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "syncmcp._concurrency.timing._LONGEST", 0.0
+    )  # each start of a server is at once
+    before = Footprint()
+    for _ in range(25):
+        with syncmcp.connect(MORTAL, mode="legacy") as client, pytest.raises(ConnectionLost):
+            client.ping()
+    assert before.left_behind() == []
+    with syncmcp.connect(programs.server()) as client:
+        waiting = client.call_tool.future("wait")
+        # Answered in order: whatever was sent before has reached the server.
+        os.kill(int(client.call_tool("pid").text), signal.SIGKILL)
+        with pytest.raises(ConnectionLost):
+            waiting.result(PATIENCE)
+        start = time.process_time()
+        threading.Event().wait(0.5)  # the time that is measured
+        assert time.process_time() - start < 0.25
+    assert before.left_behind() == []
+
+
+# -- pickling ------------------------------------------------------------------------------------
+
+
+def test_a_server_goes_by_the_name_that_the_program_gives_it() -> None:
+    with syncmcp.connect(in_process(), name="mine", trusted=True) as client:
+        assert repr(client) == "<Client mine open>"
+        assert client.server.name == "mine"
+        assert client.server.trusted
+        with pytest.raises(syncmcp.ServerError) as caught:
+            client.call_tool("nothing of the kind")
+        assert caught.value.server == "mine"
+    with syncmcp.connect(in_process()) as client:
+        assert client.server.name == "here"
+        assert not client.server.trusted
+
+
+@pytest.mark.pitfall("32")
+def test_a_pickled_client_is_an_unopened_one_with_the_same_settings() -> None:
+    with syncmcp.connect(programs.server(), timeout=7, max_pages=3, name="mine") as client:
+        copy = pickle.loads(pickle.dumps(client))
+        assert isinstance(copy, Client)
+        assert repr(copy).endswith("closed>")
+        theirs = copy.call_tool("pid").text  # opens by itself, a server of its own
+        assert theirs != client.call_tool("pid").text
+        assert copy._configuration()[1] == client._configuration()[1]
+        copy.close()
+        with pytest.raises(ClosedError):
+            copy.ping()
+
+
+# -- at any moment -------------------------------------------------------------------------------
+
+
+@pytest.mark.pitfall("H11")
+def test_a_signal_handler_or_a_finalizer_may_close_the_client_at_any_moment_of_a_call() -> None:
+    client = Client(in_process())
+    number = 1
+    while True:
+        client.open()
+        if not interrupted(partial(client.call_tool, "pid"), number, client.close):
+            break
+        with pytest.raises(ClosedError):
+            client.call_tool("pid")
+        number += 3
+    assert number > 50
+    client.close()
+
+
+def test_ctrl_c_while_the_client_opens_leaves_it_usable() -> None:
+    client = Client(in_process())
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    number = 1
+    while interrupted(client.open, number, interrupt, "call"):
+        with client:
+            assert client.call_tool("pid", timeout=CEILING).text
+        number += 2
+    assert number > 20
+    client.close()
+
+
+def test_a_connection_that_drains_takes_no_new_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    draining, gate = threading.Event(), threading.Event()
+
+    class Watched(Deadline):
+        def remaining(self) -> float | None:
+            draining.set()
+            return super().remaining()
+
+    server = Server("slow")
+    server.add_tool(lambda: str(gate.wait(CEILING)), name="slow")
+    client = syncmcp.connect(server)
+    connection = client._core.connection
+    assert connection is not None
+    call = client.call_tool.future("slow")
+    monkeypatch.setattr("syncmcp._client.core.Deadline", Watched)
+    closer = threading.Thread(target=lambda: client.close(timeout=CEILING, drain=True))
+    closer.start()
+    assert draining.wait(CEILING)
+    with pytest.raises(ClosedError):  # so ends a future that wants its next page
+        connection.request("tools/list", {}, ResolvedOptions(None, None), Deadline(CEILING))
+    gate.set()
+    assert call.result(CEILING).text == "True"
+    closer.join(CEILING)

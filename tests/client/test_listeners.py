@@ -1,0 +1,318 @@
+"""Functions that are called when something changes: with events, or with what was fetched anew."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import ChangeEvent, SubscriptionLost, UsageError
+from syncmcp._concurrency.timing import timer
+from syncmcp.testing import RpcError
+from tests.client.test_listening import TOOLS, held, let_go, shop, updated
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Clock, Wire, every_wire, is_gone
+
+
+class Heard:
+    """Collects what a function was called with, and on which threads."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.threads: list[str] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, value: Any) -> None:
+        with self._changed:
+            self.values.append(value)
+            self.threads.append(threading.current_thread().name)
+            self._changed.notify_all()
+
+    def wait(self, count: int) -> list[Any]:
+        """What came, once it is so much."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.values) >= count, PATIENCE)
+            return list(self.values)
+
+
+@every_wire
+def test_a_function_is_called_with_each_event_until_it_is_stopped(wire: Wire) -> None:
+    server = shop()
+    heard = Heard()
+    with wire.connect(server) as client:
+        listener = client.listen(tools=True, uris=["a:1"]).run_in_thread(heard)
+        server.list_changed("tools")
+        assert heard.wait(1) == [TOOLS]
+        server.resource_updated("a:1")
+        assert heard.wait(2) == [TOOLS, updated("a:1")]
+        assert listener.running
+        assert listener.stop(PATIENCE)
+        assert not listener.running
+        assert listener.error is None
+        assert let_go(server)
+        server.list_changed("tools")
+        client.list_tools()
+        assert len(heard.values) == 2
+        assert all(name.startswith("syncmcp-listener[") for name in heard.threads)
+        assert listener.stop(0)
+
+
+@every_wire
+def test_a_function_that_fails_is_called_again(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = shop()
+    heard = Heard()
+
+    def fail(event: ChangeEvent) -> None:
+        heard(event)
+        if len(heard.values) == 1:
+            raise SystemExit("I have had enough")
+
+    with wire.connect(server) as client:
+        listener = client.listen(tools=True).run_in_thread(fail)
+        server.list_changed("tools")
+        heard.wait(1)
+        server.list_changed("tools")
+        heard.wait(2)
+        assert listener.stop(PATIENCE)
+    assert "a listener of changes failed" in caplog.text
+    assert "I have had enough" in caplog.text
+
+
+@every_wire
+def test_a_slow_function_holds_up_nobody(wire: Wire) -> None:
+    server = shop()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(event: ChangeEvent) -> None:
+        inside.set()
+        assert go_on.wait(PATIENCE)
+
+    heard = Heard()
+    with wire.connect(server) as client:
+        listener = client.listen(tools=True).run_in_thread(slow)
+        other = client.on_tools_changed(heard, debounce=0)
+        try:
+            server.list_changed("tools")
+            assert inside.wait(PATIENCE)
+            heard.wait(1)
+            assert client.call_tool("buy", timeout=PATIENCE).text == "bought"
+            assert not listener.stop(0)
+            assert listener.running
+        finally:
+            go_on.set()
+        assert listener.stop(PATIENCE)
+        assert other.stop(PATIENCE)
+
+
+@every_wire
+def test_a_function_may_stop_its_own_listener_and_call_the_client(wire: Wire) -> None:
+    server = shop()
+    heard = Heard()
+    with wire.connect(server) as client:
+
+        def once(event: ChangeEvent) -> None:
+            heard((listener.stop(), client.call_tool("buy").text))
+
+        listener = client.listen(tools=True).run_in_thread(once)
+        server.list_changed("tools")
+        assert heard.wait(1) == [(False, "bought")]
+        assert listener.stop(PATIENCE)
+
+
+@pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+def test_closing_the_client_ends_its_listeners(revision: syncmcp.Mode) -> None:
+    server = shop()
+    client = syncmcp.connect(server, mode=revision)
+    thread = client.listen(tools=True).run_in_thread(print)
+    refreshing = client.on_tools_changed(print)
+    client.close()
+    assert thread.stop(PATIENCE)
+    assert refreshing.stop(PATIENCE)
+    assert (thread.error, refreshing.error) == (None, None)
+
+
+@pytest.mark.parametrize("how", ["thread", "refresh"])
+def test_who_listens_is_told_of_the_end(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    server = shop()
+    errors = Heard()
+    with syncmcp.connect(server, mode=STATELESS) as client:
+        for on_error in (errors, None):
+            if how == "thread":
+                listener = client.listen(tools=True).run_in_thread(print, on_error=on_error)
+            else:
+                listener = client.on_tools_changed(print, on_error=on_error)
+            assert server.stats.wait_for(lambda stats: stats.listeners == 1)
+            server.listeners.end()
+            assert listener._ended.wait(PATIENCE)
+            error = listener.error
+            assert isinstance(error, SubscriptionLost)
+            assert error.by == "server"
+            assert ("the server ended the subscription" in caplog.text) is (on_error is None)
+        (told,) = errors.values
+        assert isinstance(told, SubscriptionLost)
+
+
+@every_wire
+def test_the_list_is_fetched_again_when_it_has_changed(wire: Wire) -> None:
+    server = shop()
+    tools, prompts, resources = Heard(), Heard(), Heard()
+    with wire.connect(server) as client:
+        client.on_tools_changed(lambda now: tools([tool.name for tool in now]), debounce=0)
+        client.on_prompts_changed(lambda now: prompts([prompt.name for prompt in now]), debounce=0)
+        client.on_resources_changed(lambda now: resources([one.uri for one in now]), debounce=0)
+        server.remove_prompt("offer")
+        server.remove_resource("a:2")
+        server.add_tool(lambda: "", name="sell")
+        assert tools.wait(1)[-1] == ["buy", "sell"]
+        assert prompts.wait(1)[-1] == []
+        assert resources.wait(1)[-1] == ["a:1"]
+    names = tools.threads + prompts.threads + resources.threads
+    assert all(name.startswith("syncmcp-worker[") for name in names)
+
+
+@every_wire
+def test_a_resource_is_read_again_when_it_has_changed(wire: Wire) -> None:
+    server = shop()
+    stock = ["one"]
+    server.resource("a:9")(lambda: stock[0])
+    heard = Heard()
+    with wire.connect(server) as client:
+        listener = client.on_resource_updated(
+            "a:9", lambda now: heard(now.contents[0].to_wire()["text"]), debounce=0
+        )
+        stock[0] = "none"
+        server.resource_updated("a:9")
+        assert heard.wait(1) == ["none"]
+        assert listener.stop(PATIENCE)
+        assert let_go(server)
+
+
+@every_wire
+def test_many_changes_within_a_short_time_are_one_call(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = shop()
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+    heard = Heard()
+    after, waits = timer.after, threading.Event()
+
+    def begin(seconds: float, action: Any) -> Any:
+        entry = after(seconds, action)
+        if seconds == 3600:
+            waits.set()
+        return entry
+
+    monkeypatch.setattr(timer, "after", begin)
+    with wire.connect(server, timeout=None, idle_timeout=None) as client:
+        arrived = threading.Event()
+        client.on_notification("notifications/prompts/list_changed", lambda _: arrived.set())
+        listener = client.on_tools_changed(heard, debounce=3600)
+        with client.listen(prompts=True, tools=True):
+            for _ in range(20):
+                server.list_changed("tools")
+            server.list_changed("prompts")
+            assert arrived.wait(PATIENCE)
+            # Its own stream may be behind the other one.
+            assert waits.wait(PATIENCE)
+        assert server.stats.requests["tools/list"] == 0
+        clock.advance(3601)
+        timer.at(0.0, lambda: None)  # the timer looks at the clock when something is new
+        heard.wait(1)
+        assert listener.stop(PATIENCE)
+        assert server.stats.requests["tools/list"] == 1
+        assert len(heard.values) == 1
+
+
+def test_what_changes_during_a_call_leads_to_another_one_after_it() -> None:
+    server = shop()
+    inside, go_on = threading.Event(), threading.Event()
+    heard = Heard()
+
+    def slow(tools: list[Any]) -> None:
+        inside.set()
+        assert go_on.wait(PATIENCE)
+        heard([tool.name for tool in tools])
+
+    with syncmcp.connect(server) as client:
+        listener = client.on_tools_changed(slow, debounce=0)
+        server.list_changed("tools")
+        assert inside.wait(PATIENCE)
+        server.add_tool(lambda: "", name="sell")
+        assert not heard.values
+        go_on.set()
+        assert heard.wait(2) == [["buy"], ["buy", "sell"]]
+        assert listener.stop(PATIENCE)
+
+
+def test_a_list_that_cannot_be_fetched_is_said_and_the_next_one_comes() -> None:
+    server = shop()
+    heard, said = Heard(), SimpleQueue[str]()
+    refused = [True]
+
+    def refuse(params: dict[str, Any], context: Any) -> dict[str, Any]:
+        if refused:
+            refused.clear()
+            raise RpcError(-32603, "not now")
+        return {"tools": []}
+
+    server.on_request("tools/list", refuse)
+
+    class Watch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.put(record.getMessage())
+
+    watch = Watch()
+    logging.getLogger("syncmcp.subscriptions").addHandler(watch)
+    try:
+        with syncmcp.connect(server, mode=STATEFUL) as client:
+            client.on_tools_changed(heard, debounce=0)
+            server.list_changed("tools")
+            message = said.get(timeout=PATIENCE)
+            assert "what has changed was not fetched: tools/list" in message
+            server.list_changed("tools")
+            assert heard.wait(1) == [[]]
+    finally:
+        logging.getLogger("syncmcp.subscriptions").removeHandler(watch)
+
+
+@pytest.mark.filterwarnings("ignore:a client of shop was never closed")
+@pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+def test_a_client_that_nobody_has_is_not_kept_by_what_it_fetches(revision: syncmcp.Mode) -> None:
+    server = shop()
+    client: Any = syncmcp.connect(server, mode=revision)
+    client.on_tools_changed(print)
+    gone = is_gone(client)
+    del client
+    assert gone()
+    assert server.stats.wait_for(lambda stats: stats.sessions == 0 and held(server) == 0)
+
+
+async def _coroutine(value: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda client: client.on_tools_changed(_coroutine), "handler is a coroutine"),
+        (lambda client: client.on_tools_changed(print, on_error=_coroutine), "on_error is a cor"),
+        (lambda client: client.on_tools_changed(print, debounce=None), "debounce is a number"),
+        (lambda client: client.on_tools_changed(print, debounce=-1), "debounce cannot be -1"),
+        (lambda client: client.on_resource_updated("", print), "uri is a string"),
+        (lambda client: client.on_prompts_changed(5), "handler is not callable"),
+        (lambda client: run(client, _coroutine), "is a coroutine function"),
+        (lambda client: run(client, print, on_error=_coroutine), "on_error is a coroutine"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call: Any, text: str) -> None:
+    with syncmcp.connect(shop()) as client, pytest.raises(UsageError, match=text):
+        call(client)
+
+
+def run(client: syncmcp.Client, *args: Any, **options: Any) -> None:
+    with client.listen(tools=True) as events:
+        events.run_in_thread(*args, **options)

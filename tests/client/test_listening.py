@@ -1,0 +1,470 @@
+"""Change events, iterated over: the same on every wire and in both eras."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import ChangeEvent, NotSupported, SubscriptionLost, UsageError
+from syncmcp.testing import Server, ToolContext, serve_http
+from syncmcp.testing.server.http import HttpEndpoint, HttpReply
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Wire,
+    every_wire,
+    in_threads,
+    stateful_wires,
+)
+
+TOOLS = ChangeEvent("tools")
+PROMPTS = ChangeEvent("prompts")
+RESOURCES = ChangeEvent("resources")
+
+
+def updated(uri: str, *, missed: bool = False) -> ChangeEvent:
+    return ChangeEvent("resource", uri, missed)
+
+
+def shop(**options: Any) -> Server:
+    """A server with one of everything, which tells of every change."""
+    server = Server("shop", **options)
+
+    @server.tool()
+    def buy() -> str:
+        return "bought"
+
+    @server.prompt()
+    def offer() -> str:
+        return "an offer"
+
+    @server.resource("a:1")
+    @server.resource("a:2")
+    def goods() -> str:
+        return "goods"
+
+    return server
+
+
+def held(server: Server) -> int:
+    """How much the server holds for those who listen."""
+    subscribed = sum(session.subscribed(f"a:{n}") for session in server.sessions for n in (1, 2))
+    return server.stats.listeners + subscribed
+
+
+def let_go(server: Server) -> bool:
+    """Wait until the server holds nothing."""
+    return server.stats.wait_for(lambda stats: held(server) == 0, PATIENCE)
+
+
+@contextmanager
+def listening(wire: Wire, **wanted: Any) -> Iterator[tuple[Server, syncmcp.Subscription]]:
+    server = shop()
+    with wire.connect(server) as client, client.listen(timeout=PATIENCE, **wanted) as events:
+        yield server, events
+
+
+@every_wire
+def test_what_changes_after_the_server_has_agreed_is_told(wire: Wire) -> None:
+    with listening(wire, tools=True, prompts=True, resources=True, uris=["a:1"]) as (
+        server,
+        events,
+    ):
+        assert events.lists == ("tools", "prompts", "resources")
+        assert events.uris == ("a:1",)
+        server.list_changed("resources")
+        server.resource_updated("a:1")
+        server.list_changed("prompts")
+        server.list_changed("tools")
+        assert [next(events) for _ in range(4)] == [RESOURCES, updated("a:1"), PROMPTS, TOOLS]
+
+
+@every_wire
+def test_what_nobody_wants_is_not_told(wire: Wire) -> None:
+    with listening(wire, prompts=True, uris=["a:2"]) as (server, events):
+        server.list_changed("tools")
+        server.list_changed("resources")
+        server.resource_updated("a:1")
+        server.list_changed("prompts")
+        server.resource_updated("a:2")
+        assert [next(events), next(events)] == [PROMPTS, updated("a:2")]
+
+
+@every_wire
+def test_what_changes_again_before_anybody_looks_is_one_event(wire: Wire) -> None:
+    server = shop()
+    arrived = threading.Event()
+    with wire.connect(server) as client:
+        client.on_notification("notifications/prompts/list_changed", lambda _: arrived.set())
+        with client.listen(
+            tools=True, prompts=True, uris=["a:1"], timeout=PATIENCE, stop_after=3
+        ) as events:
+            for _ in range(50):
+                server.list_changed("tools")
+                server.resource_updated("a:1")
+            server.list_changed("prompts")
+            assert arrived.wait(PATIENCE)
+            assert list(events) == [TOOLS, updated("a:1"), PROMPTS]
+
+
+@every_wire
+def test_an_event_that_was_looked_at_may_come_again(wire: Wire) -> None:
+    with listening(wire, tools=True) as (server, events):
+        for _ in range(3):
+            server.list_changed("tools")
+            assert next(events) == TOOLS
+
+
+@every_wire
+def test_the_iteration_ends_after_so_many_events(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        events = client.listen(
+            tools=True, prompts=True, uris=["a:1"], timeout=PATIENCE, stop_after=2
+        )
+        for _ in range(2):
+            server.list_changed("tools")
+            server.list_changed("prompts")
+            server.resource_updated("a:1")
+        assert list(events) == [TOOLS, PROMPTS]
+        assert let_go(server)
+
+
+@every_wire
+def test_leaving_the_loop_tells_the_server(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        ring(server, "a:1", after=lambda: held(server) > 0)
+        for event in client.listen(uris=["a:1"], timeout=PATIENCE):
+            assert event == updated("a:1")
+            break
+        assert let_go(server)
+        with pytest.raises(ZeroDivisionError):
+            loop_that_fails(client, server)
+        assert let_go(server)
+        client.list_tools()
+
+
+def ring(server: Server, uri: str, after: Any) -> None:
+    """Have a resource change as soon as `after` holds."""
+
+    def wait() -> None:
+        assert server.stats.wait_for(lambda stats: after(), PATIENCE)
+        server.resource_updated(uri)
+
+    threading.Thread(target=wait, name="ring").start()
+
+
+def loop_that_fails(client: syncmcp.Client, server: Server) -> None:
+    ring(server, "a:1", after=lambda: held(server) > 0)
+    for _ in client.listen(uris=["a:1"], timeout=PATIENCE):
+        raise ZeroDivisionError
+
+
+@every_wire
+def test_a_subscription_that_nobody_has_any_more_ends(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        events = client.listen(uris=["a:1"])
+        assert server.stats.wait_for(lambda stats: held(server) == 1, PATIENCE)
+        del events
+        gc.collect()
+        assert let_go(server)
+
+
+@every_wire
+def test_closing_it_from_another_thread_wakes_who_waits(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        events = client.listen(tools=True, uris=["a:1"])
+        waiting = threading.Event()
+
+        def close() -> None:
+            assert waiting.wait(PATIENCE)
+            events.close()
+
+        def listen() -> list[ChangeEvent]:
+            waiting.set()
+            return list(events)
+
+        assert in_threads(listen, close) == [[], None]
+        assert let_go(server)
+        assert list(events) == []
+        events.close()
+
+
+@every_wire
+def test_closing_the_client_ends_the_iteration(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        events = client.listen(tools=True)
+        waiting = threading.Event()
+
+        def close() -> None:
+            assert waiting.wait(PATIENCE)
+            client.close()
+
+        def listen() -> list[ChangeEvent]:
+            waiting.set()
+            return list(events)
+
+        assert in_threads(listen, close) == [[], None]
+        assert server.stats.wait_for(lambda stats: stats.listeners == 0, PATIENCE)
+        assert client._core.state.listeners == []
+
+
+@every_wire
+def test_nothing_within_the_timeout_is_an_error_and_no_end(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client, client.listen(tools=True, timeout=0) as events:
+        with pytest.raises(TimeoutError, match="nothing changed within 0 s"):
+            next(events)
+        server.list_changed("tools")
+        seen = None
+        while seen is None:
+            try:
+                seen = next(events)
+            except TimeoutError:
+                continue
+        assert seen == TOOLS
+
+
+@every_wire
+def test_several_threads_share_the_events(wire: Wire) -> None:
+    with listening(wire, uris=["a:1", "a:2"], stop_after=2) as (server, events):
+        server.resource_updated("a:1")
+        server.resource_updated("a:2")
+        seen = in_threads(*[lambda: list(events)] * 3)
+        assert sorted(event for part in seen for event in part) == [updated("a:1"), updated("a:2")]
+
+
+@every_wire
+def test_those_who_listen_at_the_same_time_are_each_told(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client, client.listen(tools=True, timeout=PATIENCE) as all_tools:
+        with client.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as both:
+            server.list_changed("tools")
+            server.resource_updated("a:1")
+            assert [next(all_tools), next(both), next(both)] == [TOOLS, TOOLS, updated("a:1")]
+        server.list_changed("tools")
+        assert next(all_tools) == TOOLS
+
+
+@pytest.mark.requirement("M-12")
+@stateful_wires
+def test_listeners_on_one_resource_share_one_subscription(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        asked = server.stats.requests
+        first = client.listen(uris=["a:1"], timeout=PATIENCE)
+        second = client.listen(uris=["a:1", "a:1"], timeout=PATIENCE)
+        assert asked["resources/subscribe"] == 1
+        first.close()
+        assert asked["resources/unsubscribe"] == 0
+        server.resource_updated("a:1")
+        assert next(second) == updated("a:1")
+        second.close()
+        assert asked["resources/unsubscribe"] == 1
+        assert held(server) == 0
+
+
+@pytest.mark.requirement("M-12")
+@stateful_wires
+def test_the_program_s_own_subscription_is_shared_too(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        asked = server.stats.requests
+        client.subscribe_resource("a:1")
+        with client.listen(uris=["a:1"], timeout=PATIENCE) as events:
+            assert asked["resources/subscribe"] == 1
+            client.unsubscribe_resource("a:1")
+            assert asked["resources/unsubscribe"] == 0
+            server.resource_updated("a:1")
+            assert next(events) == updated("a:1")
+        assert asked["resources/unsubscribe"] == 1
+        with client.listen(uris=["a:1"]):
+            client.subscribe_resource("a:1")
+        assert asked["resources/unsubscribe"] == 1
+        client.unsubscribe_resource("a:1")
+        assert asked["resources/unsubscribe"] == 2
+        assert held(server) == 0
+
+
+@every_wire
+def test_a_server_that_does_not_declare_it_is_not_asked(wire: Wire) -> None:
+    server = shop(capabilities={"tools": {}, "resources": {"listChanged": True}})
+    with wire.connect(server) as client:
+        before = server.stats.requests.copy()
+        with pytest.raises(NotSupported, match=r"does not declare the capability tools\.listC"):
+            client.listen(tools=True, prompts=True)
+        with pytest.raises(NotSupported, match=r"the capability resources\.subscribe"):
+            client.listen(uris=["a:1"])
+        with pytest.raises(NotSupported, match=r"the capability tools\.listChanged"):
+            client.on_tools_changed(print)
+        assert server.stats.requests == before
+        with client.listen(prompts=True, resources=True):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ({}, "say what to listen to"),
+        ({"uris": []}, "say what to listen to"),
+        ({"uris": "a:1"}, "uris is a list of URIs"),
+        ({"uris": [5]}, "uri is a string"),
+        ({"tools": True, "timeout": -1}, "timeout cannot be"),
+        ({"tools": True, "stop_after": 0}, "stop_after is a whole number of at least 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wanted: dict[str, Any], text: str) -> None:
+    with syncmcp.connect(shop()) as client, pytest.raises(UsageError, match=text):
+        client.listen(**wanted)
+
+
+def test_a_client_that_is_not_open_listens_to_nothing() -> None:
+    client = syncmcp.Client(shop())
+    with pytest.raises(syncmcp.ClosedError):
+        client.listen(tools=True)
+
+
+@every_wire
+def test_a_lazy_client_opens_to_listen_and_misses_nothing_by_that(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as other:
+        other.close()
+        lazy = syncmcp.Client(other._core.settings.target, mode=wire.revision, lazy=True)
+        try:
+            with lazy.listen(tools=True, timeout=PATIENCE) as events:
+                server.list_changed("tools")
+                assert next(events) == TOOLS
+        finally:
+            lazy.close()
+
+
+@every_wire
+def test_a_client_that_is_closed_and_opened_again_listens_anew(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        before = client.listen(uris=["a:1"])
+        client.close()
+        client.open()
+        with client.listen(uris=["a:1"], timeout=PATIENCE) as events:
+            before.close()
+            server.resource_updated("a:1")
+            assert next(events) == updated("a:1")
+            assert list(before) == []
+
+
+@every_wire
+def test_a_close_that_waits_for_calls_does_not_wait_for_listeners(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        events = client.listen(tools=True)
+        client.close(drain=True)
+        assert list(events) == []
+
+
+@every_wire
+def test_listening_takes_no_place_among_the_calls_in_flight(wire: Wire) -> None:
+    server = shop()
+    with (
+        wire.connect(server, max_in_flight=1) as client,
+        client.listen(tools=True),
+        client.listen(prompts=True),
+    ):
+        assert client.call_tool("buy", timeout=PATIENCE).text == "bought"
+
+
+@every_wire
+def test_a_call_still_has_its_own_notifications_while_somebody_listens(wire: Wire) -> None:
+    server = shop()
+
+    @server.tool()
+    def steps(context: ToolContext) -> str:
+        context.report_progress(1, 2)
+        context.report_progress(2, 2)
+        return "done"
+
+    seen: list[float] = []
+    with wire.connect(server) as client, client.listen(tools=True, uris=["a:1"]):
+        client.call_tool("steps", on_progress=lambda progress, *_: seen.append(progress))
+    assert seen == [1, 2]
+
+
+@pytest.mark.requirement("M-12")
+@every_wire
+def test_after_many_cycles_neither_side_holds_anything(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server) as client:
+        for number in range(40):
+            events = client.listen(tools=True, uris=["a:1", "a:2"], timeout=PATIENCE)
+            server.resource_updated("a:1")
+            assert next(events) == updated("a:1")
+            if number % 2:
+                events.close()
+            del events
+        assert let_go(server)
+        client.listen(uris=["a:1", "a:2"]).close()  # waits for what a pool thread still does
+        assert let_go(server)
+        assert server.stats.wait_for(lambda stats: stats.running == 0, PATIENCE)
+        assert client._core.state.listeners == []
+        assert len(client._core.state.uris) == 0
+        assert client._core.connection is not None
+        assert client._core.connection._peer.open_calls() == []
+
+
+def test_an_event_of_a_child_process_is_one_of_its_parent_s_no_more() -> None:
+    """A client belongs to the process that opened it."""
+    with syncmcp.connect(shop()) as client:
+        events = client.listen(tools=True)
+        child = os.fork()
+        if child == 0:
+            try:
+                next(events)
+            except syncmcp.ForkedError:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+def test_too_many_different_events_end_the_subscription(
+    revision: syncmcp.Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._concurrency.queue.BACKLOG", 3)
+    server = shop()
+    with syncmcp.connect(server, mode=revision) as client:
+        events = client.listen(uris=["a:1"], timeout=PATIENCE)
+        (session,) = server.sessions
+        assert client._core.connection is not None
+        tag = {
+            "_meta": {"io.modelcontextprotocol/subscriptionId": client._core.connection.next_id - 1}
+        }
+        for number in range(4):
+            session.notify("notifications/resources/updated", {"uri": f"a:1/{number}", **tag})
+        assert let_go(server)
+        assert [next(events) for _ in range(3)] == [updated(f"a:1/{n}") for n in range(3)]
+        for _ in range(2):
+            with pytest.raises(SubscriptionLost, match="too many events wait") as caught:
+                next(events)
+            assert (caught.value.by, caught.value.uris) == ("backlog", ("a:1",))
+        assert server.stats.wait_for(lambda stats: held(server) == 0)
+
+
+def test_http_without_a_stream_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HttpEndpoint, "handle_get", lambda *_, **__: HttpReply(405))
+    with (
+        serve_http(shop()) as http,
+        syncmcp.connect(http.url, mode=STATEFUL) as client,
+        pytest.raises(NotSupported, match="no stream on which"),
+    ):
+        client.listen(tools=True)

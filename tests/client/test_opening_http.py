@@ -1,0 +1,165 @@
+"""Opening over HTTP: what real servers answer to a probe that they do not know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import AuthError, HttpError, ProtocolError, ServerError
+from syncmcp._client import opening as opening_module
+from syncmcp.testing import FaultProxy, Hold, ScriptedPeer, Server, serve_http
+from syncmcp.testing import script as s
+from tests.support.scripts import EVERYTHING, NEW, OLD
+
+PATIENCE = 10.0
+
+STARTED = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {"name": "http"}}
+INITIALIZE = [s.expect("initialize"), s.reply(STARTED)]
+PING = [s.expect("ping"), s.reply({})]
+
+
+def answer(status: int, body: bytes = b"", kind: str = "application/json") -> list[s.Step]:
+    """Answer the probe with this status and body."""
+    headers = {"Content-Type": kind, "Content-Length": str(len(body))}
+    return [
+        s.expect("server/discover"),
+        s.head(status, headers, chunked=False),
+        s.raw(body),
+        s.end(),
+    ]
+
+
+def error(code: int, message: str = "no", data: Any = None, id: object = 1) -> bytes:
+    """The body of a JSON-RPC error."""
+    body: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        body["data"] = data
+    return json.dumps({"jsonrpc": "2.0", "id": id, "error": body}).encode()
+
+
+OLD_SERVERS: dict[str, list[s.Step]] = {
+    "400, an error of the server's own": answer(400, error(-32000, "Server not initialized")),
+    "400, an error without an id": answer(400, error(-32600, "Missing session", id=None)),
+    "400, empty": answer(400),
+    "400, plain text": answer(400, b"Bad Request: No valid session ID provided", "text/plain"),
+    "400, a page": answer(400, b"<html>Bad Request</html>", "text/html"),
+    "404, plain text": answer(404, b"Invalid session ID", "text/plain"),
+    "404, method not found": answer(404, error(-32601, "Method not found")),
+    "405": answer(405),
+    "406": answer(406, b"Not Acceptable", "text/plain"),
+    "200, method not found": answer(200, error(-32601, "Method not found")),
+    "200, code zero": answer(200, error(0, "Invalid method")),
+    "200, invalid params": answer(200, error(-32602, "Invalid request parameters")),
+}
+
+
+@pytest.mark.parametrize("server", OLD_SERVERS)
+@pytest.mark.requirement("VER-14", "VER-03")
+@pytest.mark.pitfall("18")
+def test_a_server_that_refuses_the_probe_over_http_is_initialized(server: str) -> None:
+    with (
+        ScriptedPeer([*OLD_SERVERS[server], *INITIALIZE, *PING]) as peer,
+        syncmcp.connect(peer.url) as client,
+    ):
+        client.ping()
+        assert client.server.revision == OLD
+        posted = [method for method in peer.transcript.methods() if method != "GET"]
+        assert posted == ["server/discover", "initialize", "notifications/initialized", "ping"]
+
+
+@pytest.mark.requirement("VER-12", "VER-15")
+def test_a_400_that_names_a_stateless_revision_leads_to_no_handshake() -> None:
+    discovered = {"supportedVersions": [NEW], "capabilities": {}, "resultType": "complete"}
+    script = [
+        *answer(400, error(-32022, "no", {"supported": [NEW], "requested": "x"})),
+        s.expect("server/discover"),
+        s.reply(discovered),
+    ]
+    with ScriptedPeer(script) as peer, syncmcp.connect(peer.url) as client:
+        assert client.server.revision == NEW
+        assert peer.transcript.methods() == ["server/discover", "server/discover"]
+
+
+@pytest.mark.parametrize("code", [-32020, -32021])
+@pytest.mark.requirement("VER-15")
+def test_a_400_that_only_a_modern_server_writes_is_the_error_itself(code: int) -> None:
+    with ScriptedPeer(answer(400, error(code, "the header and the body differ"))) as peer:
+        with pytest.raises(ServerError, match="the header and the body differ") as caught:
+            syncmcp.connect(peer.url)
+        assert caught.value.code == code
+        assert peer.transcript.methods() == ["server/discover"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, AuthError), (403, AuthError), (429, HttpError), (500, HttpError), (503, HttpError)],
+)
+@pytest.mark.pitfall("8")
+def test_an_outage_says_nothing_about_the_era(status: int, kind: type[HttpError]) -> None:
+    with ScriptedPeer(answer(status, b"not now", "text/plain")) as peer:
+        with pytest.raises(kind, match="not now") as caught:
+            syncmcp.connect(peer.url, retry=None)
+        assert caught.value.status == status
+        assert type(caught.value) is kind
+        assert peer.transcript.methods() == ["server/discover"]
+
+
+@pytest.mark.requirement("VER-05")
+def test_a_server_that_echoes_an_unknown_revision_over_http_is_left() -> None:
+    script = [
+        *answer(404, error(-32601)),
+        s.expect("initialize"),
+        s.reply({**STARTED, "protocolVersion": "1999-01-01"}),
+    ]
+    with ScriptedPeer(script) as peer, pytest.raises(ProtocolError, match="1999-01-01"):
+        syncmcp.connect(peer.url)
+
+
+# -- the server's own stream
+
+
+@pytest.fixture
+def behind() -> Iterator[FaultProxy]:
+    """A proxy in front of a server that can ask; how its stream is answered is up to the test."""
+    with serve_http(Server("asking")) as running, FaultProxy(running.url) as proxy:
+        yield proxy
+
+
+def answer_nothing(request: Any, context: syncmcp.HandlerContext) -> Any:
+    raise AssertionError("nothing is asked here")
+
+
+@pytest.mark.requirement("HTL-08")
+def test_who_can_be_asked_is_open_only_when_the_server_has_answered_the_stream(
+    behind: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening_module, "_LISTEN_SECONDS", PATIENCE)
+    held = behind.queue(Hold("head"), verb="GET")
+    client = syncmcp.Client(behind.url, mode=OLD, elicitation=answer_nothing)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(client.open)
+        held.wait()
+        with pytest.raises(TimeoutError):
+            opening.result(0.2)
+        held.release()
+        with opening.result(PATIENCE):
+            client.ping()
+
+
+@pytest.mark.requirement("HTL-08")
+@pytest.mark.parametrize("asked", [False, True], ids=["nobody to ask", "not for ever"])
+def test_a_server_that_holds_its_stream_back_holds_nobody(
+    behind: FaultProxy, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    monkeypatch.setattr(opening_module, "_LISTEN_SECONDS", 0.01 if asked else 10 * PATIENCE)
+    held = behind.queue(Hold("head"), verb="GET")
+    handler = answer_nothing if asked else None
+    with syncmcp.connect(behind.url, mode=OLD, elicitation=handler) as client:
+        client.ping()
+        held.wait()
+        held.release()

@@ -1,0 +1,436 @@
+"""Lists whose session ends, or whose cursor is refused, before their last page."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+
+import syncmcp
+from syncmcp import Client, ConnectionLost, InvalidParams, RequestTimeout, SessionLost
+from syncmcp.testing import RpcError, Server, ToolContext, serve_http
+from syncmcp.testing.leaks import child_processes
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, relayed
+
+SIZE = 2
+
+OLD, NEW = "abcdef", "xbydzfg"
+
+# What became of a list that begins anew with `NEW` after four items of `OLD`.
+WHOLE, ITERATED = list(NEW), list("abcdxyzfg")
+
+STARTED = "2026-01-01T00:00:00Z"
+
+
+class Listing(NamedTuple):
+    """One list of a server.
+
+    Attributes:
+        items: What its pages have them under.
+        describe: Makes one, by its key.
+        name: The operation, without its prefix.
+        key: The attribute that tells them apart.
+    """
+
+    items: str
+    describe: Callable[[str], dict[str, Any]]
+    name: str
+    key: str
+
+
+LISTINGS: Mapping[str, Listing] = {
+    "tools/list": Listing(
+        "tools", lambda key: {"name": key, "inputSchema": {"type": "object"}}, "tools", "name"
+    ),
+    "resources/list": Listing(
+        "resources", lambda key: {"name": "same", "uri": key}, "resources", "uri"
+    ),
+    "resources/templates/list": Listing(
+        "resourceTemplates",
+        lambda key: {"name": "same", "uriTemplate": key},
+        "resource_templates",
+        "uri_template",
+    ),
+    "prompts/list": Listing("prompts", lambda key: {"name": key}, "prompts", "name"),
+    "tasks/list": Listing(
+        "tasks",
+        lambda key: {
+            "taskId": key,
+            "status": "working",
+            "createdAt": STARTED,
+            "lastUpdatedAt": STARTED,
+            "ttl": None,
+        },
+        "tasks",
+        "task_id",
+    ),
+}
+
+
+class Library:
+    """Lists with cursors that are good in one session, and sessions that end.
+
+    Attributes:
+        server: The server.
+        keys: What is on each list.
+        then: What is there once a session has ended.
+        asked: Where the pages were that were asked for, in order.
+        foreign: How many of them came with a cursor of another session.
+        lenient: Whether such a page is given all the same.
+        losses: How often a session still ends when the page at `SIZE * 2` is asked for.
+        end_sessions: Ends them; `None` where there are none.
+        held: Waited for, if there is one, before the first page is given again.
+    """
+
+    def __init__(self) -> None:
+        offered: dict[str, Any] = {
+            "tools": {},
+            "resources": {},
+            "prompts": {},
+            "tasks": {"list": {}, "requests": {"tools": {"call": {}}}},
+        }
+        self.server = Server("library", ttl_ms=60_000, capabilities=offered)
+        for method in LISTINGS:
+            self.server.on_request(method, partial(self.page, LISTINGS[method]))
+        self.keys, self.then = OLD, NEW
+        self.asked: list[int] = []
+        self.foreign = 0
+        self.lenient = False
+        self.losses = 0
+        self.end_sessions: Callable[[], object] | None = None
+        self.held: threading.Event | None = None
+        self._volume = 0
+
+    def lose(self) -> None:
+        """End the session, and with it, or without one, what its cursors are good for."""
+        self.keys = self.then
+        self._volume += 1
+        if self.end_sessions is not None:
+            self.end_sessions()
+
+    def comes(self, cursor: object) -> bool:
+        """A page is asked for; return whether that ends the session."""
+        if not self.losses or not isinstance(cursor, str) or not cursor.endswith(f":{SIZE * 2}"):
+            return False
+        self.losses -= 1
+        self.lose()
+        return self.end_sessions is not None
+
+    def page(
+        self, listing: Listing, params: dict[str, Any], context: ToolContext
+    ) -> dict[str, Any]:
+        """Answer one request, on a worker thread."""
+        cursor = params.get("cursor")
+        start = 0 if cursor is None else int(cursor.split(":")[1])
+        self.asked.append(start)
+        if start == 0 and self.asked.count(0) > 1 and self.held is not None:
+            self.held.wait(PATIENCE)
+        if cursor is not None and cursor.split(":")[0] != str(self._volume):
+            self.foreign += 1
+            if not self.lenient:
+                raise RpcError(-32602, "Invalid cursor")
+        end = start + SIZE
+        result: dict[str, Any] = {
+            listing.items: [listing.describe(key) for key in self.keys[start:end]]
+        }
+        if end < len(self.keys):
+            result["nextCursor"] = f"{self._volume}:{end}"
+        return result
+
+
+@contextmanager
+def over_stdio(library: Library, **options: Any) -> Iterator[Client]:
+    """Where sessions end, the process is killed."""
+    before = child_processes()
+
+    def kill() -> None:
+        [relay] = child_processes() - before
+        os.kill(relay, signal.SIGKILL)
+
+    def page(listing: Listing, params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        if library.comes(params.get("cursor")):
+            return {}  # nobody is there to get it
+        return library.page(listing, params, context)
+
+    library.end_sessions = kill
+    for method in LISTINGS:
+        library.server.on_request(method, partial(page, LISTINGS[method]))
+    with relayed(library.server) as target, syncmcp.connect(target, **options) as client:
+        yield client
+
+
+@contextmanager
+def over_http(library: Library, response: Any, **options: Any) -> Iterator[Client]:
+    """Where sessions end, the server knows them no more: 404."""
+    with serve_http(library.server, response=response) as http:
+        post = http.endpoint.handle_post
+
+        def handle_post(headers: Any, body: bytes, **more: Any) -> Any:
+            message = json.loads(body)
+            if isinstance(message, dict):  # no frame of a batch
+                library.comes((message.get("params") or {}).get("cursor"))
+            return post(headers, body, **more)
+
+        if options["mode"] != STATELESS:
+            library.end_sessions = http.endpoint.forget_sessions
+        vars(http.endpoint)["handle_post"] = handle_post
+        with syncmcp.connect(http.url, **options) as client:
+            yield client
+
+
+WIRES: Mapping[str, Callable[..., Any]] = {
+    f"stdio-{STATEFUL}": partial(over_stdio, mode=STATEFUL),
+    f"stdio-{STATELESS}": partial(over_stdio, mode=STATELESS),
+    f"json-{STATEFUL}": partial(over_http, response="json", mode=STATEFUL),
+    f"events-{STATEFUL}": partial(over_http, response="sse", mode=STATEFUL),
+    f"http-{STATELESS}": partial(over_http, response="auto", mode=STATELESS),
+}
+
+every_wire = pytest.mark.parametrize("wire", WIRES)
+# Those on which there are sessions, or at least processes.
+sessions = pytest.mark.parametrize("wire", [wire for wire in WIRES if wire != "http-2026-07-28"])
+stateful = pytest.mark.parametrize("wire", [wire for wire in WIRES if wire.endswith(STATEFUL)])
+
+
+def blocking(client: Client, method: str = "tools/list", **options: Any) -> list[str]:
+    """The keys of a whole list."""
+    listing = LISTINGS[method]
+    result: Any = getattr(client, f"list_{listing.name}")(**options)
+    assert result.next_cursor is None
+    return [getattr(item, listing.key) for item in getattr(result, listing.name)]
+
+
+def future(client: Client, method: str = "tools/list", **options: Any) -> list[str]:
+    """The same."""
+    listing = LISTINGS[method]
+    pending: Any = getattr(client, f"list_{listing.name}").future(**options)
+    return [getattr(item, listing.key) for item in getattr(pending.result(PATIENCE), listing.name)]
+
+
+def iterated(client: Client, method: str = "tools/list", **options: Any) -> list[str]:
+    """The keys that an iterator gives."""
+    listing = LISTINGS[method]
+    items: Iterator[Any] = getattr(client, f"iter_{listing.name}")(**options)
+    return [getattr(item, listing.key) for item in items]
+
+
+every_way = pytest.mark.parametrize("way", [blocking, future, iterated])
+
+
+@pytest.fixture(autouse=True)
+def _started_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause before a process is started again."""
+    monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST", 0.0)
+
+
+# -- the session ends -----------------------------------------------------------------------------
+
+
+@every_wire
+@every_way
+@pytest.mark.requirement("PAG-04", "CCH-07")
+def test_a_list_begins_anew_where_its_cursor_is_good_no_more(
+    wire: str, way: Callable[..., list[str]]
+) -> None:
+    library = Library()
+    with WIRES[wire](library) as client:
+        library.losses = 1
+        assert way(client) == (ITERATED if way is iterated else WHOLE)
+        assert library.asked.count(0) == 2
+        if wire != f"http-{STATELESS}":
+            assert library.foreign == 0
+        # What is kept by now, if anything, is of one session.
+        assert blocking(client) == WHOLE
+
+
+@pytest.mark.parametrize("method", [method for method in LISTINGS if method != "tools/list"])
+@every_way
+@pytest.mark.requirement("PAG-04")
+def test_so_does_every_list(method: str, way: Callable[..., list[str]]) -> None:
+    library = Library()
+    with WIRES[f"json-{STATEFUL}"](library) as client:
+        library.losses = 1
+        assert way(client, method) == (ITERATED if way is iterated else WHOLE)
+        assert (library.asked.count(0), library.foreign) == (2, 0)
+
+
+@sessions
+@every_way
+@pytest.mark.requirement("PAG-04")
+def test_pages_of_two_sessions_are_not_put_together_though_the_server_would(
+    wire: str, way: Callable[..., list[str]]
+) -> None:
+    library = Library()
+    library.lenient = True
+    with WIRES[wire](library) as client:
+        library.losses = 1
+        assert way(client) == (ITERATED if way is iterated else WHOLE)
+        assert blocking(client) == WHOLE
+
+
+@sessions
+@pytest.mark.parametrize("noticed", [False, True])
+@pytest.mark.requirement("PAG-04")
+def test_an_iterator_that_was_left_for_a_while_gives_nothing_twice(
+    wire: str, noticed: bool
+) -> None:
+    library = Library()
+    with WIRES[wire](library) as client:
+        tools = client.iter_tools()
+        given = [next(tools).name for _ in range(4)]
+        library.lose()
+        if noticed:  # another call has opened the new session
+            client.list_prompts(cursor=None)
+        assert [*given, *(tool.name for tool in tools)] == ITERATED
+        assert library.foreign == 0
+
+
+def test_what_a_server_lists_twice_is_given_twice_while_nothing_happens() -> None:
+    library = Library()
+    library.keys = library.then = "abaca"
+    with WIRES[f"json-{STATEFUL}"](library) as client:
+        assert iterated(client) == list("abaca")
+        library.losses = 1
+        assert iterated(client) == list("abac")
+
+
+@pytest.mark.parametrize(
+    ("wire", "options", "walks"),
+    [
+        (f"stdio-{STATEFUL}", {}, 3),
+        (f"json-{STATEFUL}", {}, 3),
+        (f"json-{STATEFUL}", {"retry": None}, 2),
+        (f"json-{STATEFUL}", {"retry": syncmcp.Retry(5)}, 5),
+    ],
+    ids=repr,
+)
+@every_way
+@pytest.mark.requirement("PAG-04")
+def test_a_list_is_begun_as_often_as_a_request_is_sent_and_not_for_ever(
+    wire: str, options: dict[str, Any], walks: int, way: Callable[..., list[str]]
+) -> None:
+    library = Library()
+    with WIRES[wire](library, **options) as client:
+        library.losses = walks - 1
+        assert way(client) == (ITERATED if way is iterated else WHOLE)
+        library.losses, library.asked = 1000, []
+        with pytest.raises(SessionLost, match="time and again") as caught:
+            way(client)
+        assert caught.value.method == "tools/list"
+        assert isinstance(caught.value.__cause__, ConnectionLost)
+        assert library.asked.count(0) == walks
+        library.losses = 0
+        assert way(client) == WHOLE
+
+
+@stateful
+@pytest.mark.parametrize("way", [blocking, future])
+def test_the_limit_of_the_call_is_that_of_all_its_beginnings(
+    wire: str, way: Callable[..., list[str]]
+) -> None:
+    library = Library()
+    library.held = threading.Event()
+    with WIRES[wire](library) as client:
+        library.losses = 1
+        with pytest.raises(RequestTimeout):
+            way(client, timeout=0.5)
+        library.held.set()
+        assert library.foreign == 0
+
+
+@stateful
+@pytest.mark.parametrize("way", ["blocking", "future", "request"])
+@pytest.mark.requirement("PAG-04")
+def test_a_cursor_of_the_callers_is_not_sent_in_another_session(wire: str, way: str) -> None:
+    library = Library()
+    with WIRES[wire](library) as client:
+        cursor = client.list_tools(cursor=None).next_cursor
+        library.lose()
+        fetch: dict[str, Callable[[], object]] = {
+            "blocking": lambda: client.list_tools(cursor=cursor),
+            "future": lambda: client.list_tools.future(cursor=cursor).result(PATIENCE),
+            "request": lambda: client.request("tools/list", {"cursor": cursor}),
+        }
+        with pytest.raises(SessionLost, match="first page") as caught:
+            fetch[way]()
+        assert (caught.value.method, library.foreign) == ("tools/list", 0)
+        assert blocking(client) == WHOLE
+
+
+def test_without_sessions_a_cursor_goes_to_a_new_process_too() -> None:
+    library = Library()
+    library.lenient = True
+    with WIRES[f"stdio-{STATELESS}"](library) as client:
+        cursor = client.list_tools(cursor=None).next_cursor
+        library.lose()
+        tools = client.list_tools(cursor=cursor).tools
+        assert [tool.name for tool in tools] == list(NEW[SIZE : SIZE * 2])
+
+
+# -- the server refuses the cursor ----------------------------------------------------------------
+
+
+@every_wire
+@every_way
+@pytest.mark.requirement("CCH-07")
+def test_a_refused_cursor_begins_the_list_anew_once(
+    wire: str, way: Callable[..., list[str]]
+) -> None:
+    library = Library()
+    with WIRES[wire](library) as client:
+        library.end_sessions = None
+        library.losses = 1
+        assert way(client) == (ITERATED if way is iterated else WHOLE)
+        assert (library.asked.count(0), library.foreign) == (2, 1)
+        assert blocking(client) == WHOLE
+
+
+@every_wire
+@every_way
+@pytest.mark.requirement("CCH-07")
+def test_a_second_refusal_is_the_error_of_the_caller(
+    wire: str, way: Callable[..., list[str]]
+) -> None:
+    library = Library()
+    with WIRES[wire](library) as client:
+        library.end_sessions = None
+        library.losses = 2
+        with pytest.raises(InvalidParams, match="Invalid cursor"):
+            way(client)
+        assert (library.asked.count(0), library.foreign) == (2, 2)
+
+
+@pytest.mark.requirement("CCH-07")
+def test_an_iterator_asks_for_kept_pages_anew_after_a_refusal() -> None:
+    library = Library()
+    with WIRES[f"http-{STATELESS}"](library) as client:
+        assert iterated(client) == list(OLD)
+        tools = client.iter_tools(cache="refresh")
+        given = [next(tools).name for _ in range(3)]
+        library.lose()
+        assert [*given, *(tool.name for tool in tools)] == ITERATED
+        assert iterated(client) == blocking(client) == WHOLE
+        assert library.asked == [0, 2, 4, 0, 2, 4, 0, 2, 4, 6]
+
+
+def test_a_first_page_that_is_refused_is_not_asked_for_again() -> None:
+    library = Library()
+
+    def refuse(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        library.asked.append(0)
+        raise RpcError(-32602, "no")
+
+    library.server.on_request("tools/list", refuse)
+    with WIRES[f"http-{STATELESS}"](library) as client:
+        for way in (blocking, future, iterated):
+            library.asked = []
+            with pytest.raises(InvalidParams):
+                way(client)
+            assert library.asked == [0]

@@ -1,0 +1,348 @@
+"""Resources: whatever their URI, from a link too, as text or bytes, and into a file."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import InvalidOutput, LimitExceeded, ResourceNotFound, UsageError
+from syncmcp.saving import save
+from syncmcp.testing import Server
+from syncmcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ReadResourceResult,
+    Resource,
+    TextContent,
+    TextResourceContents,
+)
+from tests.support.stage import STATEFUL, STATELESS, Wire, every_wire
+
+URIS = (
+    "acme:a",
+    "file:///no/such/place/../of%20ours",
+    "git+ssh://host:22/a?b#c",
+    "urn:isbn:0-486-27557-4",
+    "x-1.2+3://[::1]/a;b=c,d/$!*'()@",
+    "https://example.com",
+    "ui://a/%C3%A9%2F",
+    "ACME:A",
+    "acme:empty#",
+    "acme:empty?",
+)
+DATA = bytes(range(256))
+
+
+def library() -> Server:
+    """A server of resources of every scheme, a family of them, and a tool that links to one."""
+    server = Server("library")
+    for uri in URIS:
+        server.resource(uri, name=uri)(lambda uri=uri: f"read {uri}")
+    server.resource("acme:data", name="data")(lambda: DATA)
+    server.resource_template("acme://books/{title}{?page,line}", name="book")(book)
+
+    @server.tool()
+    def find() -> dict[str, Any]:
+        link = {"type": "resource_link", "name": "found", "uri": "acme://books/Emma?page=2"}
+        return {"content": [{"type": "text", "text": "here"}, link, {**link, "uri": "acme:none"}]}
+
+    return server
+
+
+def book(title: str, page: str = "1", line: str = "1") -> str:
+    """A line of a book."""
+    return f"{title}, page {page}, line {line}"
+
+
+@every_wire
+@pytest.mark.requirement("RES-02")
+def test_a_uri_of_any_scheme_is_read_as_it_stands(wire: Wire) -> None:
+    with wire.connect(library()) as client:
+        listed = {resource.uri: resource for resource in client.iter_resources()}
+        for uri in URIS:
+            assert client.read_resource(uri).text == f"read {uri}"
+            assert client.read_resource(listed[uri]).text == f"read {uri}"
+
+
+@every_wire
+@pytest.mark.requirement("M-11")
+def test_a_template_leads_to_its_resources_and_back(wire: Wire) -> None:
+    with wire.connect(library()) as client:
+        (template,) = client.list_resource_templates().resource_templates
+        uri = template.expand({"title": "What? {Yes} & #no/..", "line": 3})
+        assert uri == "acme://books/What%3F%20%7BYes%7D%20%26%20%23no%2F..?line=3"
+        assert client.read_resource(uri).text == "What? {Yes} & #no/.., page 1, line 3"
+        assert template.match(uri) == {"title": "What? {Yes} & #no/..", "line": "3"}
+
+
+@every_wire
+def test_a_link_from_a_tool_is_followed_when_it_is_read(wire: Wire) -> None:
+    server = library()
+    with wire.connect(server) as client:
+        found, gone = client.call_tool("find").links
+        assert server.stats.requests["resources/read"] == 0
+        assert client.read_resource(found).text == "Emma, page 2, line 1"
+        assert client.read_resource.future(found).result().text == "Emma, page 2, line 1"
+        with pytest.raises(ResourceNotFound):
+            client.read_resource(gone)
+
+
+def test_a_link_is_read_by_hand_too() -> None:
+    with syncmcp.connect(library(), mode=STATELESS) as client:
+        found = client.call_tool("find").links[0]
+        read = client.begin_read(found)
+        assert isinstance(read, ReadResourceResult)
+        assert read.text == "Emma, page 2, line 1"
+
+
+@pytest.mark.parametrize("wrong", ["", None, 1, TextContent(text="acme:a"), b"acme:a"])
+def test_what_names_no_resource_is_not_sent(wrong: Any) -> None:
+    server = library()
+    with syncmcp.connect(server) as client:
+        for read in (client.read_resource, client.begin_read):
+            with pytest.raises(UsageError, match="uri is a"):
+                read(wrong)
+        assert server.stats.requests["resources/read"] == 0
+
+
+# -- text and bytes ------------------------------------------------------------------------------
+
+
+def read_result(*contents: TextResourceContents | BlobResourceContents) -> ReadResourceResult:
+    return ReadResourceResult(contents=list(contents))
+
+
+def text_of(text: str) -> TextResourceContents:
+    return TextResourceContents(uri="acme:text", text=text)
+
+
+def bytes_of(data: bytes) -> BlobResourceContents:
+    return BlobResourceContents(uri="acme:blob", blob=base64.b64encode(data).decode())
+
+
+def test_a_result_gives_its_text_and_its_bytes() -> None:
+    assert read_result(text_of("é"), bytes_of(b"x"), text_of("b")).text == "é\nb"
+    assert read_result(bytes_of(DATA)).text == ""
+    assert read_result(bytes_of(DATA)).blob == DATA
+    assert read_result(text_of("é")).blob == b"\xc3\xa9"
+    assert read_result(text_of("")).blob == b""
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        read_result(),
+        read_result(text_of("a"), text_of("b")),
+        read_result(BlobResourceContents(uri="acme:blob", blob="no base64")),
+        read_result(text_of("\ud800")),
+    ],
+    ids=["none", "several", "no base64", "no Unicode"],
+)
+def test_bytes_that_are_not_there_are_not_made_up(
+    result: ReadResourceResult, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidOutput):
+        _ = result.blob
+    with pytest.raises(InvalidOutput):
+        save(result, tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- into a file ---------------------------------------------------------------------------------
+
+
+@every_wire
+def test_a_resource_is_saved(wire: Wire, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with wire.connect(library()) as client:
+        assert save(client.read_resource("acme:data"), path) == path
+    assert path.read_bytes() == DATA
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        bytes_of(b"bytes"),
+        text_of("bytes"),
+        read_result(text_of("bytes")),
+        EmbeddedResource(resource=bytes_of(b"bytes")),
+        ImageContent(data="Ynl0ZXM=", mime_type="image/png"),
+        AudioContent(data="Ynl0ZXM=", mime_type="audio/wav"),
+    ],
+    ids=lambda content: type(content).__name__,
+)
+def test_everything_with_bytes_is_saved_up_to_the_limit(content: Any, tmp_path: Path) -> None:
+    assert save(content, str(tmp_path / "a"), max_bytes=5).read_bytes() == b"bytes"
+    with pytest.raises(LimitExceeded, match=r"^more than 4 bytes \(option max_bytes\)$"):
+        save(content, tmp_path / "b", max_bytes=4)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_the_limit_counts_bytes_and_not_characters(tmp_path: Path) -> None:
+    with pytest.raises(LimitExceeded):
+        save(text_of("ééé"), tmp_path / "a", max_bytes=5)
+    assert save(text_of("ééé"), tmp_path / "a", max_bytes=6).stat().st_size == 6
+
+
+def test_what_is_too_large_is_not_even_decoded(tmp_path: Path) -> None:
+    with pytest.raises(LimitExceeded):
+        save(
+            BlobResourceContents(uri="acme:a", blob="no base64!!" * 9), tmp_path / "a", max_bytes=9
+        )
+
+
+@pytest.mark.parametrize("wrong", [b"bytes", "text", None, TextContent(text="text")])
+def test_what_has_no_bytes_is_refused(wrong: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="saved"):
+        save(wrong, tmp_path / "a")
+    with pytest.raises(UsageError, match="max_bytes"):
+        save(text_of("a"), tmp_path / "a", max_bytes=0)
+
+
+def test_a_file_is_replaced_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("before")
+    with pytest.raises(FileExistsError) as caught:
+        save(text_of("after"), path)
+    assert caught.value.filename == str(path)
+    assert path.read_text() == "before"
+    save(text_of("after"), path, overwrite=True)
+    assert path.read_text() == "after"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_is_not_followed_to_the_file_that_is_written(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "link", tmp_path / "elsewhere"
+    path.symlink_to(elsewhere)
+    with pytest.raises(FileExistsError):
+        save(text_of("a"), path)
+    save(text_of("a"), path, overwrite=True)
+    assert not elsewhere.exists()
+    assert not path.is_symlink()
+
+
+def _without_links(*_: object) -> None:
+    raise OSError(errno.EPERM, "no links here")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_somebody_who_was_faster_is_not_overwritten(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    if not links:
+        monkeypatch.setattr(os, "link", _without_links)
+    sync = os.fsync
+
+    def and_then_another_writes(descriptor: int) -> None:
+        sync(descriptor)
+        path.write_text("another's")
+
+    monkeypatch.setattr(os, "fsync", and_then_another_writes)
+    with pytest.raises(FileExistsError):
+        save(text_of("a"), path)
+    assert path.read_text() == "another's"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_system_without_links_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", _without_links)
+    path = save(text_of("a"), tmp_path / "a")
+    assert path.read_text() == "a"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_without_links_a_name_that_was_taken_is_given_back_when_the_rest_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "not this one")
+
+    monkeypatch.setattr(os, "link", _without_links)
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError):
+        save(text_of("a"), tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_save_that_fails_leaves_everything_as_it_was(
+    overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    if overwrite:
+        path.write_text("before")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="full"):
+        save(text_of("after"), path, overwrite=overwrite)
+    assert [found.read_text() for found in tmp_path.iterdir()] == ["before"] * overwrite
+
+
+def test_a_file_has_the_mode_that_files_of_this_user_have(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        path = save(text_of("a"), tmp_path / "a")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_directory_that_is_missing_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        save(text_of("a"), tmp_path / "missing" / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_old_code_for_a_missing_resource_is_understood_for_a_link_too() -> None:
+    with syncmcp.connect(library(), mode=STATEFUL) as client, pytest.raises(ResourceNotFound):
+        client.read_resource(Resource(name="none", uri="acme:none"))
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [("{x}-{y}", "cannot be offered"), ("{x:3}", "cannot be offered"), ("a b", "cannot stand")],
+)
+def test_the_test_server_offers_no_template_that_it_could_not_read(
+    template: str, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Server("library").resource_template(template)(book)
+
+
+APP = "ui://charts/view.html"
+
+
+@every_wire
+def test_the_interface_that_a_tool_brings_along_is_named_and_readable(wire: Wire) -> None:
+    server = Server("charts")
+    shown = {"resourceUri": APP, "visibility": ["model", "app"]}
+    server.add_tool(lambda: "drawn", name="draw", meta={"ui": shown})
+    page = {"uri": APP, "mimeType": "text/html;profile=mcp-app", "text": "<p>chart</p>"}
+    policy = {"ui": {"csp": {"connectDomains": ["https://charts.example"]}}}
+    server.on_request(
+        "resources/read", lambda params, context: {"contents": [{**page, "_meta": policy}]}
+    )
+    server.resource(APP, name="view")(lambda: "")
+    with wire.connect(server) as client:
+        (tool,) = client.list_tools().tools
+        assert tool.meta == {"ui": shown}
+        (content,) = client.read_resource(APP).contents
+        assert (content.uri, content.mime_type) == (APP, "text/html;profile=mcp-app")
+        assert content.meta == policy
+        assert client.read_resource(APP).text == "<p>chart</p>"

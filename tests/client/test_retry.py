@@ -1,0 +1,578 @@
+"""What is sent again after a failure and what is not, how often, and when."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    CancelToken,
+    Client,
+    ClosedError,
+    ConnectFailed,
+    HttpError,
+    OutcomeUnknown,
+    RequestCancelled,
+    Retry,
+    Stdio,
+    UsageError,
+)
+from syncmcp._client.core import ClientCore
+from syncmcp._concurrency.timing import Backoff
+from syncmcp.testing import Cut, FaultProxy, Server, serve_http
+from tests.support import programs
+from tests.support.session_server import SessionServer, session_server
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS
+from tests.transports.http_peer import Request
+
+ERAS = pytest.mark.parametrize("era", [STATEFUL, STATELESS])
+KINDS = pytest.mark.parametrize("kind", ["blocks", "future"])
+
+OLD: Any = STATEFUL
+
+# At once, so that no test waits.
+SWIFT = Retry(pause=0)
+
+
+class Shop:
+    """A server whose tool does what must not be done twice."""
+
+    def __init__(self) -> None:
+        self.orders = 0
+        self.server = Server("shop")
+        self.server.tool()(self.order)
+        self.server.resource("shop:pears")(lambda: "pears")
+
+    def order(self) -> str:
+        """Order pears."""
+        self.orders += 1
+        return "ordered"
+
+
+@contextmanager
+def shop(era: Any, **options: Any) -> Iterator[tuple[Shop, FaultProxy, Client]]:
+    """A shop, a proxy before it, and a client."""
+    place = Shop()
+    with serve_http(place.server) as http, FaultProxy(http.url) as proxy:
+        given: dict[str, Any] = {"mode": era, "retry": SWIFT, **options}
+        with syncmcp.connect(proxy.url, **given) as client:
+            if era == STATEFUL:  # its connection must not be the one that is cut
+                assert place.server.stats.wait_for(lambda stats: stats.streams == 1)
+            yield place, proxy, client
+
+
+def make(client: Client, kind: str, name: str, *args: Any, **options: Any) -> Any:
+    """Call an operation in one of the two ways."""
+    operation = getattr(client, name)
+    if kind == "blocks":
+        return operation(*args, **options)
+    return operation.future(*args, **options).result(PATIENCE)
+
+
+CUTS = {
+    "before anything was read": Cut("connect"),
+    "in the request": Cut("request", after=20),
+    "after the request": Cut("sent"),
+    "in the head": Cut("head", after=10),
+    "in the body": Cut("body", after=5),
+    "by a reset": Cut("sent", reset=True),
+}
+
+
+def posts(proxy: FaultProxy) -> list[Any]:
+    """The requests, without those for streams."""
+    return [exchange for exchange in proxy.exchanges if exchange.verb == "POST"]
+
+
+def cut_next(proxy: FaultProxy, cut: Cut, method: str) -> None:
+    """Have the next request of this method cut."""
+    if cut.at == "connect":
+        # A connection that is open already has its beginning behind it.
+        assert proxy.wait_for(lambda proxy: all(one.ended for one in posts(proxy)))
+        proxy.drop_idle()
+        proxy.queue(cut)
+    else:
+        proxy.queue(cut, method=method)
+
+
+# -- what may have been done -----------------------------------------------------------------------
+
+
+@pytest.mark.pitfall("16")
+@pytest.mark.requirement("HTM-10")
+@ERAS
+@KINDS
+@pytest.mark.parametrize("place", CUTS)
+def test_a_list_and_a_read_that_were_cut_are_sent_again(place: str, kind: str, era: Any) -> None:
+    with shop(era) as (_, proxy, client):
+        cut_next(proxy, CUTS[place], "tools/list")
+        assert make(client, kind, "list_tools").tools[0].name == "order"
+        cut_next(proxy, CUTS[place], "resources/read")
+        assert make(client, kind, "read_resource", "shop:pears").contents[0].text == "pears"
+        most = 1 if CUTS[place].at == "connect" else 2  # the proxy saw no request in the first
+        for method in ("tools/list", "resources/read"):
+            sent = [one.message for one in posts(proxy) if one.method == method]
+            assert len(sent) == most
+            assert len({message["id"] for message in sent}) == most
+
+
+@pytest.mark.pitfall("16")
+@ERAS
+@KINDS
+@pytest.mark.parametrize("place", CUTS)
+def test_a_tool_that_was_cut_is_not_called_again(place: str, kind: str, era: Any) -> None:
+    with shop(era) as (shop_, proxy, client):
+        cut_next(proxy, CUTS[place], "tools/call")
+        with pytest.raises(OutcomeUnknown) as caught:
+            make(client, kind, "call_tool", "order")
+        assert caught.value.delivery == "unknown"
+        assert caught.value.attempts == 1
+        assert shop_.orders <= 1
+        assert proxy.sends("tools/call") <= 1
+
+
+@pytest.mark.pitfall("16")
+@ERAS
+@KINDS
+def test_a_tool_is_called_again_when_the_caller_calls_it_idempotent(kind: str, era: Any) -> None:
+    with shop(era) as (shop_, proxy, client):
+        cut_next(proxy, Cut("sent"), "tools/call")
+        assert make(client, kind, "call_tool", "order", idempotent=True).text == "ordered"
+        assert proxy.sends("tools/call") == 2
+        assert 1 <= shop_.orders <= 2
+
+
+HINTS: list[tuple[dict[str, bool] | None, bool]] = [
+    ({"readOnlyHint": True}, True),
+    ({"idempotentHint": True}, True),
+    ({"idempotentHint": False, "readOnlyHint": False}, False),
+    (None, False),
+]
+
+
+@pytest.mark.pitfall("16")
+@pytest.mark.requirement("TOOL-01")
+@pytest.mark.parametrize(("hints", "safe"), HINTS)
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize("listing", ["all", "page", "none"])
+def test_an_annotation_counts_only_where_the_server_is_trusted_and_the_tool_was_listed(
+    hints: Any, safe: bool, trusted: bool, listing: str
+) -> None:
+    with shop(STATELESS, trusted=trusted) as (shop_, proxy, client):
+        shop_.server.tool(name="look", annotations=hints)(lambda: "seen")
+        if listing == "all":
+            client.list_tools()
+        elif listing == "page":
+            list(client.iter_tools())
+        cut_next(proxy, Cut("sent"), "tools/call")
+        if safe and trusted and listing != "none":
+            assert client.call_tool("look").text == "seen"
+        else:
+            with pytest.raises(OutcomeUnknown):
+                client.call_tool("look")
+
+
+def test_what_a_list_said_is_forgotten_with_its_session() -> None:
+    with session_server() as server, connect(server, trusted=True) as client:
+        tool = {"name": "look", "inputSchema": {}, "annotations": {"readOnlyHint": True}}
+
+        def answer(one: Request) -> bool:
+            if b"tools/list" in one.body:
+                server.result(one, {"tools": [tool]})
+            elif b"tools/call" in one.body and server.known == "session-2":
+                one.connection.close()
+            else:
+                return False
+            return True
+
+        server.before = answer
+        client.list_tools()
+        server.forget()
+        client.ping()
+        with pytest.raises(OutcomeUnknown):
+            client.call_tool("look")
+
+
+# -- what was turned away --------------------------------------------------------------------------
+
+
+def connect(server: SessionServer, **options: Any) -> Client:
+    """An open client that does not look for the newest revision first."""
+    given: dict[str, Any] = {"mode": OLD, "retry": SWIFT, **options}
+    return syncmcp.connect(server.url, **given)
+
+
+def refusing(
+    server: SessionServer, times: int, status: int, **headers: str
+) -> Callable[[Request], bool]:
+    """Refuse the first requests that are no part of the opening."""
+    left = [times]
+
+    def refuse(one: Request) -> bool:
+        if b'"tools/' not in one.body or left[0] == 0:
+            return False
+        left[0] -= 1
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        one.connection.respond(status, b"later", given)
+        return True
+
+    return refuse
+
+
+@KINDS
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_list_is_sent_again_while_the_server_is_away(status: int, kind: str) -> None:
+    with session_server() as server, connect(server) as client:
+        server.before = refusing(server, 2, status)
+        assert make(client, kind, "list_tools").tools == []
+        assert server.count("tools/list") == 3
+
+
+@KINDS
+def test_a_tool_is_called_again_after_429_alone(kind: str) -> None:
+    with session_server() as server, connect(server) as client:
+        server.before = refusing(server, 1, 429)
+        assert make(client, kind, "call_tool", "order").text == "session-1"
+        server.before = refusing(server, 1, 503)
+        with pytest.raises(HttpError) as caught:
+            make(client, kind, "call_tool", "order")
+        assert (caught.value.status, caught.value.delivery) == (503, "unknown")
+        assert caught.value.attempts == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 405, 500])
+def test_any_other_status_is_final(status: int) -> None:
+    with session_server() as server, connect(server) as client:
+        server.before = refusing(server, 1, status)
+        with pytest.raises(HttpError) as caught:
+            client.list_tools()
+        assert (caught.value.status, caught.value.attempts) == (status, 1)
+
+
+def test_a_json_rpc_error_in_a_503_is_no_answer_but_one_in_a_500_is() -> None:
+    def refuse(one: Request) -> bool:
+        if b'"tools/' not in one.body or server.count("tools/list") > 2:
+            return False
+        error = {"code": -32603, "message": "no"}
+        status = 503 if server.count("tools/list") == 1 else 500
+        one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error}, status)
+        return True
+
+    with session_server() as server, connect(server) as client:
+        server.before = refuse
+        with pytest.raises(syncmcp.InternalError) as caught:
+            client.list_tools()
+        assert caught.value.attempts == 2
+
+
+@KINDS
+def test_the_end_says_how_often_it_was_tried_and_each_time_is_logged(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with session_server() as server, connect(server) as client:
+        server.before = refusing(server, 9, 503)
+        with caplog.at_level(logging.WARNING, "syncmcp.retry"), pytest.raises(HttpError) as caught:
+            make(client, kind, "list_tools")
+        assert caught.value.attempts == server.count("tools/list") == 3
+        assert "3 attempts" in str(caught.value)
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == 2
+        assert all("tools/list is sent again" in line and "503" in line for line in lines)
+        assert pickle.loads(pickle.dumps(caught.value)).attempts == 3
+
+
+def test_a_future_counts_its_attempts() -> None:
+    with session_server() as server, connect(server) as client:
+        server.before = refusing(server, 1, 503)
+        future = client.list_tools.future()
+        assert future.result(PATIENCE).tools == []
+        assert future.attempts == 2
+        other = client.list_tools.future()
+        assert other.result(PATIENCE).tools == []
+        assert other.attempts == 1
+
+
+@pytest.mark.parametrize("policy", [None, Retry(1)])
+def test_without_a_policy_nothing_is_sent_again(policy: Retry | None) -> None:
+    with session_server() as server, connect(server, retry=policy) as client:
+        server.before = refusing(server, 1, 429)
+        with pytest.raises(HttpError):
+            client.list_tools()
+        assert server.count("tools/list") == 1
+
+
+# -- when ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses, none of which is made."""
+    made: list[float] = []
+    monkeypatch.setattr(ClientCore, "sit_out", lambda self, seconds, *_: made.append(seconds))
+    return made
+
+
+DATES = [
+    ({"Retry_After": "7"}, 7),
+    (
+        {
+            "Retry_After": "Wed, 21 Oct 2015 07:28:20 GMT",
+            "Date": "Wed, 21 Oct 2015 07:28:00 GMT",
+        },
+        20,
+    ),
+    (
+        {
+            "RETRY_AFTER": "Wed, 21 Oct 2015 07:28:20 GMT",
+            "date": "Wed, 21 Oct 2015 07:28:00 GMT",
+        },
+        20,
+    ),
+    ({"Retry_After": "Wed, 21 Oct 2015 07:28:20 GMT"}, 0),
+    ({"Retry_After": "soon"}, 0),
+    ({"Retry_After": "-5"}, 0),
+]
+
+
+@pytest.mark.requirement("HTM-07")
+@pytest.mark.parametrize(("headers", "seconds"), DATES)
+def test_the_server_s_wish_comes_before_our_own_pause(
+    headers: Any, seconds: float, pauses: list[float]
+) -> None:
+    with session_server() as server, connect(server, retry=Retry(pause=0.5)) as client:
+        server.before = refusing(server, 1, 429, **headers)
+        client.list_tools()
+        [pause] = pauses
+        assert seconds <= pause <= seconds + 0.5
+
+
+def test_the_pauses_are_random_parts_of_a_bound_that_doubles(
+    monkeypatch: pytest.MonkeyPatch, pauses: list[float]
+) -> None:
+    bounds: list[tuple[float, float]] = []
+
+    def uniform(low: float, high: float) -> float:
+        bounds.append((low, high))
+        return high / 2
+
+    monkeypatch.setattr("syncmcp._client.retrying.random.uniform", uniform)
+    policy = Retry(6, pause=0.5, longest_pause=3, budget=60)
+    with session_server() as server, connect(server, retry=policy) as client:
+        server.before = refusing(server, 5, 503)
+        client.list_tools()
+    assert bounds == [(0, 0.5), (0, 1), (0, 2), (0, 3), (0, 3)]
+    assert pauses == [0.25, 0.5, 1, 1.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    "limits", [{"retry": Retry(budget=20)}, {"retry": Retry(budget=90), "timeout": 20}], ids=str
+)
+def test_a_wish_that_does_not_fit_ends_the_call_at_once(limits: Any, pauses: list[float]) -> None:
+    with session_server() as server, connect(server, **limits) as client:
+        server.before = refusing(server, 1, 429, Retry_After="30")
+        with pytest.raises(HttpError) as caught:
+            client.list_tools()
+        assert caught.value.retry_after == 30
+        assert caught.value.attempts == 1
+    assert pauses == []
+
+
+class _Told(logging.Handler):
+    """Is set when a pause begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.event.set()
+
+
+@pytest.fixture
+def pausing() -> Iterator[threading.Event]:
+    """Set when a pause is about to begin."""
+    told = _Told()
+    logger = logging.getLogger("syncmcp.retry")
+    logger.addHandler(told)
+    yield told.event
+    logger.removeHandler(told)
+
+
+@KINDS
+@pytest.mark.parametrize("end", ["cancel", "close"])
+def test_a_pause_ends_with_the_call_or_the_client(
+    end: str, kind: str, pausing: threading.Event
+) -> None:
+    token = CancelToken()
+    outcome: list[BaseException] = []
+    with session_server() as server:
+        client = connect(server, retry=Retry(budget=1000), timeout=None)
+        server.before = refusing(server, 1, 429, Retry_After="900")
+
+        def call() -> None:
+            try:
+                if kind == "blocks":
+                    client.list_tools(cancel=token)
+                else:
+                    client.list_tools.future(cancel=token).result()
+            except BaseException as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=call, name="test-call")
+        thread.start()
+        assert pausing.wait(PATIENCE)
+        if end == "cancel":
+            token.cancel("enough")
+            thread.join(PATIENCE)
+        client.close()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        [error] = outcome
+        assert isinstance(error, RequestCancelled if end == "cancel" else ClosedError)
+        assert server.count("tools/list") == 1
+
+
+# -- no connection ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def coming_back(
+    monkeypatch: pytest.MonkeyPatch, proxy: FaultProxy, after: int = 1
+) -> Iterator[list[float]]:
+    """The server is down, and comes back in one of the pauses."""
+    pauses: list[float] = []
+    with ExitStack() as down:
+
+        def sit_out(self: Client, seconds: float, *_: Any) -> None:
+            pauses.append(seconds)
+            if len(pauses) == after:
+                down.close()
+
+        monkeypatch.setattr(ClientCore, "sit_out", sit_out)
+        down.enter_context(proxy.down())
+        yield pauses
+
+
+@ERAS
+@KINDS
+def test_a_tool_that_was_not_sent_is_called_when_the_server_is_back(
+    kind: str, era: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shop(era) as (shop_, proxy, client):
+        with coming_back(monkeypatch, proxy, after=2) as pauses:
+            assert make(client, kind, "call_tool", "order").text == "ordered"
+        assert len(pauses) == 2
+        assert shop_.orders == 1
+
+
+def test_opening_waits_for_a_server_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Shop()
+    with serve_http(place.server) as http, FaultProxy(http.url) as proxy:
+        for lazy in (True, False):
+            with coming_back(monkeypatch, proxy) as pauses:
+                client = Client(proxy.url, mode=STATELESS, lazy=lazy)
+                if lazy:
+                    assert client.call_tool.future("order").result(PATIENCE).text == "ordered"
+                else:
+                    client.open()
+            client.close()
+            assert len(pauses) == 1
+    assert place.orders == 1
+
+
+def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with shop(STATELESS) as (_, proxy, client), coming_back(monkeypatch, proxy, after=9):
+        with pytest.raises(ConnectFailed) as caught:
+            client.call_tool("order")
+        assert (caught.value.delivery, caught.value.attempts) == ("not_sent", 3)
+
+
+def test_a_call_that_was_sent_once_is_not_said_to_be_unsent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with shop(STATELESS) as (shop_, proxy, client):
+        cut_next(proxy, Cut("head", after=5), "tools/call")
+        with ExitStack() as later:
+
+            def go_down(*_: Any) -> None:
+                monkeypatch.setattr(ClientCore, "sit_out", lambda *_: None)
+                later.enter_context(proxy.down())
+
+            monkeypatch.setattr(ClientCore, "sit_out", go_down)
+            with pytest.raises(ConnectFailed) as caught:
+                client.call_tool("order", idempotent=True)
+        assert (caught.value.delivery, caught.value.attempts) == ("unknown", 3)
+        assert shop_.orders == 1
+
+
+def test_a_command_that_cannot_be_started_is_tried_once(pauses: list[float]) -> None:
+    with pytest.raises(ConnectFailed) as caught:
+        syncmcp.connect(Stdio(sys.executable, "-c", "exit(3)"), mode=OLD)
+    assert caught.value.attempts == 1
+    assert pauses == []
+
+
+# -- a child process that dies ---------------------------------------------------------------------
+
+
+@KINDS
+@pytest.mark.pitfall("5", "16")
+def test_a_call_of_a_server_that_died_is_repeated_only_if_it_may_be(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Backoff, "next", lambda self: 0.0)
+    with syncmcp.connect(programs.server()) as client:
+        with pytest.raises(OutcomeUnknown) as caught:
+            make(client, kind, "call_tool", "die")
+        assert caught.value.attempts == 1
+        with pytest.raises(OutcomeUnknown) as caught:
+            make(client, kind, "call_tool", "die", idempotent=True)
+        assert caught.value.attempts == 3
+        assert make(client, kind, "call_tool", "pid").text
+
+
+# -- the policy as a value -------------------------------------------------------------------------
+
+
+def test_a_policy_is_a_value() -> None:
+    policy = Retry(4, budget=5, pause=0.1, longest_pause=1)
+    assert policy == Retry(4, budget=5, pause=0.1, longest_pause=1)
+    assert hash(policy) == hash(pickle.loads(pickle.dumps(policy)))
+    assert policy != Retry()
+    assert policy != 4
+    assert repr(policy) == "Retry(4, budget=5, pause=0.1, longest_pause=1)"
+    client = Client("http://127.0.0.1:1/mcp", retry=policy, ping_interval=3)
+    copy = pickle.loads(pickle.dumps(client))
+    assert copy._configuration()[1]["retry"] == policy
+    assert copy._configuration()[1]["ping_interval"] == 3
+
+
+SENSELESS: dict[str, Callable[[], object]] = {
+    "no attempt": lambda: Retry(0),
+    "half an attempt": lambda: Retry(2.5),  # type: ignore[arg-type]
+    "a budget below zero": lambda: Retry(budget=-1),
+    "no pause": lambda: Retry(pause=None),  # type: ignore[arg-type]
+    "a pause in words": lambda: Retry(longest_pause="1"),  # type: ignore[arg-type]
+    "a number for a policy": lambda: Client("http://127.0.0.1:1/", retry=3),  # type: ignore[arg-type]
+    "pings without end": lambda: Client("http://127.0.0.1:1/", ping_interval=0),
+    "pings in the past": lambda: Client("http://127.0.0.1:1/", ping_interval=-1),
+}
+
+
+@pytest.mark.parametrize("case", SENSELESS)
+def test_numbers_that_make_no_sense_are_refused(case: str) -> None:
+    with pytest.raises(UsageError):
+        SENSELESS[case]()
+
+
+def test_whether_a_call_is_idempotent_is_yes_or_no() -> None:
+    with syncmcp.connect(Server()) as client, pytest.raises(UsageError):
+        client.call_tool("order", idempotent="yes")  # type: ignore[arg-type]

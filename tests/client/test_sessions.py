@@ -1,0 +1,638 @@
+"""Sessions over HTTP: lost ones are begun again, once for all, and others can go on with them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    CancelToken,
+    Http,
+    NotSupported,
+    OutcomeUnknown,
+    RequestCancelled,
+    RequestFuture,
+    RequestTimeout,
+    SessionLost,
+    UsageError,
+)
+from syncmcp.testing import Server, serve_http
+from syncmcp.testing.leaks import child_processes
+from syncmcp.types import CallToolResult
+from tests.support.session_server import SessionServer, session_server
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads, nervous, relayed
+from tests.transports.http_peer import Request
+
+CROWD = 64
+
+MODE: Any = STATEFUL
+
+
+def connect(server: SessionServer, **options: Any) -> syncmcp.Client:
+    """An open client that does not look for the newest revision first."""
+    given: dict[str, Any] = {"mode": MODE, **options}
+    return syncmcp.connect(server.url, **given)
+
+
+def beginning_again(
+    server: SessionServer, client: syncmcp.Client
+) -> tuple[RequestFuture[CallToolResult], threading.Event]:
+    """A call that waits for a new session, and what lets the server begin it."""
+    beginning, go_on = threading.Event(), threading.Event()
+
+    def begin_slowly(one: Request) -> bool:
+        if b'"initialize"' in one.body:
+            beginning.set()
+            assert go_on.wait(PATIENCE)
+        return False
+
+    server.before = begin_slowly
+    server.forget()
+    patient = client.call_tool.future("pid")
+    assert beginning.wait(PATIENCE)
+    return patient, go_on
+
+
+# -- a session that the server has forgotten -------------------------------------------------------
+
+
+@pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("15")
+@pytest.mark.parametrize("response", ["json", "sse"])
+def test_a_forgotten_session_is_begun_again_and_the_call_answered(response: Any) -> None:
+    stage = Stage()
+    with serve_http(stage.server, response=response) as http:
+        with syncmcp.connect(http.url, mode=MODE) as client:
+            first = client.session_id
+            http.endpoint.forget_sessions()
+            assert client.call_tool("echo", {"text": "a"}).text == "a"
+            assert client.call_tool.future("echo", {"text": "b"}).result(PATIENCE).text == "b"
+            http.endpoint.forget_sessions()
+            assert client.call_tool.future("echo", {"text": "c"}).result(PATIENCE).text == "c"
+            assert first is not None
+            assert client.session_id not in (None, first)
+        with stage.stats as stats:
+            assert stats.requests["initialize"] == 3
+            assert stats.requests["tools/call"] == 3
+            assert stats.sessions == 0
+
+
+def refusal(message: str, id: Any = None) -> bytes:
+    """The body of a JSON-RPC error."""
+    error = {"code": -32000, "message": message}
+    return json.dumps({"jsonrpc": "2.0", "id": id, "error": error}).encode()
+
+
+@pytest.mark.pitfall("15")
+@pytest.mark.parametrize(
+    ("body", "lost"),
+    [
+        (refusal("Bad Request: No valid session ID provided"), True),
+        (b"Invalid Session ID", True),
+        (refusal("Bad Request: sessions are for those who sleep"), False),
+        (refusal("there is no such session", id="other"), False),
+        (b"[1]", False),
+        (b"", False),
+    ],
+    ids=repr,
+)
+def test_a_400_that_speaks_of_the_session_means_that_it_is_lost(body: bytes, lost: bool) -> None:
+    def refuse(one: Request) -> bool:
+        if b"tools/call" in one.body and one.headers["mcp-session-id"] == "session-1":
+            one.connection.respond(400, body, {"Content-Type": "application/json"})
+            return True
+        return False
+
+    with session_server() as server, connect(server) as client:
+        server.before = refuse
+        if lost:
+            assert client.call_tool("pid").text == "session-2"
+        else:
+            with pytest.raises(syncmcp.McpError) as caught:
+                client.call_tool("pid")
+            assert not isinstance(caught.value, SessionLost)
+            assert server.count("initialize") == 1
+
+
+@pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("15")
+@pytest.mark.parametrize("kind", ["calls", "futures"])
+def test_all_threads_that_are_refused_at_once_share_one_new_session(kind: str) -> None:
+    refused = threading.Barrier(CROWD)
+
+    def refuse_together(one: Request) -> bool:
+        if one.headers.get("mcp-session-id") == "session-1" and b"tools/call" in one.body:
+            refused.wait(PATIENCE)
+            one.connection.respond(404)
+            return True
+        return False
+
+    with session_server() as server, nervous():
+        server.before = refuse_together
+        with connect(server, retry=None) as client:
+
+            def call() -> str:
+                if kind == "futures":
+                    return client.call_tool.future("pid").result(6 * PATIENCE).text
+                return client.call_tool("pid").text
+
+            assert in_threads(*[call] * CROWD) == ["session-2"] * CROWD
+            assert client.server.info is not None
+            assert client.server.info.name == "session-2"
+        assert server.count("initialize") == 2
+        assert server.seen["session-1", "tools/call"] == CROWD
+        assert server.seen["session-2", "tools/call"] == CROWD
+        assert server.seen["session-1", "DELETE"] == 0  # it is gone anyway
+
+
+@pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("15", "16")
+def test_a_lost_session_ends_no_call_but_the_one_that_is_refused() -> None:
+    held: list[Request] = []
+    arrived = threading.Event()
+
+    def hold(one: Request) -> bool:
+        if b'"slow"' in one.body:
+            held.append(one)
+            arrived.set()
+            return True
+        return False
+
+    with session_server() as server:
+        server.before = hold
+        with connect(server) as client:
+            slow = client.call_tool.future("slow")
+            assert arrived.wait(PATIENCE)
+            server.forget()
+            assert client.call_tool("fast").text == "session-2"
+            assert not slow.done()
+            server.result(held[0], {"content": [{"type": "text", "text": "done"}]})
+            assert slow.result(PATIENCE).text == "done"
+            assert slow.attempts == 1
+        assert len(held) == 1
+
+
+@pytest.mark.requirement("HTL-11")
+def test_closing_ends_the_calls_of_a_lost_session_too() -> None:
+    arrived = threading.Event()
+
+    def hold(one: Request) -> bool:
+        if b'"slow"' in one.body:
+            arrived.set()
+            return True
+        return False
+
+    with session_server() as server:
+        server.before = hold
+        with connect(server) as client:
+            slow = client.call_tool.future("slow")
+            assert arrived.wait(PATIENCE)
+            server.forget()
+            client.call_tool("fast")
+        assert isinstance(slow.exception(PATIENCE), syncmcp.ClosedError)
+
+
+@pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("15")
+def test_a_server_that_forgets_the_new_session_at_once_is_not_asked_a_third_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(one: Request) -> bool:
+        if b"tools/call" in one.body:
+            one.connection.respond(404)
+            return True
+        return False
+
+    with session_server() as server:
+        server.before = refuse
+        with connect(server) as client:
+            logged = caplog.at_level(logging.WARNING, "syncmcp.retry")
+            with logged, pytest.raises(SessionLost) as caught:
+                client.call_tool("pid")
+            assert caught.value.delivery == "refused"
+            assert caught.value.attempts == 2
+            assert "2 attempts" in str(caught.value)
+            assert server.count("tools/call") == 2
+            assert "tools/call is sent again" in caplog.text
+            assert "session-1" not in caplog.text + str(caught.value)
+            server.before = lambda one: False
+            assert client.call_tool("pid").text == "session-3"
+
+
+@pytest.mark.requirement("HTL-11")
+def test_who_waits_for_the_new_session_waits_no_longer_than_its_own_deadline() -> None:
+    with session_server() as server, connect(server) as client:
+        patient, go_on = beginning_again(server, client)
+        with pytest.raises(RequestTimeout) as caught:
+            client.call_tool("pid", timeout=0.05)
+        assert caught.value.delivery == "not_sent"
+        go_on.set()
+        assert patient.result(PATIENCE).text == "session-2"
+        assert server.count("initialize") == 2
+
+
+@pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("14")
+@pytest.mark.parametrize("way", ["token", "event", "future"])
+def test_who_waits_for_the_new_session_can_be_cancelled(way: str) -> None:
+    with session_server() as server, connect(server) as client:
+        patient, go_on = beginning_again(server, client)
+        token, event = CancelToken(), threading.Event()
+        waiting = client.call_tool.future("pid", cancel=event if way == "event" else token)
+        assert not waiting.done()
+        if way == "token":
+            token.cancel("enough")
+        elif way == "event":
+            event.set()
+        else:
+            waiting.cancel()
+        with pytest.raises(RequestCancelled):
+            waiting.result(PATIENCE)
+        assert not go_on.is_set()
+        go_on.set()
+        assert patient.result(PATIENCE).text == "session-2"
+        assert server.count("tools/call") == 2
+
+
+@pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("15")
+def test_log_level_and_subscriptions_are_asked_for_again_and_nothing_else() -> None:
+    with session_server() as server, connect(server, roots=["/tmp"]) as client:
+        client.set_log_level("debug")
+        client.set_log_level("error")
+        client.subscribe_resource("a:1")
+        client.subscribe_resource("a:2")
+        client.subscribe_resource("a:3")
+        client.unsubscribe_resource("a:2")
+        client.list_tools()
+        server.forget()
+        client.call_tool("pid")
+        again = [entry[1:] for entry in server.requests if entry[0] == "session-2"]
+        again = [(method, params) for method, params in again if method != "GET"]
+        for _, params in again:
+            if params is not None:
+                params.pop("_meta", None)
+        assert again == [
+            ("notifications/initialized", None),
+            ("logging/setLevel", {"level": "error"}),
+            ("resources/subscribe", {"uri": "a:1"}),
+            ("resources/subscribe", {"uri": "a:3"}),
+            ("tools/call", {"name": "pid"}),
+        ]
+
+
+@pytest.mark.requirement("HTL-11")
+def test_what_the_server_refused_or_the_client_has_closed_is_not_asked_for_again() -> None:
+    def refuse(one: Request) -> bool:
+        if b'"a:bad"' in one.body or b'"debug"' in one.body:
+            error = {"code": -32002, "message": "no"}
+            one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error})
+            return True
+        return False
+
+    with session_server() as server, connect(server) as client:
+        server.before = refuse
+        client.set_log_level("error")
+        with pytest.raises(syncmcp.ServerError):
+            client.subscribe_resource("a:bad")
+        with pytest.raises(syncmcp.ServerError):
+            client.set_log_level("debug")
+        client.subscribe_resource("a:good")
+        server.forget()
+        client.call_tool("pid")
+        assert server.seen["session-2", "resources/subscribe"] == 1
+        assert server.seen["session-2", "logging/setLevel"] == 1
+        client.close()
+        client.open()
+        assert server.seen["session-3", "resources/subscribe"] == 0
+
+
+@pytest.mark.requirement("HTL-11")
+def test_a_new_session_may_be_of_another_revision_and_lack_what_the_old_one_had(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    held: list[Request] = []
+    arrived = threading.Event()
+
+    def hold(one: Request) -> bool:
+        if b'"slow"' in one.body:
+            held.append(one)
+            arrived.set()
+            return True
+        return False
+
+    with session_server() as server, connect(server, mode="legacy") as client:
+        server.before = hold
+        client.subscribe_resource("a:1")
+        slow = client.call_tool.future("slow")
+        assert arrived.wait(PATIENCE)
+        server.revision, server.capabilities = "2025-03-26", {"tools": {}}
+        server.forget()
+        assert client.call_tool("fast").text == "session-2"
+        assert client.server.revision == "2025-03-26"
+        assert "was not asked again" in caplog.text
+        with pytest.raises(NotSupported):
+            client.subscribe_resource("a:2")
+        structured = {"content": [], "structuredContent": {"n": 1}}
+        server.result(held[0], structured)
+        assert slow.result(PATIENCE).data == {"n": 1}  # in the revision that it was asked in
+
+
+@pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("15")
+def test_whoever_only_listens_gets_a_new_session_without_a_call() -> None:
+    streams: list[Request] = []
+
+    def listen(one: Request) -> bool:
+        if one.method == "GET" and one.headers["mcp-session-id"] == server.known:
+            streams.append(one)
+            one.connection.start_events()
+            one.connection.chunk(b"retry: 1\n\n")
+            return True
+        return False
+
+    with session_server() as server:
+        server.before = listen
+        with connect(server) as client:
+            client.subscribe_resource("a:1")
+            server.wait_for(lambda: len(streams) == 1)
+            server.forget()
+            streams[0].connection.end_events()
+            server.wait_for(lambda: server.seen["session-2", "resources/subscribe"] == 1)
+            server.wait_for(lambda: len(streams) == 2)
+            assert client.call_tool("pid").text == "session-2"
+        assert server.count("initialize") == 2
+
+
+@pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("15")
+def test_a_server_that_forgets_each_session_at_once_is_not_asked_for_ever() -> None:
+    storm = threading.Event()
+
+    def forget(one: Request) -> bool:
+        if b'"initialize"' in one.body and server.count("initialize") > 20:
+            storm.set()
+        if b'"initialize"' in one.body or b'"notifications/' in one.body:
+            return False
+        if one.method == "POST":
+            one.connection.respond(404)
+        return one.method == "POST"
+
+    with session_server() as server, connect(server) as client:
+        client.subscribe_resource("a:1")  # which each new session is asked for first
+        server.before = forget
+        with pytest.raises(SessionLost):
+            client.ping()
+        assert not storm.wait(1.0)  # a hundred sessions are begun in that time, if anybody does
+
+
+@pytest.mark.requirement("HTL-11")
+def test_a_notification_that_is_refused_goes_to_the_new_session() -> None:
+    with session_server() as server, connect(server) as client:
+        server.forget()
+        client.notify("acme/news", {"n": 1})
+        assert server.seen["session-1", "acme/news"] == 1
+        assert server.seen["session-2", "acme/news"] == 1
+
+
+@pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("16")
+@pytest.mark.parametrize("harmless", [False, True])
+def test_a_call_whose_stream_broke_is_not_refused_by_the_404_to_its_resumption(
+    harmless: bool,
+) -> None:
+    def break_off(one: Request) -> bool:
+        if b'"tools/' in one.body and one.headers["mcp-session-id"] == "session-1":
+            one.connection.start_events()
+            one.connection.chunk(b"id: 1\nretry: 1\ndata:\n\n")
+            one.connection.end_events()
+            server.forget()
+            return True
+        return False
+
+    with session_server() as server:
+        server.before = break_off
+        with connect(server) as client:
+            if harmless:
+                assert client.list_tools().tools == []
+            else:
+                with pytest.raises(OutcomeUnknown) as caught:
+                    client.call_tool("pid")
+                assert caught.value.delivery == "unknown"
+                assert server.count("tools/call") == 1
+            assert client.call_tool("pid").text in ("session-1", "session-2")
+
+
+def test_only_the_answer_to_initialize_names_the_session() -> None:
+    def rename(one: Request) -> bool:
+        if b"tools/call" in one.body:
+            server.result(one, {"content": []}, {"Mcp-Session-Id": "bad id"})
+            return True
+        return False
+
+    with session_server() as server, connect(server) as client:
+        server.before = rename
+        client.call_tool("pid")
+        assert client.session_id == "session-1"
+
+
+@pytest.mark.pitfall("15")
+def test_a_server_that_was_started_again_is_asked_for_the_same_as_before() -> None:
+    server = Server("standing")
+    server.resource("a:1")(lambda: "one")
+    before = child_processes()
+    with relayed(server) as target, syncmcp.connect(target, mode=MODE) as client:
+        client.set_log_level("error")
+        client.subscribe_resource("a:1")
+        [relay] = child_processes() - before
+        os.kill(relay, signal.SIGKILL)
+        assert len(client.list_resources().resources) == 1
+        with server.stats as stats:
+            assert stats.opened == 2
+            assert stats.requests["logging/setLevel"] == 2
+            assert stats.requests["resources/subscribe"] == 2
+
+
+# -- going on with the session of another client ---------------------------------------------------
+
+
+@pytest.mark.requirement("HTL-10", "HTL-14", "M-34")
+@pytest.mark.parametrize("mode", ["auto", STATEFUL, "2025-03-26"])
+def test_another_client_goes_on_without_a_handshake(mode: Any) -> None:
+    with session_server() as server:
+        with connect(server) as first:
+            target = Http(server.url, session_id=first.session_id)
+            with syncmcp.connect(target, mode=mode) as second:
+                assert second.session_id == "session-1"
+                assert second.call_tool("pid").text == "session-1"
+                assert second.list_tools().tools == []
+                assert second.server.info is None
+                assert second.server.revision == (STATEFUL if mode == "auto" else mode)
+        assert server.count("initialize") == 1
+        assert server.count("server/discover") == 0
+        assert server.seen["session-1", "ping"] == 1
+
+
+@pytest.mark.parametrize("status", [404, 400])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_session_that_the_server_no_longer_knows_is_replaced(status: int, mode: Any) -> None:
+    def refuse(one: Request) -> bool:
+        if one.headers.get("mcp-session-id") == "gone" or b"discover" in one.body:
+            one.connection.respond(status)
+            return True
+        return False
+
+    with session_server() as server:
+        server.before = refuse
+        target = Http(server.url, session_id="gone", last_event_id="7")
+        with syncmcp.connect(target, mode=mode) as client:
+            assert client.session_id == "session-1"
+            assert client.call_tool("pid").text == "session-1"
+            server.forget()
+            assert client.call_tool("pid").text == "session-2"
+        assert server.seen["gone", "ping"] == 1
+        assert server.seen["", "ping"] == 0
+
+
+def test_an_outage_is_no_reason_to_begin_a_new_session() -> None:
+    def fail(one: Request) -> bool:
+        one.connection.respond(500)
+        return True
+
+    with session_server() as server:
+        server.before = fail
+        with pytest.raises(syncmcp.HttpError):
+            syncmcp.connect(Http(server.url, session_id="mine"))
+        assert server.count("initialize") == 0
+
+
+def test_the_stateless_era_has_no_session_to_go_on_with() -> None:
+    with serve_http(Server()) as http:
+        target = Http(http.url, session_id="mine")
+        with syncmcp.connect(target, mode=STATELESS) as client:
+            assert client.session_id is None
+            assert client.last_event_id is None
+            assert client.server.revision == STATELESS
+
+
+@pytest.mark.requirement("HTL-09", "M-34")
+def test_another_client_hears_what_came_after_the_last_event() -> None:
+    gets: list[Request] = []
+    heard = threading.Event()
+
+    def listen(one: Request) -> bool:
+        if one.method != "GET":
+            return False
+        gets.append(one)
+        one.connection.start_events()
+        id = len(gets)
+        news = {"jsonrpc": "2.0", "method": "acme/news", "params": {"n": id}}
+        one.connection.event(news, id=f"e {id}")
+        return True
+
+    with session_server() as server:
+        server.before = listen
+        target = Http(server.url, keep_session=True)
+        with syncmcp.connect(
+            target, mode=MODE, on_notification=lambda method, params: heard.set()
+        ) as first:
+            assert heard.wait(PATIENCE)
+            session, event = first.session_id, first.last_event_id
+        assert (session, event) == ("session-1", "e 1")
+        assert server.count("DELETE") == 0
+        heard.clear()
+        target = Http(server.url, session_id=session, last_event_id=event)
+        with syncmcp.connect(target, on_notification=lambda method, params: heard.set()) as second:
+            assert heard.wait(PATIENCE)
+            assert second.last_event_id == "e 2"
+        assert [one.headers.get("last-event-id") for one in gets] == [None, "e 1"]
+        assert server.count("DELETE") == 1
+
+
+@pytest.mark.requirement("HTL-13")
+def test_no_repr_shows_the_session_or_its_place() -> None:
+    target = Http("http://127.0.0.1:1/mcp", session_id="abc-session", last_event_id="abc-event")
+    assert "abc" not in repr(target)
+    assert "session_id=***" in repr(target)
+    assert "last_event_id=***" in repr(target)
+    assert "abc" not in repr(syncmcp.Client(target))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"session_id": "a b"},
+        {"session_id": ""},
+        {"session_id": "ü-secret"},
+        {"session_id": 7},
+        {"last_event_id": ""},
+        {"last_event_id": "secret\n"},
+        {"last_event_id": 7},
+        {"keep_session": "yes"},
+        {"session_id": "s", "transport": "sse"},
+        {"last_event_id": "7", "transport": "sse"},
+    ],
+    ids=str,
+)
+def test_ids_that_cannot_be_sent_are_refused_at_once(options: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        Http("http://127.0.0.1:1/mcp", **options)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_client_without_a_session_has_no_ids() -> None:
+    client = syncmcp.Client(Server())
+    assert (client.session_id, client.last_event_id) == (None, None)
+    with client:
+        assert (client.session_id, client.last_event_id) == (None, None)
+
+
+# -- threads that need one connection --------------------------------------------------------------
+
+
+@pytest.mark.requirement("HTL-11")
+@pytest.mark.pitfall("15")
+def test_threads_that_wait_for_a_new_session_that_cannot_be_had_fail_together() -> None:
+    count = 8
+    refused, told = threading.Barrier(count), threading.Semaphore(0)
+    all_told = threading.Event()
+
+    def fail(one: Request) -> bool:
+        if b'"initialize"' in one.body:
+            assert all_told.wait(PATIENCE)
+            one.connection.respond(500, b"out of order")
+        elif b'"tools/call"' in one.body:
+            refused.wait(PATIENCE)
+            one.connection.respond(404)
+        else:
+            return False
+        return True
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.release()
+
+    logger, handler = logging.getLogger("syncmcp.retry"), Told()
+    logger.addHandler(handler)
+    try:
+        with session_server() as server, connect(server, retry=None) as client:
+            server.before = fail
+            futures = [client.call_tool.future("pid") for _ in range(count)]
+            for _ in futures:
+                assert told.acquire(timeout=PATIENCE)
+            all_told.set()
+            for future in futures:
+                error = future.exception(PATIENCE)
+                assert isinstance(error, syncmcp.HttpError)
+                assert error.delivery == "not_sent"
+            server.before = lambda one: False
+            assert client.call_tool("pid").text.startswith("session-")
+    finally:
+        logger.removeHandler(handler)

@@ -1,0 +1,572 @@
+"""What a tool gives is held against its output schema, its arguments against the input schema."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import syncmcp
+from syncmcp import (
+    InvalidArguments,
+    InvalidOutput,
+    Mode,
+    ServerError,
+    ToolError,
+    UnsupportedSchema,
+    UsageError,
+)
+from syncmcp._connection.tool_schemas import ToolSchemaCache
+from syncmcp._protocol.schema import Schema, compile_schema
+from syncmcp._protocol.schema.document import DIALECTS
+from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.testing import script as s
+from syncmcp.types import CallToolResult, ElicitResult, Tool
+from tests.support.scripts import NEW, OLD, Scripted, opening
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads
+
+WEATHER = {
+    "type": "object",
+    "properties": {"degrees": {"type": "number"}, "sky": {"enum": ["clear", "grey"]}},
+    "required": ["degrees"],
+}
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+class Weather(BaseModel):
+    degrees: float
+    sky: str
+
+
+def forecasting(given: Any = None) -> Server:
+    """A server with a tool whose results are as they should be, unless `given` is given."""
+    server = Server("forecasting")
+    answer = {"degrees": 21.5, "sky": "clear"} if given is None else given
+
+    @server.tool(output_schema=WEATHER)
+    def weather(city: str, days: int = 1) -> Any:
+        """Foretell the weather."""
+        return answer
+
+    return server
+
+
+@pytest.mark.requirement("SCHM-01")
+@every_wire
+def test_a_tools_schema_that_names_no_dialect_is_2020_12(wire: Wire) -> None:
+    server = Server("pairs")
+    schema = {
+        "type": "object",
+        "properties": {"pair": {"prefixItems": [{"type": "integer"}], "items": False}},
+        "unevaluatedProperties": False,
+    }
+
+    @server.tool(output_schema=schema)
+    def pair(of: Any) -> Any:
+        """Give back."""
+        return of
+
+    with wire.connect(server) as client:
+        assert client.call_tool("pair", {"of": {"pair": [1]}}).data == {"pair": [1]}
+        for wrong in ({"pair": ["1"]}, {"pair": [1, 2]}, {"pear": [1]}):
+            with pytest.raises(InvalidOutput):
+                client.call_tool("pair", {"of": wrong})
+
+
+def listed(schema: Any, name: str = "weather") -> dict[str, Any]:
+    """A list of one tool with this output schema; of none for `None`."""
+    tool: dict[str, Any] = {"name": name, "inputSchema": {"type": "object"}}
+    return {"tools": [tool if schema is None else {**tool, "outputSchema": schema}]}
+
+
+def gave(data: Any) -> dict[str, Any]:
+    """A result with structured content."""
+    return {"content": [], "structuredContent": data}
+
+
+@every_wire
+@pytest.mark.requirement("TOOL-02", "M-15")
+def test_a_result_that_fits_its_schema_is_read_by_type(wire: Wire) -> None:
+    server = forecasting()
+    with wire.connect(server) as client:
+        result = client.call_tool("weather", {"city": "Rome"})
+        assert result.data == {"degrees": 21.5, "sky": "clear"}
+        assert result.parse(Weather) == Weather(degrees=21.5, sky="clear")
+        assert client.call_tool.future("weather", {"city": "Rome"}).result(PATIENCE) == result
+
+
+@every_wire
+@pytest.mark.requirement("TOOL-02", "M-15")
+@pytest.mark.pitfall("29")
+def test_a_result_that_does_not_fit_is_an_error_that_keeps_it(wire: Wire) -> None:
+    server = forecasting({"degrees": "a secret", "sky": "clear"})
+    with wire.connect(server) as client:
+        calls: list[Callable[[], object]] = [
+            lambda: client.call_tool("weather", {"city": "Rome"}),
+            lambda: client.call_tool.future("weather", {"city": "Rome"}).result(PATIENCE),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidOutput) as caught:
+                call()
+            error = caught.value
+            assert error.tool == "weather"
+            assert error.method == "tools/call"
+            assert "['degrees'] is not of type number" in str(error)
+            assert "a secret" not in str(error)
+            assert error.result is not None
+            assert error.result.data == {"degrees": "a secret", "sky": "clear"}
+            again = pickle.loads(pickle.dumps(error))
+            assert again.result == error.result
+
+
+@every_wire
+@pytest.mark.pitfall("29")
+def test_a_check_can_warn_or_be_off_for_a_client_or_a_call(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "syncmcp.schema")
+    wrong = {"degrees": "warm"}
+    city = {"city": "Rome"}
+    with wire.connect(forecasting(wrong), validate_output="warn") as client:
+        assert client.call_tool("weather", city).data == wrong
+        (record,) = caplog.records
+        assert "'weather'" in record.getMessage()
+        assert "is not of type number" in record.getMessage()
+        caplog.clear()
+        assert client.call_tool("weather", city, validate_output="off").data == wrong
+        assert not caplog.records
+        with pytest.raises(InvalidOutput):
+            client.call_tool("weather", city, validate_output="raise")
+    server = forecasting(wrong)
+    with wire.connect(server, validate_output="off") as client:
+        assert client.call_tool("weather", city).data == wrong
+        assert server.stats.requests["tools/list"] == 0
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+@pytest.mark.requirement("TOOL-03")
+@pytest.mark.pitfall("28")
+def test_an_error_of_the_tool_is_not_held_against_its_schema(mode: Mode) -> None:
+    server = forecasting()
+
+    @server.tool(output_schema=WEATHER)
+    def storm() -> Any:
+        raise ValueError("the instrument was blown away")
+
+    with syncmcp.connect(server, mode=mode) as client:
+        client.list_tools()
+        result = client.call_tool("storm")
+        assert result.is_error
+        assert result.text == "the instrument was blown away"
+        assert not result.has_data
+        with pytest.raises(ToolError) as caught:
+            result.raise_for_error()
+        assert caught.value.result is result
+
+
+@pytest.mark.parametrize("value", [None, 7, 1.5, True, "text", [1, [2]], {"a": None}, [], {}])
+@pytest.mark.requirement("SCHM-09")
+def test_any_json_value_is_structured_content(value: Any) -> None:
+    server = Server("any")
+    server.add_tool(lambda: value, name="give", output_schema={"enum": [value]})
+    server.add_tool(lambda: value, name="other", output_schema={"enum": [[value]]})
+    with syncmcp.connect(server, mode=STATELESS) as client:
+        client.list_tools()
+        result = client.call_tool("give")
+        assert result.has_data
+        assert result.data == value
+        with pytest.raises(InvalidOutput):
+            client.call_tool("other")
+
+
+@pytest.mark.parametrize(
+    ("result", "fits"),
+    [(gave(None), True), ({"content": []}, False), (gave({"degrees": 1}), True)],
+)
+@pytest.mark.requirement("TOOL-02")
+def test_null_is_a_value_and_nothing_is_none(result: dict[str, Any], fits: bool) -> None:
+    schema = {"anyOf": [WEATHER, {"type": "null"}]}
+    script = [*opening(NEW), s.expect("tools/list"), s.reply(listed(schema))]
+    script += [s.expect("tools/call"), s.reply(result)]
+    if not fits:
+        script += [s.expect("tools/list"), s.reply(listed(schema))]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW) as client:
+        client.list_tools()
+        if fits:
+            assert client.call_tool("weather").has_data
+        else:
+            with pytest.raises(InvalidOutput, match="no structured content"):
+                client.call_tool("weather")
+
+
+NARROW = {"type": "object", "properties": {"degrees": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("newer", [WEATHER, None, {"type": "object"}])
+@pytest.mark.pitfall("29")
+def test_an_outdated_schema_is_fetched_again_once(newer: Any) -> None:
+    script = [*opening(), s.expect("tools/list"), s.reply(listed(NARROW))]
+    script += [s.expect("tools/call"), s.reply(gave({"degrees": 3}))]
+    script += [s.expect("tools/list"), s.reply(listed(newer))]
+    script += [s.expect("tools/call"), s.reply(gave({"degrees": 4}))]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        client.list_tools()
+        assert client.call_tool("weather").data == {"degrees": 3}
+        assert client.call_tool("weather").data == {"degrees": 4}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [s.reply(listed(NARROW)), s.reply(listed(NARROW, "other")), s.error(-32603, "not now")],
+)
+def test_a_result_that_fits_no_schema_we_can_get_is_refused(answer: Any) -> None:
+    script = [*opening(), s.expect("tools/list"), s.reply(listed(NARROW))]
+    script += [s.expect("tools/call"), s.reply(gave({"degrees": 3}))]
+    script += [s.expect("tools/list"), answer]
+    script += [s.expect("tools/call"), s.reply(gave({"degrees": "three"}))]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        client.list_tools()
+        with pytest.raises(InvalidOutput):
+            client.call_tool("weather")
+        assert client.call_tool("weather").data == {"degrees": "three"}
+
+
+@every_wire
+def test_a_tool_that_was_never_listed_is_listed_when_it_gives_structured_content(
+    wire: Wire,
+) -> None:
+    server = forecasting()
+    server.add_tool(lambda: "words", name="talk")
+    with wire.connect(server) as client:
+        client.call_tool("talk")
+        assert server.stats.requests["tools/list"] == 0
+        for _ in range(3):
+            client.call_tool("weather", {"city": "Rome"})
+        assert server.stats.requests["tools/list"] == 1
+
+
+def test_a_tool_that_no_list_has_is_not_looked_for_again() -> None:
+    script = [*opening(), s.expect("tools/call"), s.reply(gave(1)), s.expect("tools/list")]
+    script += [s.reply(listed(WEATHER)), s.expect("tools/call"), s.reply(gave(2))]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        assert client.call_tool("hidden").data == 1
+        assert client.call_tool("hidden").data == 2
+
+
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+def test_a_result_is_not_lost_to_a_list_that_fails(mode: Mode) -> None:
+    server = forecasting()
+
+    def refuse(params: Any, context: Any) -> Any:
+        raise RpcError(-32603, "not now")
+
+    server.on_request("tools/list", refuse)
+    with syncmcp.connect(server, mode=mode) as client:
+        for _ in range(2):
+            assert client.call_tool("weather", {"city": "Rome"}).data["sky"] == "clear"
+        future = client.call_tool.future("weather", {"city": "Rome"})
+        assert future.result(PATIENCE).data["sky"] == "clear"
+        with pytest.raises(ServerError):
+            client.list_tools()
+
+
+@pytest.mark.pitfall("29")
+def test_a_changed_list_makes_the_schemas_outdated() -> None:
+    server = forecasting()
+    told = threading.Event()
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+        client.on_notification("notifications/tools/list_changed", lambda _: told.set())
+        client.list_tools()
+        client.call_tool("weather", {"city": "Rome"})
+        assert server.stats.requests["tools/list"] == 1
+        server.add_tool(
+            lambda city: {"degrees": "warm"}, name="weather", output_schema={"type": "object"}
+        )
+        assert told.wait(PATIENCE)
+        assert client.call_tool("weather", {"city": "Rome"}).data == {"degrees": "warm"}
+        assert server.stats.requests["tools/list"] == 2
+
+
+def test_a_client_that_is_opened_again_knows_nothing_of_before() -> None:
+    server = forecasting()
+    with syncmcp.Client(server) as client:
+        client.call_tool("weather", {"city": "Rome"})
+    with client:
+        client.call_tool("weather", {"city": "Rome"})
+    assert server.stats.requests["tools/list"] == 2
+
+
+def test_a_list_that_was_on_its_way_when_it_changed_is_not_kept() -> None:
+    schemas = ToolSchemaCache()
+    tool = Tool(name="a", input_schema={}, output_schema=WEATHER)
+    asked = schemas.generation
+    schemas.forget()
+    schemas.learn([tool], asked, whole=True)
+    assert schemas.find("a") is None
+    assert not schemas.complete
+    schemas.learn([tool], schemas.generation, whole=False)
+    assert schemas.find("a") is not None
+    assert not schemas.complete
+
+
+def test_a_schema_is_compiled_once_for_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+
+    def compiling(schema: Any) -> Schema:
+        compiled.append(schema)
+        return compile_schema(schema)
+
+    monkeypatch.setattr("syncmcp._protocol.schema.compile_schema", compiling)
+    with syncmcp.connect(forecasting()) as client:
+        for _ in range(3):
+            client.call_tool("weather", {"city": "Rome"})
+            client.list_tools()  # says the same again
+    assert compiled == [WEATHER]
+
+
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+def test_no_check_holds_up_the_thread_that_reads(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = forecasting()
+    check = Schema.problem
+    inside, gate = threading.Event(), threading.Event()
+
+    def slow(self: Schema, value: Any) -> Any:
+        inside.set()
+        assert gate.wait(PATIENCE)
+        return check(self, value)
+
+    with Wire("stdio", mode).connect(server) as client:
+        client.list_tools()
+        monkeypatch.setattr(Schema, "problem", slow)
+        future = client.call_tool.future("weather", {"city": "Rome"})
+        assert inside.wait(PATIENCE)
+        client.list_tools()  # its answer is read
+        gate.set()
+        assert future.result(PATIENCE).data["sky"] == "clear"
+
+
+def test_many_threads_check_by_one_schema() -> None:
+    with syncmcp.connect(forecasting()) as client:
+
+        def call() -> Any:
+            return client.call_tool("weather", {"city": "Rome"}).data["sky"]
+
+        assert in_threads(*[call] * 8) == ["clear"] * 8
+
+
+# -- schemas that nothing can be checked with ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "part"),
+    [
+        ({"type": "object", "$schema": "https://example.com/mine"}, "'https://example.com/mine'"),
+        ({"type": "object", "$ref": "https://example.com/other"}, "nothing is fetched"),
+        ({"type": "object", "patternProperties": {"a(": {}}}, "a pattern"),
+        ({"type": "object", "allOf": [{"$ref": "#"}]}, "levels deep"),
+        ({"type": "object", "required": "degrees"}, "'required'"),
+    ],
+)
+@pytest.mark.requirement("SCHM-03", "SCHM-07", "SCHM-08")
+def test_a_schema_that_cannot_be_used_is_an_error_that_keeps_the_result(
+    schema: dict[str, Any], part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("odd")
+    server.add_tool(lambda: {"a": 1}, name="odd", output_schema=schema)
+    with syncmcp.connect(server) as client:
+        client.list_tools()  # which is no reason to look at the schema
+        for _ in range(2):
+            with pytest.raises(UnsupportedSchema) as caught:
+                client.call_tool("odd")
+            assert part in str(caught.value)
+            assert caught.value.tool == "odd"
+            assert caught.value.result is not None
+            assert caught.value.result.data == {"a": 1}
+        assert client.call_tool("odd", validate_output="warn").data == {"a": 1}
+        assert part in caplog.text
+        assert client.call_tool("odd", validate_output="off").data == {"a": 1}
+
+
+# What a generator of schemas writes for an e-mail address.
+_EMAIL = (
+    r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]"
+    r"@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$"
+)
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+def test_a_good_schema_with_a_pattern_beyond_us_costs_nobody_a_result(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = {"type": "string", "pattern": _EMAIL}
+    schema = {"type": "object", "properties": {"to": address}}
+    server = Server("mail")
+    server.add_tool(lambda to: {"to": to}, name="send", input_schema=schema, output_schema=schema)
+    with syncmcp.connect(server, validate_input=True) as client:
+        for _ in range(2):
+            if way == "blocking":
+                result = client.call_tool("send", {"to": "ann@example.com"})
+            else:
+                result = client.call_tool.future("send", {"to": "ann@example.com"}).result()
+            assert result.data == {"to": "ann@example.com"}
+    assert server.stats.requests["tools/list"] == 1
+    said = [record.getMessage() for record in caplog.records if record.name == "syncmcp.schema"]
+    assert len(said) == 2
+    assert "the input of the tool 'send' is not checked" in said[0]
+    assert "the result of the tool 'send' is not checked" in said[1]
+
+
+@pytest.mark.requirement("SCHM-04")
+def test_the_documentation_lists_the_dialects() -> None:
+    page = (DOCS / "structured-output.md").read_text(encoding="utf-8")
+    for uri, dialect in DIALECTS.items():
+        assert f"`{uri}`" in page
+        assert dialect.name.removeprefix("JSON Schema ") in page
+
+
+@pytest.mark.requirement("SCHM-10")
+def test_schemas_that_the_library_makes_are_schemas() -> None:
+    server = forecasting()
+
+    @server.tool()
+    def plan(where: list[str], weather: Weather, options: dict[str, int] | None = None) -> Weather:
+        return weather
+
+    with syncmcp.connect(server) as client:
+        for tool in client.list_tools().tools:
+            compile_schema(tool.input_schema)
+            assert tool.output_schema is not None
+            compile_schema(tool.output_schema)
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.parametrize(
+    ("arguments", "argument", "part"),
+    [
+        ({"city": 7}, "city", "argument ['city'] is not of type string"),
+        ({"city": "Rome", "days": "two"}, "days", "['days'] is not of type integer"),
+        ({"days": 2}, "city", "lacks 'city'"),
+        (None, "city", "lacks 'city'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named_before_anything_is_sent(
+    wire: Wire, arguments: dict[str, Any] | None, argument: str, part: str
+) -> None:
+    server = forecasting()
+    with wire.connect(server, validate_input=True) as client:
+        calls: list[Callable[[], object]] = [
+            lambda: client.call_tool("weather", arguments),
+            lambda: client.call_tool.future("weather", arguments).result(PATIENCE),
+        ]
+        if wire.revision == STATELESS:
+            calls.append(lambda: client.begin_tool("weather", arguments))
+        for call in calls:
+            with pytest.raises(InvalidArguments) as caught:
+                call()
+            assert caught.value.argument == argument
+            assert caught.value.tool == "weather"
+            assert part in str(caught.value)
+        assert server.stats.requests["tools/call"] == 0
+        assert client.call_tool("weather", {"city": "Rome"}).data["sky"] == "clear"
+
+
+def test_arguments_are_sent_as_they_are_unless_the_check_is_asked_for() -> None:
+    server = forecasting()
+    with syncmcp.connect(server) as client:
+        assert client.call_tool("weather", {"city": 7}).is_error
+        with pytest.raises(InvalidArguments):
+            client.call_tool("weather", {"city": 7}, validate_input=True)
+        assert server.stats.requests["tools/call"] == 1
+
+
+def test_a_tool_that_is_not_on_the_list_judges_its_arguments_itself() -> None:
+    with syncmcp.connect(forecasting(), validate_input=True) as client:
+        for _ in range(2):
+            with pytest.raises(ServerError):
+                client.call_tool("rain", {"city": 7})
+
+
+def test_arguments_that_a_newer_schema_takes_are_sent() -> None:
+    older = {"name": "a", "inputSchema": {"type": "object", "required": ["b"]}}
+    newer = {"name": "a", "inputSchema": {"type": "object"}}
+    script = [*opening(), s.expect("tools/list"), s.reply({"tools": [older]})]
+    script += [s.expect("tools/list"), s.reply({"tools": [newer]})]
+    script += [s.expect("tools/call"), s.reply({"content": []})]
+    script += [s.expect("tools/list"), s.reply({"tools": []})]
+    script += [s.expect("tools/call"), s.reply({"content": []})]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, validate_input=True) as client:
+        client.list_tools()
+        assert not client.call_tool("a").is_error
+        client._core.schemas.learn(
+            [Tool.from_wire(older)], client._core.schemas.generation, whole=True
+        )
+        assert not client.call_tool("a").is_error
+
+
+def test_arguments_that_cannot_be_checked_are_not_sent() -> None:
+    server = Server("odd")
+    odd = {"type": "object", "properties": {"a": {"$ref": "https://example.com/a"}}}
+    server.add_tool(lambda a: a, name="odd", input_schema=odd)
+    with syncmcp.connect(server, validate_input=True) as client:
+        for _ in range(2):
+            with pytest.raises(UnsupportedSchema) as caught:
+                client.call_tool("odd", {"a": 1})
+            assert caught.value.result is None
+        assert server.stats.requests["tools/call"] == 0
+
+
+def test_arguments_as_a_whole_may_be_wrong() -> None:
+    server = Server("few")
+    few = {"type": "object", "maxProperties": 1}
+    server.add_tool(lambda **given: "", name="few", input_schema=few)
+    with syncmcp.connect(server, validate_input=True) as client:
+        with pytest.raises(InvalidArguments, match="more than 1 members") as caught:
+            client.call_tool("few", {"a": 1, "b": 2})
+        assert caught.value.argument is None
+
+
+# -- the rest ------------------------------------------------------------------------------------
+
+
+def test_what_is_answered_by_hand_is_checked_too() -> None:
+    server = forecasting({"degrees": "warm"})
+
+    @server.tool(output_schema=WEATHER)
+    def asked(context: ToolContext) -> Any:
+        answer = context.elicit("How warm?", {"type": "object", "properties": {}})
+        return {"degrees": answer["action"]}
+
+    with syncmcp.connect(server, mode=STATELESS) as client:
+        with pytest.raises(InvalidOutput):
+            client.begin_tool("weather", {"city": "Rome"})
+        pending = client.begin_tool("asked")
+        assert not isinstance(pending, CallToolResult)
+        (key,) = pending.questions
+        with pytest.raises(InvalidOutput):
+            client.resume(pending, {key: ElicitResult(action="decline")})
+
+
+@pytest.mark.parametrize(
+    "options", [{"validate_output": "yes"}, {"validate_output": None}, {"validate_input": 1}]
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        syncmcp.Client("https://example.com/", **options)
+
+
+def test_the_options_survive_a_pickle() -> None:
+    client = syncmcp.Client("https://e.example/", validate_output="warn", validate_input=True)
+    again = pickle.loads(pickle.dumps(client))
+    assert again._core.checks == client._core.checks == ("warn", True)

@@ -1,0 +1,376 @@
+"""Tasks that are cancelled while what they ask is with a person."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import CancelToken, ClosedError, RequestCancelled, ServerError, ToolTask
+from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.testing import script as s
+from syncmcp.types import CreateMessageResult, ElicitResult, TextContent
+from tests.support.scripts import Scripted
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, WIRES, Wire, every_wire, in_threads
+
+ON: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+INVALID_PARAMS = -32602
+
+both_eras = pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+stateless_wires = pytest.mark.parametrize(
+    "wire", [wire for wire in WIRES if wire.revision == STATELESS], ids=str
+)
+
+
+class Office(Server):
+    """Has forms signed."""
+
+    def __init__(self) -> None:
+        super().__init__("office")
+        self.add_tool(self.sign, task_support="optional")
+        self.add_tool(self.sign, name="sign_here", task_support="required")
+        self.add_tool(self.sign_again, task_support="optional")
+        self.add_tool(self.think, task_support="optional")
+
+    def sign(self, context: ToolContext) -> str:
+        answer = context.elicit("Who signs?", FORM)
+        return f"signed by {answer['content']['name']}" if "content" in answer else answer["action"]
+
+    def sign_again(self, context: ToolContext) -> str:
+        return f"{self.sign(context)}, {self.sign(context)}"
+
+    def think(self, context: ToolContext) -> str:
+        return str(context.sample("?", max_tokens=5)["content"]["text"])
+
+    def does_instead_of_cancelling(self, action: Any) -> None:
+        """Have `action(task)` done for a `tasks/cancel`, and the end of a task told if it has."""
+
+        def cancel(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+            (task,) = [one for one in self.tasks.all if one.id == params["taskId"]]
+            action(task)
+            if context.revision == STATELESS:
+                return {}
+            if task.over:
+                raise RpcError(INVALID_PARAMS, f"The task is {task.status}")
+            return task.describe()
+
+        self.on_request("tasks/cancel", cancel)
+
+    def idle(self) -> None:
+        """Wait until no task runs any more."""
+        assert self.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
+
+
+class Person:
+    """Is asked, and answers when `answer` is set, whoever wants that no more."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.busy = threading.Event()
+        self.answer = threading.Event()
+        self.withdrawn = threading.Event()
+
+    def __call__(self, request: Any, context: Any) -> Any:
+        self.asked += 1
+        context.cancel.on_cancel(self.withdrawn.set)
+        self.busy.set()
+        assert self.answer.wait(PATIENCE)
+        if context.method == "sampling/createMessage":
+            late = TextContent(text="late")
+            return CreateMessageResult(role="assistant", content=late, model="none")
+        return ElicitResult(action="accept", content={"name": "Ada"})
+
+    def is_told(self) -> None:
+        """Wait until it is told that nobody wants an answer any more."""
+        assert self.withdrawn.wait(PATIENCE)
+
+
+@pytest.fixture
+def office() -> Iterator[Office]:
+    office = Office()
+    yield office
+    office.close()
+
+
+@pytest.fixture
+def person() -> Iterator[Person]:
+    person = Person()
+    yield person
+    person.answer.set()
+
+
+def asking(client: syncmcp.Client, person: Person, tool: str = "sign") -> ToolTask:
+    """A task whose question is with the person."""
+    task = client.start_task(tool)
+    assert task.wait(0) is False
+    assert person.busy.wait(PATIENCE)
+    return task
+
+
+@every_wire
+def test_what_a_task_asks_is_withdrawn_when_it_is_cancelled(
+    wire: Wire, office: Office, person: Person
+) -> None:
+    with wire.connect(office, elicitation=person, **ON) as client:
+        task = asking(client, person)
+        task.cancel()
+        with pytest.raises(RequestCancelled, match="the task was cancelled"):
+            task.result(PATIENCE)
+        assert (task.wait(PATIENCE), task.status) == (True, "cancelled")
+        person.is_told()
+        assert not person.answer.is_set()  # nobody waited for the person
+    assert person.asked == 1
+    assert office.stats.requests["tasks/update"] == 0
+    assert office.stats.violations == []
+
+
+@pytest.mark.parametrize("way", ["token", "future"])
+@every_wire
+def test_what_a_task_asks_is_withdrawn_when_the_call_behind_it_is_given_up(
+    wire: Wire, way: str, office: Office, person: Person
+) -> None:
+    token = CancelToken()
+    with wire.connect(office, elicitation=person, **ON) as client:
+        call = client.call_tool.future("sign_here", cancel=token)
+        assert person.busy.wait(PATIENCE)
+        if way == "token":
+            token.cancel()
+        else:
+            call.cancel()
+        with pytest.raises(RequestCancelled):
+            call.result(PATIENCE)
+        person.is_told()
+        assert not person.answer.is_set()
+        office.idle()
+        assert office.tasks.all[0].status == "cancelled"
+    assert person.asked == 1
+
+
+@both_eras
+def test_whoever_waits_for_a_task_that_is_cancelled_while_it_asks_is_told(
+    revision: Any, office: Office, person: Person
+) -> None:
+    with syncmcp.connect(office, mode=revision, elicitation=person, **ON) as client:
+        task = asking(client, person)
+        results = in_threads(
+            *[lambda: task.result(PATIENCE)] * 3,
+            lambda: [update.status for update in task][-1],
+            *[task.cancel] * 3,
+        )
+        assert [type(one) for one in results[:3]] == [RequestCancelled] * 3
+        assert results[3:] == ["cancelled", None, None, None]
+        task.cancel()  # once more, when it has ended
+        person.is_told()
+    assert person.asked == 1
+
+
+@stateless_wires
+def test_a_server_that_goes_on_after_a_cancel_is_told_that_nobody_answers(
+    wire: Wire, office: Office, person: Person
+) -> None:
+    office.does_instead_of_cancelling(lambda task: None)
+    with wire.connect(office, elicitation=person, **ON) as client:
+        task = asking(client, person)
+        task.cancel()
+        assert task.result(PATIENCE).text == "cancel"
+        person.is_told()
+        assert not person.answer.is_set()
+    assert person.asked == 1
+    assert office.stats.requests["tasks/update"] == 1
+    assert office.stats.violations == []
+
+
+@stateless_wires
+@pytest.mark.requirement("TSX-04")
+def test_a_server_that_goes_on_after_a_cancel_may_ask_something_new(
+    wire: Wire, office: Office, person: Person
+) -> None:
+    office.does_instead_of_cancelling(lambda task: None)
+    with wire.connect(office, elicitation=person, **ON) as client:
+        task = asking(client, person, "sign_again")
+        person.busy.clear()
+        task.cancel()
+        person.is_told()
+        assert person.busy.wait(PATIENCE)
+        person.answer.set()
+        assert task.result(PATIENCE).text == "cancel, signed by Ada"
+    assert person.asked == 2
+    assert office.stats.violations == []
+
+
+def test_a_question_that_was_not_seen_before_the_cancel_is_shown_to_nobody(
+    office: Office, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._protocol.tasks.WORTH_HEARING", math.inf)
+    office.tasks.poll_interval_ms = 3_600_000
+    office.does_instead_of_cancelling(lambda task: None)
+    with syncmcp.connect(office, mode=STATELESS, elicitation=person, **ON) as client:
+        task = client.start_task("sign")
+        assert task.wait(0) is False
+        (theirs,) = office.tasks.all
+        assert office.stats.wait_for(lambda _: theirs.status == "input_required", PATIENCE)
+        task.cancel()
+        assert office.stats.wait_for(lambda stats: stats.requests["tasks/get"] >= 2, PATIENCE)
+        theirs.finish({"content": [{"type": "text", "text": "done all the same"}]})
+        task.refresh()
+        assert task.result(PATIENCE).text == "done all the same"
+    assert person.asked == 0
+
+
+@pytest.mark.parametrize("tool", ["sign", "think"])
+@both_eras
+def test_a_task_that_is_done_when_it_is_to_be_cancelled_has_its_result(
+    revision: Any, tool: str, office: Office, person: Person
+) -> None:
+    done = {"content": [{"type": "text", "text": "done all the same"}]}
+    office.does_instead_of_cancelling(lambda task: task.finish(done))
+    handlers: dict[str, Any] = {"elicitation": person, "sampling": person}
+    with syncmcp.connect(office, mode=revision, **handlers, **ON) as client:
+        task = asking(client, person, tool)
+        task.cancel()
+        assert task.result(PATIENCE).text == "done all the same"
+        assert task.status == "completed"
+        person.is_told()
+        assert not person.answer.is_set()
+    assert person.asked == 1
+
+
+@both_eras
+def test_an_answer_that_comes_before_the_cancel_counts(
+    revision: Any, office: Office, person: Person
+) -> None:
+    def meanwhile(task: Any) -> None:
+        person.answer.set()
+        office.idle()
+
+    office.does_instead_of_cancelling(meanwhile)
+    with syncmcp.connect(office, mode=revision, elicitation=person, **ON) as client:
+        task = asking(client, person)
+        task.cancel()
+        assert task.result(PATIENCE).text == "signed by Ada"
+        assert task.status == "completed"
+    assert person.asked == 1
+
+
+@both_eras
+def test_whoever_comes_first_ends_a_question(revision: Any, office: Office) -> None:
+    asked = []
+
+    def answer(request: Any, context: Any) -> ElicitResult:
+        asked.append(request)
+        return ElicitResult(action="accept", content={"name": "Ada"})
+
+    with syncmcp.connect(office, mode=revision, elicitation=answer, **ON) as client:
+        for number in range(1, 21):
+            task = client.start_task("sign")
+            *results, first, second = in_threads(
+                *[lambda task=task: task.result(PATIENCE).text] * 2, *[task.cancel] * 2
+            )
+            assert (first, second) == (None, None)
+            assert type(results[0]) is type(results[1])
+            assert results[0] == "signed by Ada" or isinstance(results[0], RequestCancelled)
+            assert len(asked) <= number
+
+
+@both_eras
+def test_a_question_stays_where_its_task_could_not_be_cancelled(
+    revision: Any, office: Office, person: Person
+) -> None:
+    def refuse(task: Any) -> None:
+        raise RpcError(-32050, "not now")
+
+    office.does_instead_of_cancelling(refuse)
+    with syncmcp.connect(office, mode=revision, elicitation=person, **ON) as client:
+        task = asking(client, person)
+        with pytest.raises(ServerError, match="not now"):
+            task.cancel()
+        person.answer.set()
+        assert task.result(PATIENCE).text == "signed by Ada"
+    assert not person.withdrawn.is_set()
+
+
+@both_eras
+def test_a_client_that_is_closed_while_it_cancels_waits_for_nobody(
+    revision: Any, office: Office, person: Person
+) -> None:
+    came, gate = threading.Event(), threading.Event()
+
+    def hold(task: Any) -> None:
+        came.set()
+        assert gate.wait(PATIENCE)
+
+    def close() -> None:
+        assert came.wait(PATIENCE)
+        client.close()
+
+    office.does_instead_of_cancelling(hold)
+    with syncmcp.connect(office, mode=revision, elicitation=person, **ON) as client:
+        task = asking(client, person)
+        results = in_threads(task.cancel, lambda: task.result(PATIENCE), close)
+        gate.set()
+        assert [type(one) for one in results] == [ClosedError, ClosedError, type(None)]
+        person.is_told()
+        assert not person.answer.is_set()
+
+
+@pytest.mark.parametrize("end", ["cancelled", "completed"])
+@both_eras
+def test_whoever_sees_the_end_of_a_task_has_its_question_withdrawn(
+    revision: Any, end: str, office: Office, person: Person
+) -> None:
+    with syncmcp.connect(office, mode=revision, elicitation=person, **ON) as client:
+        task = asking(client, person)
+        (there,) = office.tasks.all
+        if end == "cancelled":
+            there.cancel()
+        else:
+            there.finish({"content": []})
+        assert task.refresh() == end
+        assert task.wait(PATIENCE)
+        person.is_told()
+        assert not person.answer.is_set()
+
+
+@pytest.mark.parametrize("wire", ["memory", "stdio"])
+def test_a_question_is_refused_where_a_server_forgets_to_withdraw_it(
+    wire: str, person: Person
+) -> None:
+    task = {"taskId": "t1", "ttl": None, "createdAt": "x", "lastUpdatedAt": "x"}
+    tool = {"name": "sign", "inputSchema": {}, "execution": {"taskSupport": "optional"}}
+    form = {"message": "?", "requestedSchema": FORM}
+    mark = {"io.modelcontextprotocol/related-task": {"taskId": "t1"}}
+    offers: dict[str, Any] = {
+        "tools": {},
+        "tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}},
+    }
+    script = [
+        *s.handshake(STATEFUL, capabilities=offers),
+        s.expect("tools/list"),
+        s.reply({"tools": [tool]}),
+        s.expect("tools/call"),
+        s.reply({"task": {**task, "status": "input_required"}}),
+        s.expect("tasks/get"),
+        s.reply({**task, "status": "input_required"}),
+        s.expect("tasks/result", label="result"),
+        s.request("elicitation/create", {**form, "_meta": mark}, identifier=7),
+        s.expect("tasks/cancel"),
+        s.reply({**task, "status": "cancelled"}),
+        s.expect("response"),
+        s.gate("cancelled"),
+        s.error(INVALID_PARAMS, "the task was cancelled", to="result"),
+    ]
+    with Scripted(script) as peer:
+        with syncmcp.connect(peer.on(wire), mode=STATEFUL, elicitation=person) as client:
+            handle = asking(client, person)
+            handle.cancel()
+            peer.open("cancelled")
+            with pytest.raises(RequestCancelled):
+                handle.result(PATIENCE)
+            person.is_told()
+        (answer,) = peer.requests("response")
+        assert (answer["id"], answer["result"]["action"]) == (7, "cancel")

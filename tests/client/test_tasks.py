@@ -1,0 +1,950 @@
+"""Long-running calls: the same handle whatever the server calls a task."""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import math
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    CancelToken,
+    Client,
+    ClosedError,
+    Denied,
+    DenyAll,
+    Elicitation,
+    Handlers,
+    InvalidOutput,
+    InvalidParams,
+    MethodNotFound,
+    MissingCapability,
+    NotSupported,
+    RequestCancelled,
+    RequestTimeout,
+    ServerError,
+    ToolTask,
+    TransportError,
+    UsageError,
+)
+from syncmcp.testing import RpcError, Server, ToolContext, serve_http
+from syncmcp.testing import script as s
+from syncmcp.types import CallToolResult, CreateMessageResult, ElicitResult
+from tests.support.scripts import Scripted
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    WIRES,
+    Clock,
+    Wire,
+    every_wire,
+    in_threads,
+    is_gone,
+    stateful_wires,
+    tick,
+)
+
+TASKS = "io.modelcontextprotocol/tasks"
+ON: dict[str, Any] = {"extensions": {TASKS: {}}}
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+both_eras = pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+
+
+class Studio(Server):
+    """A server whose tools run as tasks, some of them until a gate is opened."""
+
+    open: ClassVar[list[Studio]] = []
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("studio", **options)
+        self.open.append(self)
+        self.gate = threading.Event()
+        for tool, support in (
+            (self.render, "required"),
+            (self.draw, "optional"),
+            (self.sign, "optional"),
+            (self.tear, "optional"),
+            (self.burn, "optional"),
+            (self.look, None),
+            (self.keep, "forbidden"),
+        ):
+            self.add_tool(tool, task_support=support)
+
+    def render(self, context: ToolContext, size: int = 1) -> str:
+        """Runs until the gate is opened, and tells how it goes."""
+        context.describe_task("mixing colours")
+        while not (self.gate.wait(0.01) or context.cancelled.is_set()):
+            pass
+        for step in (1, 2, 3):
+            context.report_progress(step, 3, f"layer {step}")
+        return f"{size} pictures"
+
+    def draw(self) -> str:
+        return "drawn"
+
+    def sign(self, context: ToolContext) -> str:
+        answer = context.elicit("Who paints?", FORM)
+        return f"signed by {answer['content']['name']}" if "content" in answer else answer["action"]
+
+    def tear(self) -> str:
+        raise RuntimeError("torn")
+
+    def burn(self) -> str:
+        raise RpcError(-32050, "burnt")
+
+    def look(self) -> str:
+        return "seen"
+
+    def keep(self) -> str:
+        return "kept"
+
+    def looked(self, times: int) -> None:
+        """Wait until a client has looked so often at its tasks."""
+        assert self.stats.wait_for(lambda stats: stats.requests["tasks/get"] >= times, PATIENCE)
+
+    def running(self, number: int) -> None:
+        """Wait until so many tasks run."""
+        assert self.stats.wait_for(lambda stats: stats.tasks == number, PATIENCE)
+
+
+@pytest.fixture(autouse=True)
+def no_studio_stays_open() -> Iterator[None]:
+    """What a test leaves undone goes on at its server."""
+    yield
+    while Studio.open:
+        studio = Studio.open.pop()
+        studio.gate.set()
+        studio.close()
+
+
+class Painter:
+    """Answers forms, and counts them."""
+
+    def __init__(self, name: str = "Ada") -> None:
+        self.name = name
+        self.asked = 0
+
+    def __call__(self, request: Any, context: Any) -> ElicitResult:
+        self.asked += 1
+        return ElicitResult(action="accept", content={"name": self.name})
+
+
+# -- calls that become tasks by themselves ---------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("TSK-04", "TSK-06", "TSX-01")
+def test_a_tool_that_runs_as_a_task_only_is_called_like_any_other(wire: Wire) -> None:
+    studio = Studio()
+    studio.gate.set()
+    with wire.connect(studio, **ON) as client:
+        assert client.call_tool("render", {"size": 2}).text == "2 pictures"
+        assert client.call_tool.future("render", {"size": 3}).result(PATIENCE).text == "3 pictures"
+        assert client.call_tool("look").text == "seen"
+        begun = client.begin_tool("render")
+        assert isinstance(begun, CallToolResult)
+        assert begun.text == "1 pictures"
+        assert len(studio.tasks.all) == 3
+    assert studio.stats.violations == []
+
+
+@both_eras
+def test_a_client_that_opens_at_its_first_call_knows_what_runs_as_a_task(revision: Any) -> None:
+    studio = Studio()
+    studio.gate.set()
+    with Client(studio, mode=revision, lazy=True, **ON) as client:
+        client.close()
+    client = Client(studio, mode=revision, lazy=True, **ON)
+    assert client.call_tool("render").text == "1 pictures"
+    client.close()
+    client = Client(studio, mode=revision, lazy=True, **ON)
+    assert client.call_tool.future("render").result(PATIENCE).text == "1 pictures"
+    client.close()
+    client = Client(studio, mode=revision, lazy=True, **ON)
+    assert client.start_task("render").result(PATIENCE).text == "1 pictures"
+    client.close()
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-03")
+def test_a_tool_that_forbids_tasks_or_says_nothing_is_called_plainly(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio) as client:
+        assert client.call_tool("look").text == "seen"
+        assert client.call_tool("keep").text == "kept"
+        assert client.call_tool("draw").text == "drawn"
+        for name in ("look", "keep"):
+            with pytest.raises(NotSupported, match=f"'{name}' does not run as a task"):
+                client.start_task(name)
+    assert studio.stats.requests["tools/call"] == 3
+    assert studio.tasks.all == []
+    assert studio.stats.violations == []
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-02")
+def test_on_a_server_that_does_not_offer_it_nothing_is_asked_to_be_a_task(wire: Wire) -> None:
+    studio = Studio(capabilities={"tasks": {"list": {}, "cancel": {}}})
+    with wire.connect(studio) as client:
+        with pytest.raises(NotSupported, match=r"capability tasks\.requests\.tools\.call"):
+            client.start_task("render")
+        assert studio.stats.requests["tools/call"] == 0
+        with pytest.raises(MethodNotFound, match="as a task only"):
+            client.call_tool("render")
+    assert studio.tasks.all == []
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18"])
+def test_older_revisions_have_no_tasks(revision: Any) -> None:
+    with syncmcp.connect(Studio(), mode=revision, **ON) as client:
+        assert client.call_tool("draw").text == "drawn"
+        for attempt in (lambda: client.start_task("draw"), client.list_tasks):
+            with pytest.raises(NotSupported, match="has no such request"):
+                attempt()
+
+
+@pytest.mark.requirement("RPC-17")
+def test_without_the_extension_a_stateless_server_starts_no_task() -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=STATELESS) as client:
+        assert client.call_tool("draw").text == "drawn"
+        with pytest.raises(MissingCapability):
+            client.call_tool("render")
+        with pytest.raises(NotSupported, match="not switched on: see extensions="):
+            client.start_task("draw")
+        with pytest.raises(NotSupported, match="not switched on"):
+            client.task("some id").refresh()
+    assert studio.tasks.all == []
+
+
+# -- the handle ------------------------------------------------------------------------------
+
+
+@every_wire
+def test_a_handle_tells_how_it_goes_and_gives_the_result(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio, **ON) as client:
+        task = client.start_task("render", {"size": 4}, ttl=5)
+        assert isinstance(task, ToolTask)
+        assert (task.status, task.done, task.tool) == ("working", False, "render")
+        assert task.wait(0) is False
+        with pytest.raises(TimeoutError, match="not ended within 0 s"):
+            task.result(0)
+        studio.looked(2)
+        assert task.refresh() == "working"
+        assert task.state is not None
+        assert task.state.status_message == "mixing colours"
+        studio.gate.set()
+        assert task.wait(PATIENCE) is True
+        result = task.result()
+        assert result.text == "4 pictures"
+        assert task.result(0) is result
+        assert (task.status, task.done) == ("completed", True)
+        task.cancel()  # too late to do anything
+        (kept,) = studio.tasks.all
+        assert kept.ttl_ms == (5000 if wire.revision == STATEFUL else 60_000)
+        assert kept.id == task.id
+        assert str(task.id) not in repr(task)
+    assert studio.stats.requests["tasks/cancel"] == 0
+
+
+@every_wire
+@pytest.mark.requirement("TSX-04")
+def test_another_client_goes_on_with_the_id_alone(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio, **ON) as client:
+        kept = pickle.dumps(client.start_task("render").id)
+        with Client(studio, mode=wire.revision, **ON) as another:
+            task = another.task(pickle.loads(kept), "render")
+            assert (task.status, task.state, task.done) == (None, None, False)
+            assert task.refresh() == "working"
+            studio.gate.set()
+            assert task.result(PATIENCE).text == "1 pictures"
+
+
+@every_wire
+def test_iterating_over_a_handle_gives_each_state_until_the_last(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio, elicitation=Painter(), **ON) as client:
+        task = client.start_task("render")
+        updates = iter(task)
+        assert next(updates).status == "working"
+        studio.gate.set()
+        *_, last = updates
+        assert last.status == "completed"
+        assert [update.status for update in task] == ["completed"]
+
+
+@every_wire
+@pytest.mark.requirement("CAN-03", "TSX-05")
+def test_a_handle_cancels_its_task_and_nothing_else(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio, **ON) as client:
+        task = client.start_task("render")
+        waiting = threading.Thread(target=task.wait)
+        waiting.start()
+        studio.looked(1)
+        task.cancel()
+        waiting.join(PATIENCE)
+        assert not waiting.is_alive()
+        assert task.status == "cancelled"
+        with pytest.raises(RequestCancelled, match="the task was cancelled"):
+            task.result()
+        assert studio.stats.requests["tasks/cancel"] == 1
+    assert studio.stats.cancels == []
+
+
+@both_eras
+def test_a_call_that_fails_after_it_asked_has_ended(revision: Any) -> None:
+    studio = Studio()
+
+    @studio.tool(task_support="optional")
+    def ask_and_burn(context: ToolContext) -> str:
+        context.elicit("Burn?", FORM)
+        raise RpcError(-32050, "burnt")
+
+    with syncmcp.connect(studio, mode=revision, elicitation=Painter(), **ON) as client:
+        task = client.start_task("ask_and_burn")
+        assert (task.wait(PATIENCE), task.status, task.done) == (True, "failed", True)
+        with pytest.raises(ServerError, match="burnt"):
+            task.result(PATIENCE)
+
+
+@both_eras
+def test_a_state_that_describes_no_task_is_a_mistake_of_the_server(revision: Any) -> None:
+    studio = Studio()
+    studio.on_request("tasks/get", lambda params, context: {**params, "status": "working"})
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        task = client.start_task("draw")
+        assert task.state is not None
+        assert task.refresh() == "working"
+        with pytest.raises(InvalidOutput, match="does not fit Task"):
+            _ = task.state
+
+
+@both_eras
+def test_a_task_that_had_ended_already_is_not_an_error_to_cancel(revision: Any) -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        task = client.start_task("draw")
+        studio.running(0)
+        task.cancel()
+        assert task.result(PATIENCE).text == "drawn"
+
+
+@both_eras
+def test_a_task_that_nobody_knows_is_an_error_each_time(revision: Any) -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        task = client.start_task("render")
+        studio.tasks.forget(studio.tasks.all[0])
+        for attempt in (task.wait, task.result, task.refresh, task.cancel, lambda: list(task)):
+            with pytest.raises(InvalidParams, match="no such task"):
+                attempt()
+
+
+@every_wire
+def test_a_tool_that_fails_is_a_result_and_a_call_that_fails_is_an_error(wire: Wire) -> None:
+    studio = Studio()
+    with wire.connect(studio, **ON) as client:
+        torn = client.start_task("tear")
+        assert torn.result(PATIENCE).is_error
+        assert torn.status == ("failed" if wire.revision == STATEFUL else "completed")
+        burnt = client.start_task("burn")
+        assert burnt.wait(PATIENCE)
+        assert burnt.status == "failed"
+        for _ in range(2):
+            with pytest.raises(ServerError, match="burnt") as caught:
+                burnt.result(PATIENCE)
+            assert caught.value.code == -32050
+
+
+@pytest.mark.requirement("TSX-01")
+def test_a_server_that_has_the_result_at_once_makes_no_task_of_it() -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=STATELESS, **ON) as client:
+        task = client.start_task("look")
+        assert (task.id, task.status, task.done) == (None, "completed", True)
+        assert task.wait(0)
+        assert task.result().text == "seen"
+        assert [update.status for update in task] == ["completed"]
+        assert task.refresh() == "completed"
+        assert task.state is None
+        task.cancel()
+
+
+@both_eras
+def test_starting_a_task_can_be_a_future(revision: Any) -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        assert client.start_task.future("draw").result(PATIENCE).result(PATIENCE).text == "drawn"
+
+
+@both_eras
+def test_what_makes_no_sense_is_said_before_anything_is_sent(revision: Any) -> None:
+    studio = Studio()
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        attempts: list[Callable[[], object]] = [
+            lambda: client.start_task(""),
+            lambda: client.start_task("draw", ttl=-1),
+            lambda: client.start_task("draw", 5),  # type: ignore[arg-type]
+            lambda: client.task(""),
+            lambda: client.task("x", ""),
+            lambda: client.task("x").wait(-1),
+        ]
+        for attempt in attempts:
+            with pytest.raises(UsageError):
+                attempt()
+    assert not any(method.startswith("tasks") for method in studio.stats.requests)
+
+
+# -- questions -------------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("TSK-07", "TSK-09", "TSX-03")
+def test_what_a_task_asks_goes_to_the_handlers_once(wire: Wire) -> None:
+    studio, painter, other = Studio(), Painter(), Painter("Boris")
+    with wire.connect(studio, elicitation=painter, **ON) as client:
+        task = client.start_task("sign")
+        results = in_threads(*[lambda: task.result(PATIENCE).text] * 4)
+        assert results == ["signed by Ada"] * 4
+        assert painter.asked == 1
+        own = client.start_task("sign", handlers=Handlers(elicitation=other))
+        assert own.result(PATIENCE).text == "signed by Boris"
+        assert (painter.asked, other.asked) == (1, 1)
+    assert studio.stats.violations == []
+    assert studio.stats.questions["elicitation/create"] == 2
+
+
+@every_wire
+@pytest.mark.requirement("SEC-09")
+def test_what_a_task_asks_is_trusted_no_more_than_any_other_question(wire: Wire) -> None:
+    studio, painter = Studio(), Painter()
+    with wire.connect(studio, elicitation=painter, approval=DenyAll(), **ON) as client:
+        assert client.start_task("sign").result(PATIENCE).text == "decline"
+        assert painter.asked == 0
+    unable = Studio()
+    with (
+        wire.connect(unable, **ON) as client,
+        pytest.raises(ServerError, match="did not declare elicitation"),
+    ):
+        client.start_task("sign").result(PATIENCE)
+
+
+@pytest.mark.requirement("SEC-09")
+def test_a_refusal_ends_the_wait_and_is_not_asked_about_again() -> None:
+    asked: list[Any] = []
+
+    def refuse(request: Any, context: Any) -> Any:
+        asked.append(request)
+        raise Denied("not today", by="person")
+
+    studio = Studio()
+    with syncmcp.connect(studio, mode=STATELESS, sampling=refuse, **ON) as client:
+
+        @studio.tool(task_support="optional")
+        def think(context: ToolContext) -> str:
+            return str(context.sample("?", max_tokens=5))
+
+        task = client.start_task("think")
+        for _ in range(2):
+            with pytest.raises(Denied, match="not today"):
+                task.result(PATIENCE)
+        assert len(asked) == 1
+        with pytest.raises(Denied):
+            client.call_tool("think")
+        assert studio.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] == 1, PATIENCE)
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-05")
+def test_a_question_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> None:
+    server, painter = Server("asking"), Painter()
+
+    @server.tool()
+    def sign(context: ToolContext) -> dict[str, Any]:
+        params = {"message": "?", "requestedSchema": FORM, "task": {"ttl": 1000}}
+        answer = context.request("elicitation/create", params)
+        return {"answer": answer, "declared": context.client_capabilities.get("tasks")}
+
+    with wire.connect(server, elicitation=painter) as client:
+        answer = {"action": "accept", "content": {"name": "Ada"}}
+        assert client.call_tool("sign").data == {"answer": answer, "declared": None}
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-05")
+def test_sampling_that_wants_to_be_a_task_is_answered_plainly(wire: Wire) -> None:
+    server = Server("asking")
+
+    @server.tool()
+    def think(context: ToolContext) -> dict[str, Any]:
+        message = {"role": "user", "content": {"type": "text", "text": "?"}}
+        params = {"messages": [message], "maxTokens": 5, "task": {"ttl": 1000}}
+        answer = context.request("sampling/createMessage", params)
+        return {"answer": answer, "declared": context.client_capabilities.get("tasks")}
+
+    answer = {"role": "assistant", "content": {"type": "text", "text": "42"}, "model": "double"}
+
+    def model(request: Any, context: Any) -> CreateMessageResult:
+        return CreateMessageResult.from_wire(answer)
+
+    with wire.connect(server, sampling=model) as client:
+        assert client.call_tool("think").data == {"answer": answer, "declared": None}
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-05")
+def test_a_link_and_a_list_of_roots_that_want_to_be_tasks_are_answered_plainly(wire: Wire) -> None:
+    server, task = Server("asking"), {"task": {"ttl": 1000}}
+
+    @server.tool()
+    def look(context: ToolContext) -> dict[str, Any]:
+        visit = {"mode": "url", "message": "?", "url": "https://a.example/", "elicitationId": "e"}
+        return {
+            "roots": context.request("roots/list", task),
+            "link": context.request("elicitation/create", {**visit, **task}),
+        }
+
+    def visit(request: Any, context: Any) -> ElicitResult:
+        return ElicitResult.decline()
+
+    with wire.connect(server, roots=["/"], elicitation=Elicitation(url=visit)) as client:
+        answers = client.call_tool("look").data
+    assert answers == {"roots": {"roots": [{"uri": "file:///"}]}, "link": {"action": "decline"}}
+
+
+# -- progress --------------------------------------------------------------------------------
+
+
+@stateful_wires
+@pytest.mark.requirement("PRG-05")
+def test_a_task_reports_by_the_token_of_the_call_that_began_it(wire: Wire) -> None:
+    studio, last = Studio(), threading.Event()
+    heard: list[Any] = []
+
+    def report(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, message))
+        if progress == 3:
+            last.set()
+
+    with wire.connect(studio) as client:
+        task = client.start_task("render", on_progress=report)
+        studio.gate.set()
+        assert task.result(PATIENCE).text == "1 pictures"
+        assert last.wait(PATIENCE)
+        assert heard == [(1, "layer 1"), (2, "layer 2"), (3, "layer 3")]
+        studio.gate.clear()
+        future = client.call_tool.future("render")
+        steps = future.progress(PATIENCE)
+        studio.running(1)
+        studio.looked(1)
+        studio.gate.set()
+        assert [step.progress for step in steps] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("wire", ["memory", "stdio"])
+@pytest.mark.requirement("PRG-04", "PRG-05")
+def test_the_token_of_a_task_is_good_until_its_end_and_no_longer(wire: str) -> None:
+    calls: dict[str, Any] = {"tools": {"call": {}}}
+    state = {"taskId": "t", "createdAt": "2026-01-01T00:00:00Z", "ttl": None, "pollInterval": 1}
+    tool = {"name": "render", "inputSchema": {"type": "object"}}
+    script = [
+        *s.handshake(STATEFUL, capabilities={"tools": {}, "tasks": {"requests": calls}}),
+        s.expect("tools/list"),
+        s.reply({"tools": [{**tool, "execution": {"taskSupport": "required"}}]}),
+        s.expect("tools/call", label="call"),
+        s.reply({"task": {**state, "status": "working"}}),
+        s.progress(1, to="call"),
+        s.expect("tasks/get"),
+        s.progress(2, to="call"),
+        s.reply({**state, "status": "completed"}),
+        s.expect("tasks/result"),
+        s.progress(3, to="call"),
+        s.reply({"content": [{"type": "text", "text": "done"}]}),
+        s.progress(4, to="call"),
+        s.expect("ping"),
+        s.progress(5, to="call"),
+        s.reply({}),
+    ]
+    heard: list[float] = []
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(
+            peer.on(wire), mode=STATEFUL, on_progress=lambda progress, *_: heard.append(progress)
+        ) as client,
+    ):
+        assert client.start_task("render").result(PATIENCE).text == "done"
+        client.ping()
+    assert heard == [1, 2, 3]
+
+
+# -- giving up -------------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.parametrize("way", ["token", "event", "future", "timeout", "Ctrl-C"])
+@pytest.mark.requirement("CAN-03", "TSX-05")
+def test_giving_up_a_call_cancels_its_task_and_not_its_request(
+    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio = Studio()
+    # Nobody looks at it, or listens, before it is given up: so there is no request under way.
+    studio.tasks.poll_interval_ms = 3_600_000
+    monkeypatch.setattr("syncmcp._protocol.tasks.WORTH_HEARING", math.inf)
+    with wire.connect(studio, **ON) as client:
+        token, event, parked = CancelToken(), threading.Event(), Parked(client)
+        if way == "future":
+            future = client.call_tool.future("render")
+            parked.wait()
+            future.cancel()
+        else:
+            if way == "Ctrl-C":
+                # As soon as the call waits for the next look.
+                monkeypatch.setattr(
+                    "syncmcp._client.driver.acquire", lambda *_: _thread.interrupt_main()
+                )
+
+            clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+
+            def give_up() -> None:
+                parked.wait()
+                if way == "token":
+                    token.cancel()
+                elif way == "event":
+                    event.set()
+                elif way == "timeout":
+                    clock.advance(600)
+                    tick()
+
+            helper = threading.Thread(target=give_up)
+            helper.start()
+            ways: dict[str, dict[str, Any]] = {
+                "token": {"cancel": token},
+                "event": {"cancel": event},
+                "timeout": {"timeout": 600},
+            }
+            options = ways.get(way, {})
+            kind = {"timeout": RequestTimeout, "Ctrl-C": KeyboardInterrupt}
+            with pytest.raises(kind.get(way, RequestCancelled)):
+                client.call_tool("render", **options)
+            helper.join(PATIENCE)
+        studio.running(0)
+        assert studio.tasks.all[0].status == "cancelled"
+        assert studio.stats.requests["tasks/cancel"] == 1
+    assert studio.stats.cancels == []
+
+
+class Parked:
+    """Tells when a call waits for the next look at its task."""
+
+    def __init__(self, client: Client) -> None:
+        self._event = threading.Event()
+        naps = client._core.pools.naps
+        begin = naps.begin
+
+        def watched(*args: Any) -> Any:
+            nap = begin(*args)
+            self._event.set()
+            return nap
+
+        naps.begin = watched  # type: ignore[method-assign, assignment]
+
+    def wait(self) -> None:
+        assert self._event.wait(PATIENCE)
+
+
+class Slow(Studio):
+    """Says only later that a call is a task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came, self.told = threading.Event(), threading.Event()
+        self.on_request("tools/call", self.slowly)
+
+    def slowly(self, params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        context.report_progress(1)  # something that is not the answer
+        self.came.set()
+        assert self.told.wait(PATIENCE)
+        return self.tasks.call_tool(params, context)
+
+    def has(self, calls: int) -> None:
+        """Wait until so many calls have come."""
+        assert self.stats.wait_for(lambda stats: stats.requests["tools/call"] == calls, PATIENCE)
+
+
+# With a stateless server over HTTP the end of the stream says it.
+@pytest.mark.parametrize("wire", [one for one in WIRES if one.announces], ids=str)
+@pytest.mark.parametrize("way", ["call", "start", "future", "start future"])
+@pytest.mark.requirement("CAN-03")
+def test_a_call_that_becomes_a_task_after_it_was_given_up_is_cancelled_then(
+    wire: Wire, way: str
+) -> None:
+    studio, token = Slow(), CancelToken()
+
+    def give_up() -> None:
+        assert studio.came.wait(PATIENCE)
+        token.cancel()
+
+    with wire.connect(studio, **ON) as client:
+        ways: dict[str, Callable[[], object]] = {
+            "call": lambda: client.call_tool("render", cancel=token),
+            "start": lambda: client.start_task("render", cancel=token),
+            "future": lambda: client.call_tool.future("render", cancel=token).result(PATIENCE),
+            "start future": lambda: client.start_task.future("render", cancel=token).result(
+                PATIENCE
+            ),
+        }
+        outcome, _ = in_threads(ways[way], give_up)
+        assert isinstance(outcome, RequestCancelled)
+        assert outcome.delivery == "unknown"
+        studio.told.set()
+        if wire.revision == STATEFUL:
+            assert studio.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] > 0, PATIENCE)
+            assert studio.stats.cancels == []
+        studio.running(0)
+
+
+def test_calls_that_were_given_up_and_are_read_on_take_the_place_of_no_others() -> None:
+    studio = Slow()
+    with Wire("http", STATEFUL).connect(studio, max_in_flight=2, **ON) as client:
+        for number in (1, 2):
+            token = CancelToken()
+            call = client.start_task.future("render", cancel=token)
+            studio.has(number)
+            token.cancel()
+            assert isinstance(call.exception(PATIENCE), RequestCancelled)
+        assert client.list_tools.future().result(PATIENCE).tools
+        studio.told.set()
+        studio.running(0)
+
+
+class Curious(Slow):
+    """Asks something before it says that a call is a task."""
+
+    refused: RpcError | None = None
+
+    def slowly(self, params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        context.report_progress(1)
+        self.came.set()
+        assert self.told.wait(PATIENCE)
+        try:
+            context.elicit("Who?", {"type": "object", "properties": {}})
+        except RpcError as error:
+            self.refused = error
+        return self.tasks.call_tool(params, context)
+
+
+def test_nobody_is_asked_for_a_call_that_was_given_up() -> None:
+    studio, token = Curious(), CancelToken()
+    asked: list[object] = []
+
+    def person(request: Any, context: Any) -> ElicitResult:
+        asked.append(request)
+        return ElicitResult.decline()
+
+    with Wire("http", STATEFUL).connect(studio, elicitation=person, **ON) as client:
+        call = client.start_task.future("render", cancel=token)
+        assert studio.came.wait(PATIENCE)
+        token.cancel()
+        assert isinstance(call.exception(PATIENCE), RequestCancelled)
+        studio.told.set()
+        assert studio.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] > 0, PATIENCE)
+        studio.running(0)
+    assert asked == []
+    assert studio.refused is not None
+    assert "given up" in str(studio.refused)
+
+
+@every_wire
+def test_closing_the_client_ends_the_wait_and_not_the_task(wire: Wire) -> None:
+    studio = Studio()
+    studio.tasks.poll_interval_ms = 3_600_000
+    with wire.connect(studio, **ON) as client:
+        task = client.start_task("render")
+        assert task.wait(0) is False
+        call = client.call_tool.future("render")
+        studio.running(2)
+        client.close()
+        with pytest.raises(ClosedError):
+            task.wait(PATIENCE)
+        with pytest.raises(ClosedError):
+            call.result(PATIENCE)
+        assert studio.stats.tasks >= 1
+        studio.gate.set()
+
+
+def test_a_handle_that_nobody_has_any_more_follows_nothing() -> None:
+    studio = Studio()
+    studio.tasks.poll_interval_ms = 3_600_000
+    with syncmcp.connect(studio, mode=STATELESS, **ON) as client:
+        task = client.start_task("render")
+        assert task.wait(0) is False
+        naps = client._core.pools.naps
+        (nap,) = naps._naps
+        ended = threading.Event()
+        done = nap._done
+
+        def told() -> None:
+            done()
+            ended.set()
+
+        nap._done = told
+        del task
+        gc.collect()
+        assert ended.wait(PATIENCE)
+        assert studio.stats.tasks == 1
+
+
+@both_eras
+def test_a_handle_that_came_as_a_future_is_let_go_with_its_client(revision: Any) -> None:
+    studio = Studio()
+    studio.tasks.poll_interval_ms = 3_600_000
+    client = syncmcp.connect(studio, mode=revision, **ON)
+    task = client.start_task.future("render").result(PATIENCE)
+    gone = is_gone(client._core)
+    del client, task
+    with pytest.warns(ResourceWarning):
+        assert gone()
+
+
+@pytest.mark.parametrize("revision", [STATEFUL, STATELESS])
+def test_a_server_that_goes_away_leaves_the_outcome_of_its_task_unknown(revision: Any) -> None:
+    studio = Studio()
+    with serve_http(studio) as http:
+        client = syncmcp.connect(http.url, mode=revision, retry=None, **ON)
+        call = client.call_tool.future("render")
+        studio.looked(1)
+    with client:
+        error: Any = call.exception(PATIENCE)
+        assert isinstance(error, TransportError)
+        # Perhaps this look was not sent; but the call was.
+        assert (error.method, error.delivery) == ("tools/call", "unknown")
+
+
+@pytest.mark.parametrize("way", ["timeout", "token", "future"])
+@both_eras
+def test_a_call_that_waits_for_a_thread_ends_in_time_and_so_does_its_task(
+    way: str, revision: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio, held = Studio(), threading.Event()
+
+    @studio.tool()
+    def hold() -> str:
+        held.set()
+        studio.gate.wait()
+        return ""
+
+    studio.tasks.poll_interval_ms = 500
+    wire, token = Wire("http", revision), CancelToken()
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+    patient: dict[str, Any] = {"timeout": None, "idle_timeout": None}
+    with wire.connect(studio, max_in_flight=1, **patient, **ON) as client:
+        parked = Parked(client)
+        call = client.call_tool.future("render", timeout=600, cancel=token)
+        parked.wait()
+        other = client.call_tool.future("hold")
+        assert held.wait(PATIENCE)
+        if way == "future":
+            call.cancel()
+        elif way == "token":
+            token.cancel()
+        else:
+            clock.advance(600)
+            tick()
+        kind = RequestTimeout if way == "timeout" else RequestCancelled
+        with pytest.raises(kind):
+            call.result(PATIENCE)
+        studio.running(0)
+        assert studio.stats.requests["tasks/cancel"] == 1
+        assert not other.done()
+        studio.gate.set()
+        other.result(PATIENCE)
+
+
+# -- when it is looked at --------------------------------------------------------------------
+
+
+@both_eras
+@pytest.mark.requirement("TSK-09", "TSX-04")
+def test_a_task_is_looked_at_as_often_as_the_server_wants(
+    revision: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio = Studio()
+    studio.tasks.poll_interval_ms = 1_000_000
+    with syncmcp.connect(studio, mode=revision, **ON) as client:
+        clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
+        task = client.start_task("render")
+        assert task.wait(0) is False
+        for looks in (1, 2):
+            clock.advance(999)
+            tick()
+            assert studio.stats.requests["tasks/get"] == looks - 1
+            parked = Parked(client)
+            clock.advance(2)
+            tick()
+            studio.looked(looks)
+            parked.wait()
+        studio.gate.set()
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-06")
+def test_news_of_a_task_is_a_hint_to_look_at_it(wire: Wire) -> None:
+    studio = Studio()
+    studio.tasks.poll_interval_ms = 3_600_000
+    studio.tasks.notify = True
+    with wire.connect(studio) as client:
+        task = client.start_task("render")
+        assert task.wait(0) is False
+        studio.gate.set()
+        assert task.result(PATIENCE).text == "1 pictures"
+
+
+@stateful_wires
+@pytest.mark.requirement("TSK-08")
+def test_the_tasks_of_a_server_are_listed_page_by_page(wire: Wire) -> None:
+    studio = Studio(page_size=2)
+    with wire.connect(studio) as client:
+        tasks = [client.start_task("draw") for _ in range(5)]
+        studio.running(0)
+        ids = [task.id for task in tasks]
+        assert [task.task_id for task in client.list_tasks().tasks] == ids
+        assert [task.task_id for task in client.iter_tasks()] == ids
+        first = client.list_tasks(cursor=None)
+        rest = client.list_tasks(cursor=first.next_cursor)
+        assert [task.task_id for task in rest.tasks] == ids[2:4]
+    assert studio.stats.errors == 0
+
+
+@pytest.mark.parametrize("wire", ["memory", "stdio"])
+@pytest.mark.requirement("TSK-08", "PAG-01")
+def test_any_cursor_of_the_list_of_tasks_goes_back_as_it_came(wire: str) -> None:
+    day = "2026-01-01T00:00:00Z"
+    task = {"taskId": "t", "status": "working", "createdAt": day, "lastUpdatedAt": day, "ttl": None}
+    script = s.handshake(STATEFUL, capabilities={"tasks": {"list": {}}})
+    pages: Any = ({"nextCursor": ""}, {"nextCursor": " É/+=%20\n"}, {"nextCursor": "7"}, {})
+    for page in pages * 2:
+        script += [s.expect("tasks/list"), s.reply({"tasks": [task], **page})]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=STATEFUL) as client:
+        assert len(client.list_tasks().tasks) == 4
+        assert len(list(client.iter_tasks())) == 4
+        sent = peer.requests("tasks/list", 8)
+    asked = [each.get("params", {}).get("cursor", "absent") for each in sent]
+    assert asked == ["absent", "", " É/+=%20\n", "7"] * 2
+
+
+def test_there_is_no_list_of_tasks_any_more() -> None:
+    with (
+        syncmcp.connect(Studio(), mode=STATELESS, **ON) as client,
+        pytest.raises(NotSupported, match="has no such request"),
+    ):
+        client.list_tasks()

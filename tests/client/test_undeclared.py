@@ -1,0 +1,537 @@
+"""A server that does more than it declares: refused, unless the program says to try."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    ChangeEvent,
+    Client,
+    ClientGroup,
+    MethodNotFound,
+    NotSupported,
+    RequestCancelled,
+    ServerError,
+)
+from syncmcp._client.subscriptions import Listener
+from syncmcp.completion import Completer
+from syncmcp.skills import EXTENSION as SKILLS
+from syncmcp.skills import Skills
+from syncmcp.testing import RpcError, Server, ToolContext, serve_http
+from syncmcp.testing import script as s
+from syncmcp.types import PromptReference
+from tests.support.scripts import OLD, WIRES, Scripted
+from tests.support.session_server import session_server
+from tests.support.shops import known
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, stateful_wires
+
+HINT = r'does not declare the capability {} \(undeclared="try" asks for it all the same\)'
+LETTER = PromptReference(name="letter")
+MEMORY = (Wire("memory", STATEFUL), Wire("memory", STATELESS))
+
+
+class Modest(Server):
+    """A server that has everything, and declares nothing of it.
+
+    Args:
+        name: What it calls itself.
+    """
+
+    def __init__(self, name: str = "modest") -> None:
+        super().__init__(name)
+        self.add_tool(lambda: "bought", name="buy")
+        self.prompt(name="letter")(lambda to="": f"Dear {to}")
+        self.completion(prompt="letter", argument="to")(lambda typed, _: [f"{typed}nn"])
+        self.resource("a:1", name="one")(lambda: "goods")
+        self.resource_template("a:{n}/more", name="more")(lambda n: f"more of {n}")
+
+    def capabilities(self, revision: str) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def asked(self) -> set[str]:
+        """The methods that it was asked for, but for those that begin a connection."""
+        with self.stats as stats:
+            return set(stats.requests) - {"initialize", "server/discover", "ping"}
+
+
+OPERATIONS: dict[str, Callable[..., object]] = {
+    "tools/list": lambda client, **how: client.list_tools(**how),
+    "tools/call": lambda client, **how: client.call_tool("buy", **how),
+    "resources/list": lambda client, **how: client.list_resources(**how),
+    "resources/templates/list": lambda client, **how: client.list_resource_templates(**how),
+    "resources/read": lambda client, **how: client.read_resource("a:1", **how),
+    "prompts/list": lambda client, **how: client.list_prompts(**how),
+    "prompts/get": lambda client, **how: client.get_prompt("letter", **how),
+    "completion/complete": lambda client, **how: client.complete(LETTER, "to", "A", **how),
+}
+STATEFUL_OPERATIONS: dict[str, Callable[..., object]] = {
+    "resources/subscribe": lambda client, **how: client.subscribe_resource("a:1", **how),
+    "resources/unsubscribe": lambda client, **how: client.unsubscribe_resource("a:1", **how),
+    "logging/setLevel": lambda client, **how: client.set_log_level("info", **how),
+    "tasks/list": lambda client, **how: client.list_tasks(**how),
+}
+
+
+def operations(wire: Wire) -> dict[str, Callable[..., object]]:
+    return {**OPERATIONS, **(STATEFUL_OPERATIONS if wire.revision == STATEFUL else {})}
+
+
+# -- single calls ----------------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("VER-06")
+def test_what_is_not_declared_is_refused_and_the_error_names_the_option(wire: Wire) -> None:
+    server = Modest()
+    with wire.connect(server) as client:
+        for method, operation in operations(wire).items():
+            with pytest.raises(NotSupported, match=HINT.format(r"[\w.]+")) as caught:
+                operation(client)
+            assert caught.value.method == method
+            with pytest.raises(NotSupported, match=HINT.format(r"[\w.]+")):
+                client.request(method, undeclared="refuse")
+    assert server.asked() == set()
+
+
+@every_wire
+def test_a_call_that_says_so_is_sent_all_the_same(wire: Wire) -> None:
+    server = Modest()
+    with wire.connect(server) as client:
+        assert client.call_tool("buy", undeclared="try").text == "bought"
+        assert client.list_tools.future(undeclared="try").result(PATIENCE).tools[0].name == "buy"
+        assert [prompt.name for prompt in client.iter_prompts(undeclared="try")] == ["letter"]
+        found = client.complete(LETTER, "to", "A", undeclared="try")
+        assert found.completion.values == ["Ann"]
+        for operation in operations(wire).values():
+            operation(client, undeclared="try")
+        assert server.asked() == set(operations(wire))
+        # The next one is refused again.
+        with pytest.raises(NotSupported):
+            client.list_prompts()
+
+
+@every_wire
+def test_a_client_that_says_so_tries_everything_but_where_a_call_says_otherwise(wire: Wire) -> None:
+    server = Modest()
+    with wire.connect(server, undeclared="try") as client:
+        for operation in operations(wire).values():
+            with pytest.raises(NotSupported):
+                operation(client, undeclared="refuse")
+        assert server.asked() == set()
+        for operation in operations(wire).values():
+            operation(client, undeclared=None)
+        assert server.asked() == set(operations(wire))
+        completion = Completer(client, LETTER, pause=0).suggest("to", "A")
+        assert completion is not None
+        assert completion.values == ["Ann"]
+        with client.batch() as batch:
+            listed = batch.list_prompts()
+        assert listed.result(PATIENCE).prompts[0].name == "letter"
+
+
+@every_wire
+@pytest.mark.requirement("VER-06")
+def test_a_function_of_a_tool_is_found_on_a_list_that_is_not_declared(wire: Wire) -> None:
+    server = Modest()
+    with wire.connect(server) as client:
+        with pytest.raises(NotSupported):
+            client.tool("buy")
+        assert server.asked() == set()
+        assert client.tool("buy", undeclared="try")().text == "bought"
+        assert server.asked() == {"tools/list", "tools/call"}
+
+
+@every_wire
+@pytest.mark.requirement("M-31")
+def test_whoever_names_the_method_needs_no_option(wire: Wire) -> None:
+    server = Modest()
+    params: dict[str, dict[str, Any]] = {
+        "tools/call": {"name": "buy"},
+        "prompts/get": {"name": "letter"},
+        "resources/read": {"uri": "a:1"},
+        "resources/subscribe": {"uri": "a:1"},
+        "resources/unsubscribe": {"uri": "a:1"},
+        "logging/setLevel": {"level": "info"},
+        "completion/complete": {
+            "ref": {"type": "ref/prompt", "name": "letter"},
+            "argument": {"name": "to", "value": "A"},
+        },
+    }
+    with wire.connect(server) as client:
+        for method in operations(wire):
+            client.request(method, params.get(method))
+        assert server.asked() == set(operations(wire))
+        asked = server.stats.requests["prompts/list"]
+        client.request.future("prompts/list").result(PATIENCE)
+        with client.batch() as batch:
+            listed = batch.request("prompts/list")
+        assert listed.result(PATIENCE)["prompts"][0]["name"] == "letter"
+        assert server.stats.requests["prompts/list"] == asked + 2
+
+
+def test_a_client_that_was_pickled_tries_what_it_did_before() -> None:
+    server = Modest()
+    with serve_http(server) as http:
+        client: Client = pickle.loads(pickle.dumps(Client(http.url, undeclared="try")))
+        try:
+            assert client.list_prompts().prompts[0].name == "letter"
+        finally:
+            client.close()
+
+
+@pytest.mark.parametrize("wire", MEMORY, ids=str)
+@pytest.mark.requirement("VER-06", "M-31")
+def test_what_the_revision_lacks_is_refused_in_any_case(wire: Wire) -> None:
+    server = Modest()
+    attempts: list[Callable[[Client], object]] = [
+        lambda client: client.request("tasks/update", {}, undeclared="try"),
+        lambda client: client.request("tasks/update", {}),
+    ]
+    if wire.revision == STATELESS:
+        attempts = [
+            lambda client: client.ping(undeclared="try"),
+            lambda client: client.subscribe_resource("a:1"),
+            lambda client: client.request("logging/setLevel", {"level": "info"}),
+            lambda client: client.start_task("buy", undeclared="try"),
+            lambda client: client.list_tasks(),
+        ]
+    with wire.connect(server, undeclared="try") as client:
+        for attempt in attempts:
+            with pytest.raises(NotSupported) as caught:
+                attempt(client)
+            assert "undeclared" not in str(caught.value)
+    assert server.asked() == set()
+
+
+@WIRES
+@pytest.mark.parametrize("way", ["client", "call", "future", "request"])
+def test_a_server_that_cannot_do_it_says_so_itself(wire: str, way: str) -> None:
+    script = [
+        *s.handshake(OLD, capabilities={}),
+        s.expect("prompts/list"),
+        s.error(-32601, "Method not found"),
+    ]
+    ways: dict[str, Callable[[Client], object]] = {
+        "client": lambda client: client.list_prompts(),
+        "call": lambda client: client.list_prompts(undeclared="try"),
+        "future": lambda client: client.list_prompts.future(undeclared="try").result(PATIENCE),
+        "request": lambda client: client.request("prompts/list"),
+    }
+    options: dict[str, Any] = {"undeclared": "try"} if way == "client" else {}
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, **options) as client,
+        pytest.raises(MethodNotFound),
+    ):
+        ways[way](client)
+
+
+def test_the_log_level_of_a_call_and_of_a_stateless_server_needs_nobody_to_declare_it() -> None:
+    server, levels = Modest(), []
+
+    def look(context: ToolContext) -> str:
+        levels.append(context.meta.get("io.modelcontextprotocol/logLevel"))
+        return ""
+
+    server.add_tool(look, name="look")
+    with syncmcp.connect(server, mode=STATELESS) as client:
+        client.set_log_level("info")
+        client.call_tool("look", undeclared="try")
+        client.call_tool("look", undeclared="try", log_level="error")
+    assert levels == ["info", "error"]
+
+
+# -- change events ---------------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("M-12")
+@pytest.mark.parametrize("of", ["call", "client"])
+def test_changes_that_are_not_declared_can_be_listened_to(wire: Wire, of: str) -> None:
+    server = Modest()
+    how: dict[str, Any] = {"undeclared": "try"}
+    with wire.connect(server, **(how if of == "client" else {})) as client:
+        here = how if of == "call" else {}
+        with pytest.raises(NotSupported, match=HINT.format(r"resources\.subscribe")):
+            client.listen(uris=["a:1"], undeclared="refuse")
+        assert server.asked() == set()
+        with client.listen(uris=["a:1"], tools=True, timeout=PATIENCE, **here) as events:
+            server.resource_updated("a:1")
+            assert next(events) == ChangeEvent("resource", "a:1")
+            server.list_changed("tools")
+            assert next(events) == ChangeEvent("tools")
+        with client.listen(prompts=True, timeout=PATIENCE, **here) as events:
+            server.list_changed("prompts")
+            assert next(events) == ChangeEvent("prompts")
+    if wire.revision == STATEFUL:
+        assert server.asked() == {"resources/subscribe", "resources/unsubscribe"}
+
+
+@every_wire
+def test_what_has_changed_is_fetched_though_it_is_not_declared(wire: Wire) -> None:
+    server = Modest()
+    fetched: dict[str, threading.Event] = {
+        kind: threading.Event() for kind in ("tools", "prompts", "resources", "a:1")
+    }
+
+    def begin(client: Client) -> list[Listener]:
+        how: dict[str, Any] = {"debounce": 0, "undeclared": "try"}
+        return [
+            client.on_tools_changed(lambda _: fetched["tools"].set(), **how),
+            client.on_prompts_changed(lambda _: fetched["prompts"].set(), **how),
+            client.on_resources_changed(lambda _: fetched["resources"].set(), **how),
+            client.on_resource_updated("a:1", lambda _: fetched["a:1"].set(), **how),
+        ]
+
+    with wire.connect(server) as client:
+        listeners = begin(client)
+        for kind in ("tools", "prompts", "resources"):
+            server.list_changed(kind)
+        server.resource_updated("a:1")
+        for event in fetched.values():
+            assert event.wait(PATIENCE)
+        for listener in listeners:
+            assert listener.stop(PATIENCE)
+
+
+@pytest.mark.requirement("HTL-11", "M-12")
+def test_a_new_session_is_asked_again_for_what_the_old_one_did_undeclared() -> None:
+    with session_server() as server:
+        server.capabilities, server.listens = {"tools": {}}, True
+        with syncmcp.connect(server.url, mode=STATEFUL) as client:
+            client.set_log_level("error", undeclared="try")
+            client.subscribe_resource("a:1", undeclared="try")
+            with client.listen(uris=["a:2"], undeclared="try", timeout=PATIENCE) as events:
+                server.forget()
+                assert client.call_tool("pid").text == "session-2"
+                assert next(events) == ChangeEvent("resource", "a:2", missed=True)
+                again = [entry[1:] for entry in server.requests if entry[0] == "session-2"]
+                asked = {method: params for method, params in again if params is not None}
+                assert asked["logging/setLevel"]["level"] == "error"
+                uris = [params["uri"] for method, params in again if method.endswith("/subscribe")]
+                assert uris == ["a:1", "a:2"]
+            assert server.seen["session-2", "resources/unsubscribe"] == 1
+
+
+@pytest.mark.parametrize("way", ["blocking", "future", "batch"])
+@pytest.mark.requirement("VER-06", "M-12")
+def test_a_subscription_that_cannot_be_given_back_is_still_there(way: str) -> None:
+    with session_server() as server:
+        server.capabilities = {"tools": {}}
+        with syncmcp.connect(server.url, mode=STATEFUL) as client:
+            client.subscribe_resource("a:1", undeclared="try")
+
+            def unsubscribe() -> None:
+                if way == "blocking":
+                    client.unsubscribe_resource("a:1")
+                elif way == "future":
+                    client.unsubscribe_resource.future("a:1").result(PATIENCE)
+                else:
+                    with client.batch() as batch:
+                        given_back = batch.unsubscribe_resource("a:1")
+                    given_back.result(PATIENCE)
+
+            with pytest.raises(NotSupported, match=HINT.format(r"resources\.subscribe")):
+                unsubscribe()
+            server.forget()
+            assert client.call_tool("pid").text == "session-2"
+            assert server.seen["session-2", "resources/subscribe"] == 1
+            client.unsubscribe_resource("a:1", undeclared="try")
+            server.forget()
+            assert client.call_tool("pid").text == "session-3"
+            assert server.seen["session-3", "resources/subscribe"] == 0
+
+
+@pytest.mark.requirement("HTL-11", "VER-06")
+def test_a_new_session_that_declares_less_is_not_asked_where_nobody_said_to_try() -> None:
+    with session_server() as server:
+        server.listens = True
+        with syncmcp.connect(server.url, mode=STATEFUL) as client:
+            client.set_log_level("error")
+            client.subscribe_resource("a:1")
+            with client.listen(uris=["a:2"], timeout=PATIENCE) as events:
+                server.capabilities = {"tools": {}}
+                server.forget()
+                assert client.call_tool("pid").text == "session-2"
+                with pytest.raises(syncmcp.SubscriptionLost, match="undeclared"):
+                    next(events)
+            assert server.seen["session-2", "resources/subscribe"] == 0
+            assert server.seen["session-2", "logging/setLevel"] == 0
+
+
+@pytest.mark.requirement("HTL-11")
+def test_a_level_that_was_refused_leaves_the_one_before_as_it_was_asked_for() -> None:
+    def refuse(one: Any) -> bool:
+        if b'"debug"' in one.body:
+            error = {"code": -32602, "message": "no"}
+            one.connection.json({"jsonrpc": "2.0", "id": one.id, "error": error})
+            return True
+        return False
+
+    with session_server() as server:
+        server.capabilities, server.before = {"tools": {}}, refuse
+        with syncmcp.connect(server.url, mode=STATEFUL) as client:
+            client.set_log_level("error", undeclared="try")
+            with pytest.raises(ServerError):
+                client.set_log_level("debug", undeclared="try")
+            with pytest.raises(NotSupported):
+                client.set_log_level("info")
+            server.forget()
+            client.call_tool("pid")
+            levels = [
+                params["level"]
+                for session, method, params in server.requests
+                if session == "session-2" and method == "logging/setLevel"
+            ]
+    assert levels == ["error"]
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+def test_a_group_offers_and_hears_what_its_servers_do_not_declare(mode: str) -> None:
+    server = Modest()
+    with ClientGroup({"modest": server}, mode=mode) as group:
+        assert set(group.tools) == set(group.prompts) == set()
+        with pytest.raises(NotSupported, match='undeclared="try"'):
+            group.listen(tools=True)
+        with group.listen(tools=True, undeclared="try", timeout=PATIENCE) as changes:
+            server.list_changed("tools")
+            assert next(changes) == ("modest", ChangeEvent("tools"))
+    with ClientGroup({"modest": server}, mode=mode, undeclared="try") as group:
+        assert set(group.tools) == {"buy"}
+        assert set(group.prompts) == {"letter"}
+        with group.listen(tools=True, uris=["a:1"], timeout=PATIENCE) as changes:
+            server.add_tool(lambda: "sold", name="sell")
+            assert next(changes) == ("modest", ChangeEvent("tools"))
+            server.resource_updated("a:1")
+            assert next(changes) == ("modest", ChangeEvent("resource", "a:1"))
+        known(lambda: "sell" in group.tools)
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+class Quiet(Server):
+    """A server with a tool that runs as a task until a gate is opened, and that declares none."""
+
+    def __init__(self) -> None:
+        super().__init__("quiet")
+        self.gate = threading.Event()
+        self.add_tool(self.work, task_support="optional")
+
+    def work(self, context: ToolContext) -> str:
+        """Wait for the gate."""
+        while not (self.gate.wait(0.01) or context.cancelled.is_set()):
+            pass
+        return "worked"
+
+    def capabilities(self, revision: str) -> dict[str, Any]:
+        """Tools alone."""
+        return {"tools": {}}
+
+
+ON: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+
+
+@every_wire
+def test_a_task_can_be_started_followed_and_cancelled_where_none_are_declared(wire: Wire) -> None:
+    server = Quiet()
+    with wire.connect(server, **ON) as client:
+        with pytest.raises(NotSupported, match='undeclared="try"'):
+            client.start_task("work")
+        assert server.stats.requests["tools/call"] == 0
+        task = client.start_task("work", undeclared="try")
+        assert task.refresh() == "working"
+        assert task.id is not None
+        other = client.task(task.id, "work", undeclared="try")
+        server.gate.set()
+        assert other.result(PATIENCE).text == "worked"
+        server.gate.clear()
+        task = client.start_task("work", undeclared="try")
+        task.cancel()
+        assert task.wait(PATIENCE)
+        assert task.status == "cancelled"
+    assert server.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
+
+
+@stateful_wires
+@pytest.mark.parametrize("way", ["token", "future"])
+@pytest.mark.requirement("CAN-03")
+def test_a_call_that_is_given_up_has_its_undeclared_task_cancelled(wire: Wire, way: str) -> None:
+    server, token = Quiet(), syncmcp.CancelToken()
+    with wire.connect(server, **ON) as client:
+        call = client.request.future("tools/call", {"name": "work", "task": {}}, cancel=token)
+        assert server.stats.wait_for(lambda stats: stats.requests["tasks/get"] > 0, PATIENCE)
+        if way == "token":
+            token.cancel()
+            assert isinstance(call.exception(PATIENCE), RequestCancelled)
+        else:
+            assert call.cancel()
+        assert server.stats.wait_for(lambda stats: stats.requests["tasks/cancel"] == 1, PATIENCE)
+        assert server.stats.wait_for(lambda stats: stats.tasks == 0, PATIENCE)
+
+
+@WIRES
+@pytest.mark.requirement("CAN-03")
+def test_a_call_that_becomes_an_undeclared_task_after_it_was_given_up_is_cancelled(
+    wire: str,
+) -> None:
+    task = {"resultType": "task", "taskId": "t-1", "status": "working", "ttlMs": None}
+    times = {"createdAt": "2026-11-01T00:00:00Z", "lastUpdatedAt": "2026-11-01T00:00:00Z"}
+    script = [
+        *s.handshake(STATELESS, capabilities={"tools": {}}),
+        s.expect("tools/call", label="call"),
+        s.expect("notifications/cancelled"),
+        s.reply({**task, **times}, to="call"),
+        s.expect("tasks/cancel"),
+        s.reply({"resultType": "complete"}),
+    ]
+    token = syncmcp.CancelToken()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=STATELESS, **ON) as client,
+    ):
+        call = client.call_tool.future("work", undeclared="try", cancel=token)
+        assert peer.requests("tools/call")
+        token.cancel()
+        assert isinstance(call.exception(PATIENCE), RequestCancelled)
+        (cancel,) = peer.requests("tasks/cancel")
+        assert cancel["params"]["taskId"] == "t-1"
+
+
+# -- skills ----------------------------------------------------------------------------------------
+
+
+def test_skills_that_are_not_declared_can_be_asked_for() -> None:
+    server = Server("shop")
+    said = {"uri": "skill://a/SKILL.md", "frontmatter": {"name": "a", "description": "b"}}
+    server.on_request("skills/list", lambda params, context: {"skills": [said]})
+
+    def directory(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        raise RpcError(-32602, "no such directory")
+
+    server.on_request("resources/directory/read", directory)
+    with syncmcp.connect(server, mode=STATELESS, extensions={SKILLS: {}}) as client:
+        skills = Skills(client)
+        with pytest.raises(NotSupported, match='undeclared="try"'):
+            skills.list()
+        (skill,) = skills.list(undeclared="try")
+        assert skill.name == "a"
+        with pytest.raises(NotSupported, match='undeclared="try"'):
+            skills.read_directory("skill://a")
+        with pytest.raises(syncmcp.InvalidParams):
+            skills.read_directory("skill://a", undeclared="try")
+    with (
+        syncmcp.connect(server, mode=STATELESS) as client,
+        pytest.raises(NotSupported, match="not switched on"),
+    ):
+        Skills(client).list(undeclared="try")

@@ -1,0 +1,469 @@
+"""Futures of requests: real ones, for every function that takes such."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import gc
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp._concurrency.futures import RequestFuture
+from syncmcp.testing import Server
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    WIRES,
+    Stage,
+    Wire,
+    every_wire,
+    in_threads,
+    nervous,
+)
+
+MEMORY = Wire("memory", STATEFUL)
+
+_NEVER_FOR_USERS = ("syncmcp-read", "syncmcp-write", "syncmcp-timer", "syncmcp-resume")
+
+
+@every_wire
+@pytest.mark.requirement("M-01")
+def test_wait_and_as_completed_see_results_errors_and_cancels(wire: Wire) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        held = client.call_tool.future("hold", {"key": "a"})
+        dropped = client.call_tool.future("hold", {"key": "b"})
+        good = client.call_tool.future("echo", {"text": "x"})
+        bad = client.call_tool.future("no such tool")
+        stage.inside("a", "b")
+        first = concurrent.futures.wait([good, bad], PATIENCE)
+        assert not first.not_done
+        assert held.running() or not held.done()
+        dropped.cancel()
+        stage.gate.set()
+        every = list(concurrent.futures.as_completed([held, dropped, good, bad], PATIENCE))
+        assert set(every) == {held, dropped, good, bad}
+        assert held.result(0).text == "a"
+        assert dropped.cancelled()
+        assert isinstance(bad.exception(0), syncmcp.ServerError)
+        assert isinstance(good, RequestFuture)
+        assert isinstance(good, concurrent.futures.Future)
+
+
+@pytest.mark.requirement("M-01")
+def test_an_event_loop_can_await_a_future_and_cancel_it() -> None:
+    stage = Stage()
+
+    async def use(client: syncmcp.Client) -> None:
+        answer = await asyncio.wrap_future(client.call_tool.future("echo", {"text": "x"}))
+        assert answer.text == "x"
+        with pytest.raises(syncmcp.ServerError):
+            await asyncio.wrap_future(client.call_tool.future("no such tool"))
+        source = client.call_tool.future("hold", {"key": "a"})
+        waiting = asyncio.wrap_future(source)
+        await asyncio.to_thread(stage.inside, "a")
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await asyncio.to_thread(concurrent.futures.wait, [source], PATIENCE)
+        assert source.cancelled()
+
+    with MEMORY.connect(stage.server) as client:
+        asyncio.run(use(client))
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+
+
+@pytest.mark.requirement("M-01")
+def test_result_with_a_timeout_only_waits_and_the_call_goes_on() -> None:
+    stage = Stage()
+    with MEMORY.connect(stage.server) as client:
+        future = client.call_tool.future("hold", {"key": "a"})
+        stage.inside("a")
+        with pytest.raises(concurrent.futures.TimeoutError):
+            future.result(0)
+        stage.gate.set()
+        assert future.result(PATIENCE).text == "a"
+    with stage.stats as stats:
+        assert stats.cancels == []
+
+
+# -- done callbacks
+
+
+@every_wire
+@pytest.mark.requirement("M-01")
+def test_done_callbacks_run_in_order_on_a_pool_thread_with_their_context(wire: Wire) -> None:
+    stage = Stage()
+    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
+    heard: SimpleQueue[tuple[str, str, bool]] = SimpleQueue()
+
+    def listen(future: concurrent.futures.Future[Any]) -> None:
+        heard.put((variable.get(), threading.current_thread().name, future.done()))
+
+    with wire.connect(stage.server) as client:
+        future = client.call_tool.future("hold", {"key": "a"})
+        for number in range(5):
+            variable.set(str(number))
+            future.add_done_callback(listen)
+        stage.inside("a")
+        stage.gate.set()
+        future.result(PATIENCE)
+        concurrent.futures.wait([future], PATIENCE)
+        variable.set("5")
+        future.add_done_callback(listen)
+        came = [heard.get(timeout=PATIENCE) for _ in range(6)]
+    assert [value for value, _, _ in came] == ["0", "1", "2", "3", "4", "5"]
+    assert all(done for _, _, done in came)
+    for _, name, _ in came:
+        assert name.startswith("syncmcp-worker")
+        assert not name.startswith(_NEVER_FOR_USERS)
+
+
+@every_wire
+@pytest.mark.requirement("M-01")
+def test_a_done_callback_that_blocks_delays_no_other_call(wire: Wire) -> None:
+    stage = Stage()
+    gate, stuck = threading.Event(), threading.Semaphore(0)
+
+    def block(_: object) -> None:
+        stuck.release()
+        assert gate.wait(2 * PATIENCE)
+
+    with wire.connect(stage.server) as client:
+        for number in range(4):
+            client.call_tool.future("echo", {"text": str(number)}).add_done_callback(block)
+        for _ in range(4):
+            assert stuck.acquire(timeout=PATIENCE)
+        assert client.call_tool("echo", {"text": "x"}, timeout=PATIENCE).text == "x"
+        assert client.call_tool.future("echo", {"text": "y"}).result(PATIENCE).text == "y"
+        heard: list[float] = []
+        counted = client.call_tool(
+            "count", {"steps": 3}, timeout=PATIENCE, on_progress=lambda n, *_: heard.append(n)
+        )
+        assert counted.text == "counted"
+        assert heard == [1, 2, 3]
+        gate.set()
+
+
+@every_wire
+@pytest.mark.requirement("M-01")
+def test_a_done_callback_may_call_the_client_and_wait(wire: Wire) -> None:
+    stage = Stage()
+    heard: SimpleQueue[str | None] = SimpleQueue()
+    with wire.connect(stage.server) as client:
+
+        def again(future: concurrent.futures.Future[Any]) -> None:
+            heard.put(client.call_tool("echo", {"text": "blocking"}).text)
+            heard.put(client.call_tool.future("echo", {"text": "future"}).result(PATIENCE).text)
+
+        client.call_tool.future("echo", {"text": "x"}).add_done_callback(again)
+        assert heard.get(timeout=PATIENCE) == "blocking"
+        assert heard.get(timeout=PATIENCE) == "future"
+
+
+def test_done_callbacks_run_on_a_pool_thread_when_a_clock_or_a_token_ends_the_call() -> None:
+    stage, token = Stage(), syncmcp.CancelToken()
+    names: SimpleQueue[str] = SimpleQueue()
+    with MEMORY.connect(stage.server) as client:
+        late = client.call_tool.future("hold", {"key": "a"}, timeout=0.05)
+        dropped = client.call_tool.future("hold", {"key": "b"}, cancel=token)
+        for future in (late, dropped):
+            future.add_done_callback(lambda _: names.put(threading.current_thread().name))
+        assert isinstance(late.exception(PATIENCE), syncmcp.RequestTimeout)
+        stage.inside("b")
+        token.cancel()
+        assert isinstance(dropped.exception(PATIENCE), syncmcp.RequestCancelled)
+        for _ in range(2):
+            assert names.get(timeout=PATIENCE).startswith("syncmcp-worker")
+
+
+# -- progress as an iterator
+
+
+@every_wire
+@pytest.mark.requirement("M-16", "PRG-01", "M-23")
+def test_progress_of_a_future_is_iterated_in_order_and_ends_with_the_call(wire: Wire) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        future = client.call_tool.future("count", {"steps": 200})
+        came = list(future.progress(timeout=PATIENCE))
+        assert future.done()
+        assert [(report.progress, report.total, report.message) for report in came] == [
+            (step, 200, f"step {step}") for step in range(1, 201)
+        ]
+        assert future.result(0).text == "counted"
+        assert list(future.progress(timeout=0)) == []
+
+
+@pytest.mark.requirement("M-16")
+@pytest.mark.parametrize("wire", [MEMORY, Wire("http", STATELESS)], ids=str)
+def test_the_iterator_of_progress_waits_and_gives_up_by_its_own_limit(wire: Wire) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        future = client.call_tool.future("hold", {"key": "a"})
+        [context] = stage.inside("a")
+        with pytest.raises(TimeoutError):
+            next(future.progress(timeout=0.01))
+        assert not future.done()
+        reports = future.progress(timeout=PATIENCE)
+        context.report_progress(1)
+        assert next(reports) == (1, None, None)
+        context.report_progress(2, 3, "two")
+        assert next(reports) == (2, 3, "two")
+        stage.gate.set()
+        assert list(reports) == []
+        assert future.result(PATIENCE).text == "a"
+
+
+@pytest.mark.requirement("M-16")
+@pytest.mark.parametrize("how", ["cancel", "timeout", "close"])
+def test_the_iterator_of_progress_ends_however_the_call_ends(how: str) -> None:
+    stage = Stage()
+    with MEMORY.connect(stage.server) as client:
+        future = client.call_tool.future(
+            "hold", {"key": "a"}, timeout=1.0 if how == "timeout" else PATIENCE
+        )
+        stage.inside("a")
+
+        def end() -> None:
+            if how == "cancel":
+                future.cancel()
+            elif how == "close":
+                client.close()
+
+        reports, _ = in_threads(lambda: list(future.progress(timeout=PATIENCE)), end)
+        assert reports == []
+        assert future.done()
+
+
+# -- close
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=str)
+@pytest.mark.requirement("M-01")
+def test_close_ends_every_call_in_flight_and_each_has_its_own_error(wire: Wire) -> None:
+    stage = Stage()
+    keys = [str(number) for number in range(100)]
+    with wire.connect(stage.server) as client:
+        futures = [client.call_tool.future("hold", {"key": key}) for key in keys[:90]]
+
+        def close() -> None:
+            stage.inside(*keys)
+            client.close()
+
+        def block(key: str) -> object:
+            return client.call_tool("hold", {"key": key})
+
+        outcomes = in_threads(*(partial(block, key) for key in keys[90:]), close)[:-1]
+        errors = outcomes + [future.exception(PATIENCE) for future in futures]
+        assert {type(error) for error in errors} == {syncmcp.ClosedError}
+        assert len({id(error) for error in errors}) == 100
+        assert {error.delivery for error in errors} == {"unknown"}
+        with pytest.raises(syncmcp.ClosedError):
+            client.call_tool("echo", {"text": "x"})
+        with pytest.raises(syncmcp.ClosedError):
+            client.call_tool.future("echo", {"text": "x"})
+        client.open()
+        assert client.call_tool("echo", {"text": "again"}).text == "again"
+
+
+@every_wire
+def test_a_draining_close_lets_the_calls_in_flight_end(wire: Wire) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        future = client.call_tool.future("hold", {"key": "a"})
+        stage.inside("a")
+
+        def close() -> None:
+            client.close(timeout=PATIENCE, drain=True)
+
+        def release() -> None:
+            try:
+                while True:
+                    client.call_tool("echo", {"text": "x"})
+            except syncmcp.ClosedError:  # nothing new is taken while the old is waited for
+                stage.gate.set()
+
+        assert in_threads(close, release) == [None, None]
+        assert future.result(PATIENCE).text == "a"
+
+
+@pytest.mark.requirement("M-01")
+def test_a_future_whose_next_page_meets_a_close_still_ends() -> None:
+    stage = Stage()
+    asked, answer = threading.Event(), threading.Event()
+
+    def page(params: dict[str, object], context: object) -> dict[str, object]:
+        if "cursor" not in params:
+            asked.set()
+            assert answer.wait(PATIENCE)
+            return {"resultType": "complete", "tools": [], "nextCursor": "more"}
+        return {"resultType": "complete", "tools": []}
+
+    stage.server.on_request("tools/list", page)
+    with MEMORY.connect(stage.server) as client:
+        for _ in range(20):
+            asked.clear()
+            answer.clear()
+            client.open()
+            future = client.list_tools.future()
+            assert asked.wait(PATIENCE)
+            with nervous():
+                in_threads(answer.set, client.close)
+            error = future.exception(PATIENCE)
+            assert error is None or isinstance(error, syncmcp.ClosedError)
+
+
+@every_wire
+@pytest.mark.requirement("M-01")
+def test_futures_made_while_the_client_closes_all_end(wire: Wire) -> None:
+    stage = Stage()
+
+    def close_under(client: syncmcp.Client) -> None:
+        made: list[syncmcp.RequestFuture[Any]] = []
+        enough = threading.Semaphore(0)
+
+        def make() -> str:
+            try:
+                while True:
+                    made.append(client.call_tool.future("echo", {"text": "x"}))
+                    enough.release()
+            except syncmcp.ClosedError:
+                return "refused"
+
+        def close() -> None:
+            for _ in range(5):
+                assert enough.acquire(timeout=PATIENCE)
+            client.close()
+
+        with nervous():
+            assert in_threads(make, close) == ["refused", None]
+        concurrent.futures.wait(made, PATIENCE)
+        assert all(future.done() for future in made)
+
+    with wire.connect(stage.server) as client:
+        for _ in range(5):
+            client.open()
+            close_under(client)
+
+
+def test_a_result_held_up_by_a_callback_comes_out_after_the_close() -> None:
+    stage = Stage()
+    inside, gate = threading.Event(), threading.Event()
+
+    def block(*_: object) -> None:
+        inside.set()
+        assert gate.wait(PATIENCE)
+
+    with MEMORY.connect(stage.server) as client:
+        future = client.call_tool.future("count", {"steps": 1}, on_progress=block)
+        assert inside.wait(PATIENCE)
+        client.close()
+        gate.set()
+        concurrent.futures.wait([future], PATIENCE)
+        assert future.done()
+
+
+def test_a_result_held_up_by_a_callback_comes_out_in_time_after_the_close() -> None:
+    stage = Stage()
+    inside, gate = threading.Event(), threading.Event()
+
+    def block(*_: object) -> None:
+        inside.set()
+        assert gate.wait(PATIENCE)
+
+    with MEMORY.connect(stage.server) as client:
+        # Its limit comes first, and with it the look at the clocks that must not be the last.
+        client.call_tool.future("echo", {"text": "x"}, timeout=1.0).result(PATIENCE)
+        future = client.call_tool.future("count", {"steps": 1}, on_progress=block, timeout=2.0)
+        assert inside.wait(PATIENCE)
+        client.close()
+        try:
+            assert isinstance(future.exception(PATIENCE / 2), (syncmcp.McpError, type(None)))
+        finally:
+            gate.set()
+
+
+def test_a_future_that_is_done_keeps_no_client() -> None:
+    client: syncmcp.Client | None = syncmcp.connect(Stage().server)
+    assert client is not None
+    future = client.call_tool.future("echo", {"text": "x"})
+    assert future.result(PATIENCE).text == "x"
+    alive = weakref.ref(client)
+    client.close()
+    client = None
+    gc.collect()
+    assert alive() is None
+
+
+@every_wire
+def test_a_result_is_freed_with_its_future_and_not_by_the_garbage_collector(wire: Wire) -> None:
+    freed = threading.Event()
+    with wire.connect(Stage().server) as client:
+        gc.disable()
+        try:
+            future = client.call_tool.future("echo", {"text": "x"})
+            weakref.finalize(future.result(PATIENCE), freed.set)
+            del future
+            assert freed.wait(PATIENCE)
+        finally:
+            gc.enable()
+
+
+class _Fragile(Mapping[str, Any]):
+    """Metadata that can be read by the thread that makes the call, and by no other."""
+
+    def __init__(self) -> None:
+        self._owner = threading.get_ident()
+
+    def __getitem__(self, key: str) -> Any:
+        return 1
+
+    def __iter__(self) -> Iterator[str]:
+        if threading.get_ident() != self._owner:
+            raise ZeroDivisionError
+        return iter(("acme.example/x",))
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_an_error_of_the_callers_in_a_later_request_ends_the_future_and_nothing_else() -> None:
+    server = Server("pages", page_size=1)
+    for name in ("one", "two", "three"):
+        server.add_tool(lambda: "", name=name)
+    with syncmcp.connect(server, mode=STATEFUL) as client:
+        future = client.list_tools.future(meta=_Fragile())
+        assert isinstance(future.exception(PATIENCE), ZeroDivisionError)
+        assert len(client.list_tools().tools) == 3
+
+
+@pytest.mark.requirement("M-01")
+def test_done_callbacks_that_block_hold_up_neither_other_callbacks_nor_calls() -> None:
+    stage = Stage()
+    release = threading.Event()
+    blocked = threading.Semaphore(0)
+
+    def block(_: object) -> None:
+        blocked.release()
+        release.wait(30)
+
+    with syncmcp.connect(stage.server, max_in_flight=1) as client:
+        for key in map(str, range(20)):
+            stage.let_go(key)
+            client.call_tool.future("hold", {"key": key}).add_done_callback(block)
+        for _ in range(20):
+            assert blocked.acquire(timeout=10)
+        heard: list[float] = []
+        client.call_tool("count", {"steps": 3}, on_progress=lambda done, *_: heard.append(done))
+        assert heard == [1, 2, 3]
+        release.set()

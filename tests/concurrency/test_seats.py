@@ -1,0 +1,526 @@
+"""The seats of a pool: lent while a job waits, taken back, and given up with what is stuck."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from syncmcp._concurrency.pool import DaemonPool, PoolSlot, seat_of_this_thread, slot_released
+from syncmcp._concurrency.timing import Deadline
+from tests.support.stage import PATIENCE, GatedQueue, in_threads, nervous
+
+
+def wait_until(look: Callable[[], bool]) -> None:
+    """Look again and again until it is so."""
+    deadline = Deadline(PATIENCE)
+    while not look():
+        assert not deadline.expired, "it did not come"
+        threading.Event().wait(0)
+
+
+class Counting(DaemonPool):
+    """A pool whose counters can be looked at."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__("syncmcp-test", limit, lends=True)
+
+    @property
+    def running(self) -> int:
+        """How many seats are taken, in one look."""
+        with self._lock:
+            assert len(self._idle) <= self._threads
+            return self._threads - len(self._idle)
+
+    @property
+    def threads(self) -> int:
+        """How many threads are counted."""
+        with self._lock:
+            return self._threads
+
+    def wait_running(self, count: int) -> None:
+        """Wait until so many seats are taken: one is given back a moment after its job."""
+        wait_until(lambda: self.running == count)
+
+
+@pytest.fixture
+def pool() -> Iterator[Counting]:
+    workers = Counting(1)
+    yield workers
+    workers.close()
+
+
+class Job:
+    """A job that tells when it runs, does one thing at a time as it is told, and ends."""
+
+    def __init__(self, pool: DaemonPool, *, at_once: bool = False) -> None:
+        self._orders: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._reports: SimpleQueue[object] = SimpleQueue()
+        self._started = threading.Event()
+        self.seat: PoolSlot | None = None
+        pool.submit(self._run, at_once=at_once)
+
+    def _run(self) -> None:
+        self.seat = seat_of_this_thread()
+        self._started.set()
+        while (order := self._orders.get(timeout=PATIENCE)) is not None:
+            self._reports.put(order())
+
+    @property
+    def started(self) -> bool:
+        return self._started.is_set()
+
+    def wait_started(self) -> PoolSlot:
+        assert self._started.wait(PATIENCE)
+        assert self.seat is not None
+        return self.seat
+
+    def do(self, order: Callable[[], object]) -> object:
+        """Have something done on the job's thread, and wait until it is."""
+        self._orders.put(order)
+        return self._reports.get(timeout=PATIENCE)
+
+    def end(self) -> None:
+        self._orders.put(None)
+
+
+def test_a_seat_that_is_lent_goes_to_the_next_in_line(pool: Counting) -> None:
+    first, second, third = Job(pool), Job(pool), Job(pool)
+    seat = first.wait_started()
+    assert pool.waiting == 2
+    first.do(seat.lend)
+    second.wait_started()
+    assert (pool.running, pool.waiting) == (1, 1)
+    # It goes on at once, however full it is.
+    first.do(seat.take_back)
+    assert (pool.running, pool.waiting) == (2, 1)
+    first.end()
+    pool.wait_running(1)
+    assert not third.started
+    second.end()
+    third.wait_started()
+    assert (pool.running, pool.waiting, pool.threads) == (1, 0, 1)
+    third.end()
+
+
+def test_a_seat_that_is_lent_twice_is_one_seat(pool: Counting) -> None:
+    first, second, third = Job(pool), Job(pool), Job(pool)
+    seat = first.wait_started()
+    first.do(seat.lend)
+    first.do(seat.lend)
+    second.wait_started()
+    first.do(seat.take_back)
+    assert (pool.running, pool.waiting) == (1, 1)
+    first.do(seat.take_back)
+    assert (pool.running, pool.waiting) == (2, 1)
+    for job in (first, second, third):
+        job.end()
+    third.wait_started()
+
+
+def test_the_line_keeps_its_order_when_a_seat_too_many_is_lent(pool: Counting) -> None:
+    first, second, third, fourth = Job(pool), Job(pool), Job(pool), Job(pool)
+    seat = first.wait_started()
+    first.do(seat.lend)
+    second.wait_started()
+    first.do(seat.take_back)
+    # Two run where one may: the seat that is lent now is not there for anybody else.
+    first.do(seat.lend)
+    assert (pool.running, pool.waiting) == (1, 2)
+    second.end()
+    third.wait_started()
+    assert not fourth.started
+    first.do(seat.take_back)
+    for job in (first, third, fourth):
+        job.end()
+    fourth.wait_started()
+
+
+def test_a_seat_that_nobody_wants_may_be_lent_and_taken_back(pool: Counting) -> None:
+    job = Job(pool)
+    seat = job.wait_started()
+    job.do(seat.lend)
+    assert pool.running == 0
+    job.do(seat.take_back)
+    assert pool.running == 1
+    job.end()
+    pool.wait_running(0)
+    assert pool.threads == 1
+
+
+def test_a_seat_that_is_lent_serves_those_who_come_later(pool: Counting) -> None:
+    first = Job(pool)
+    seat = first.wait_started()
+    first.do(seat.lend)
+    second = Job(pool)
+    second.wait_started()
+    third = Job(pool)
+    assert pool.waiting == 1
+    for job in (second, third):
+        job.end()
+    third.wait_started()
+    first.do(seat.take_back)
+    first.end()
+
+
+def test_a_job_that_is_abandoned_makes_room_and_its_thread_ends_with_it(pool: Counting) -> None:
+    first, second = Job(pool), Job(pool)
+    seat = first.wait_started()
+    seat.abandon()
+    second.wait_started()
+    seat.abandon()
+    assert (pool.running, pool.waiting) == (1, 0)
+    # What it lends now is no seat of the pool's any more.
+    first.do(seat.lend)
+    first.do(seat.take_back)
+    assert pool.running == 1
+    second.end()
+    pool.wait_running(0)
+    first.end()
+    assert pool.threads == 1
+
+
+def test_a_job_that_is_abandoned_while_it_lends_takes_nothing_back(pool: Counting) -> None:
+    first, second, third = Job(pool), Job(pool), Job(pool)
+    seat = first.wait_started()
+    first.do(seat.lend)
+    second.wait_started()
+    seat.abandon()
+    first.do(seat.take_back)
+    assert (pool.running, pool.waiting) == (1, 1)
+    first.end()
+    second.end()
+    third.wait_started()
+    third.end()
+    pool.wait_running(0)
+
+
+def test_a_job_that_is_over_can_be_abandoned_no_more(pool: Counting) -> None:
+    first = Job(pool)
+    seat = first.wait_started()
+    first.end()
+    pool.wait_running(0)
+    second, third = Job(pool), Job(pool)
+    assert second.wait_started() is not seat
+    seat.abandon()
+    assert (pool.running, pool.waiting) == (1, 1)
+    for job in (second, third):
+        job.end()
+    third.wait_started()
+
+
+def test_a_job_that_comes_at_once_does_not_stand_in_line(pool: Counting) -> None:
+    first, second = Job(pool), Job(pool)
+    urgent = Job(pool, at_once=True)
+    urgent.wait_started()
+    assert (pool.running, pool.waiting) == (2, 1)
+    urgent.end()
+    pool.wait_running(1)
+    assert not second.started
+    for job in (first, second):
+        job.end()
+    second.wait_started()
+
+
+def test_lending_is_nothing_to_a_thread_of_no_pool() -> None:
+    assert seat_of_this_thread() is None
+    with slot_released():
+        assert seat_of_this_thread() is None
+
+
+def test_a_seat_is_taken_back_when_what_was_waited_for_fails(pool: Counting) -> None:
+    def fail() -> int:
+        try:
+            with slot_released():
+                assert pool.running == 0
+                raise OSError("broken")
+        except OSError:
+            return pool.running
+
+    job = Job(pool)
+    job.wait_started()
+    assert job.do(fail) == 1
+    job.end()
+
+
+def test_a_pool_that_is_closed_while_seats_are_lent_does_what_waits_and_ends() -> None:
+    pool = Counting(1)
+    first = Job(pool)
+    seat = first.wait_started()
+    first.do(seat.lend)
+    second, third = Job(pool), Job(pool)
+    second.wait_started()
+    pool.close()
+    first.do(seat.take_back)
+    for job in (first, second, third):
+        job.end()
+    third.wait_started()
+    wait_until(lambda: pool.threads == 0)
+
+
+# -- threads that do not come about ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moment", ["making", "starting", "started"])
+@pytest.mark.pitfall("H11")
+def test_ctrl_c_while_a_thread_is_being_made_costs_no_seat(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = Counting(1)
+    make, start = threading.Thread.__init__, threading.Thread.start
+    interrupted: list[threading.Thread] = []
+
+    def make_and_stop(self: threading.Thread, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        raise KeyboardInterrupt
+
+    def start_and_stop(self: threading.Thread) -> None:
+        if moment == "started":
+            start(self)
+            interrupted.append(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if moment == "making":
+            patch.setattr(threading.Thread, "__init__", make_and_stop)
+        else:
+            patch.setattr(threading.Thread, "start", start_and_stop)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                pool.submit(lambda: None)
+            pool.wait_running(0)
+            # The second submit meets no thread of the first.
+            pool.close()
+            for thread in interrupted:
+                thread.join(PATIENCE)
+            assert pool.threads == 0
+    job = Job(pool)
+    job.wait_started()
+    assert (pool.threads, pool.running, pool.waiting) == (1, 1, 0)
+    job.end()
+
+
+def test_a_thread_that_comes_after_its_job_was_given_up_runs_nothing(
+    pool: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[threading.Thread] = []
+    ran: list[str] = []
+
+    def stop(self: threading.Thread) -> None:
+        late.append(self)
+        raise KeyboardInterrupt
+
+    start = threading.Thread.start
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", stop)
+        with pytest.raises(KeyboardInterrupt):
+            pool.submit(lambda: ran.append("given up"))
+    (thread,) = late
+    start(thread)
+    thread.join(PATIENCE)
+    assert ran == []
+    assert pool.threads == 0
+
+
+def test_a_job_that_forks_has_no_seat_in_the_child(pool: Counting) -> None:
+    first, second = Job(pool), Job(pool)
+    first.wait_started()
+
+    def fork() -> int:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the threads that stay behind
+            child = os.fork()
+        if child == 0:
+            try:
+                with slot_released():
+                    os._exit(pool.waiting)
+            finally:
+                os._exit(100)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    # Who stands in line in the parent is not let in by a wait of the child.
+    assert first.do(fork) == 1
+    assert not second.started
+    first.end()
+    second.wait_started()
+    second.end()
+
+
+def test_a_thread_that_ends_with_the_pool_takes_no_job_beyond_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = Counting(1)
+    queue = GatedQueue()
+    monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: queue)
+    first, second = Job(pool), Job(pool)
+    seat = first.wait_started()
+    first.do(seat.lend)
+    second.wait_started()
+    second.end()
+    pool.wait_running(0)
+    first.do(seat.take_back)
+    pool.close()
+    assert queue.told.wait(PATIENCE)
+    # The thread that was idle has not ended yet, and the pool is full.
+    third = Job(pool)
+    queue.gate.set()
+    wait_until(lambda: pool.threads == 1)
+    assert not third.started
+    first.end()
+    third.wait_started()
+    third.end()
+    wait_until(lambda: pool.threads == 0)
+
+
+# -- the pool in disorder --------------------------------------------------------------------------
+
+
+class Disorder:
+    """Jobs that lend, wait for others, fail and are abandoned, as the dice fall.
+
+    Args:
+        dice: Decides.
+        limit: Of the pool.
+        jobs: How many jobs are submitted from outside.
+    """
+
+    def __init__(self, dice: random.Random, limit: int, jobs: int) -> None:
+        self.pool = Counting(limit)
+        self._limit = limit
+        self._dice = dice
+        # Guards what follows.
+        self._lock = threading.Lock()
+        self._numbers = iter(range(10**9))
+        self.submitted = 0
+        self.ended: list[int] = []
+        # Those that hold the seat they were given when they began.
+        self._fresh: set[int] = set()
+        self.wrong: list[str] = []
+        self._seats: list[tuple[int, PoolSlot, threading.Event]] = []
+        # What each job does is settled beforehand: the dice are thrown by one thread.
+        self._plans = [self._plan(2) for _ in range(jobs)]
+
+    def _plan(self, depth: int) -> list[Any]:
+        deeds = ["look", "lend", "lend twice", "stuck", "wait for another", "fail"]
+        weights = (6, 4, 2, 1, 4 if depth else 0, 1)
+        return [
+            (deed, self._plan(depth - 1) if deed == "wait for another" else None)
+            for deed in self._dice.choices(deeds, weights, k=self._dice.randrange(4))
+        ]
+
+    def run(self) -> None:
+        """Submit everything from some threads, close the pool in the middle, see to the end."""
+        parts = [self._plans[start::4] for start in range(4)]
+        over = threading.Event()
+        abandoning = threading.Thread(target=self._abandon, args=(over,), name="test-abandon")
+        abandoning.start()
+        try:
+            outcomes = in_threads(*(partial(self._submit_all, part) for part in parts))
+            assert outcomes == [None] * 4
+            wait_until(lambda: len(self.ended) == self.submitted)
+        finally:
+            over.set()
+            abandoning.join(PATIENCE)
+        assert not abandoning.is_alive()
+        wait_until(lambda: self.pool.threads == 0)
+        assert self.pool.running == self.pool.waiting == 0
+        assert sorted(self.ended) == list(range(self.submitted))
+        assert self.wrong == []
+
+    def _submit_all(self, plans: list[list[Any]]) -> None:
+        for index, plan in enumerate(plans):
+            self._submit(plan)
+            if index == len(plans) // 2:
+                self.pool.close()
+
+    def _submit(self, plan: list[Any], *, at_once: bool = False) -> threading.Event:
+        done = threading.Event()
+        with self._lock:
+            number = next(self._numbers)
+            self.submitted += 1
+        self.pool.submit(partial(self._job, number, plan, done, at_once), at_once=at_once)
+        return done
+
+    def _job(self, number: int, plan: list[Any], done: threading.Event, at_once: bool) -> None:
+        seat = seat_of_this_thread()
+        assert seat is not None
+        abandoned = threading.Event()
+        if not at_once:
+            self._begin(number)
+        try:
+            if number % 3 == 0 or any(deed == "stuck" for deed, _ in plan):
+                with self._lock:
+                    self._seats.append((number, seat, abandoned))
+            for deed, more in plan:
+                self._do(number, deed, more, abandoned)
+        finally:
+            with self._lock:
+                self._fresh.discard(number)
+                self.ended.append(number)
+            done.set()
+
+    def _begin(self, number: int) -> None:
+        with self._lock:
+            self._fresh.add(number)
+            if len(self._fresh) > self._limit:
+                self.wrong.append(f"{len(self._fresh)} jobs were given a seat")
+
+    def _do(self, number: int, deed: str, more: Any, abandoned: threading.Event) -> None:
+        if deed == "look":
+            if self.pool.running < 0:
+                self.wrong.append("fewer than none")
+        elif deed == "fail":
+            sys.exit("as the dice fell")
+        elif deed == "stuck":
+            assert abandoned.wait(PATIENCE), "nobody gave it up"
+        else:
+            with self._lock:
+                self._fresh.discard(number)
+            with slot_released():
+                if deed == "lend twice":
+                    with slot_released():
+                        pass
+                elif more is not None:
+                    # In line or not: while it waits, its seat is free for the other one.
+                    done = self._submit(more, at_once=number % 2 == 0)
+                    assert done.wait(3 * PATIENCE), "it was lost"
+
+    def _abandon(self, over: threading.Event) -> None:
+        """Abandon jobs at whatever moment they are in: running, lending, or over."""
+        dice = random.Random(self._dice.random())
+        while not over.wait(0.001):
+            with self._lock:
+                seats, self._seats = self._seats, []
+                dice.shuffle(seats)
+                for number, _, _ in seats:
+                    self._fresh.discard(number)
+            for _, seat, abandoned in seats:
+                seat.abandon()
+                abandoned.set()
+
+
+def disorder(limit: int) -> None:
+    seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
+    print(f"\nlimit {limit}, seed {seed}")
+    with nervous():
+        Disorder(random.Random(seed), limit, 200).run()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_in_all_disorder_no_job_is_lost_and_no_seat_is_counted_twice(limit: int) -> None:
+    disorder(limit)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_in_long_disorder_no_job_is_lost_and_no_seat_is_counted_twice(limit: int) -> None:
+    for _ in range(50):
+        disorder(limit)

@@ -1,0 +1,455 @@
+"""Deadlines, the timer and the pools that everything else stands on."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from queue import SimpleQueue
+from typing import cast
+
+import pytest
+
+from syncmcp._concurrency import timing
+from syncmcp._concurrency.pool import DaemonPool, SerialExecutor
+from syncmcp._concurrency.timing import Deadline, Reaper, Timer, acquire
+from tests.support.stage import PATIENCE, Clock, GatedQueue, in_threads, nervous
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch, "syncmcp._concurrency.timing")
+
+
+@pytest.fixture
+def workers() -> Iterator[Callable[[int], DaemonPool]]:
+    made: list[DaemonPool] = []
+
+    def make(limit: int) -> DaemonPool:
+        made.append(DaemonPool("syncmcp-test", limit))
+        return made[-1]
+
+    yield make
+    for pool in made:
+        pool.close()
+
+
+def test_a_deadline_counts_down_and_stops_at_zero(clock: Clock) -> None:
+    deadline = Deadline(100.0)
+    clock.advance(40.0)
+    remaining = deadline.remaining()
+    assert remaining is not None
+    assert 50.0 < remaining <= 60.0
+    assert not deadline.expired
+    clock.advance(61.0)
+    assert deadline.remaining() == 0.0
+    assert deadline.expired
+
+
+def test_no_deadline_never_comes(clock: Clock) -> None:
+    deadline = Deadline(None)
+    clock.advance(1e9)
+    assert deadline.remaining() is None
+    assert not deadline.expired
+
+
+def test_a_deadline_that_is_held_stands_still_for_as_long_as_the_patience_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
+    deadline = Deadline(100.0)
+    for thought, left in ((200.0, 100.0), (150.0, 50.0), (20.0, 30.0)):
+        deadline.hold(300.0)
+        clock.advance(thought)
+        deadline.release()
+        assert deadline.remaining() == pytest.approx(left)
+    deadline.hold(300.0)
+    assert deadline.held
+    assert deadline.remaining() == pytest.approx(30.0)
+    clock.advance(31.0)
+    assert deadline.expired
+    deadline.release()
+    assert deadline.expired
+
+
+@pytest.mark.parametrize("first", [None, 10.0])
+def test_a_deadline_that_somebody_holds_without_a_limit_does_not_pass(
+    clock: Clock, first: float | None
+) -> None:
+    deadline = Deadline(100.0)
+    deadline.hold(first)
+    deadline.hold(10.0 if first is None else None)
+    clock.advance(1000.0)
+    assert deadline.remaining() is None
+    deadline.release()
+    assert not deadline.expired
+    deadline.release()
+    assert deadline.remaining() == pytest.approx(100.0, abs=1.0)
+
+
+def test_a_patience_is_for_all_who_hold_a_deadline_at_one_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
+    deadline = Deadline(100.0)
+    deadline.hold(300.0)
+    clock.advance(200.0)
+    deadline.hold(300.0)
+    clock.advance(100.0)
+    deadline.release()
+    assert deadline.remaining() == pytest.approx(100.0)
+    clock.advance(40.0)
+    deadline.release()
+    assert deadline.remaining() == pytest.approx(60.0)
+
+
+def test_no_deadline_is_none_whoever_holds_it(clock: Clock) -> None:
+    deadline = Deadline(None)
+    deadline.hold(10.0)
+    clock.advance(20.0)
+    assert deadline.remaining() is None
+    deadline.release()
+    assert not deadline.expired
+
+
+def test_the_sooner_deadline_is_kept(clock: Clock) -> None:
+    deadline = Deadline(10.0)
+    assert deadline.sooner(None) is deadline
+    assert deadline.sooner(20.0) is deadline
+    assert deadline.sooner(5.0).seconds == 5.0
+    assert Deadline(None).sooner(5.0).seconds == 5.0
+
+
+class _FakeLock:
+    """Notes how long it is waited for; it is never free."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.waits: list[float] = []
+        self._clock = clock
+
+    def acquire(self, timeout: float) -> bool:
+        self.waits.append(timeout)
+        self._clock.advance(timeout)
+        return False
+
+
+@pytest.mark.pitfall("H9")
+def test_the_main_thread_waits_in_slices_where_waiting_ignores_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr(timing, "_SLICED", True)
+    lock = _FakeLock(clock)
+    assert not acquire(cast("threading.Lock", lock), 1.0)
+    assert len(lock.waits) >= 5
+    assert max(lock.waits) <= 0.5
+
+
+def test_other_threads_wait_in_one_piece_even_there(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr(timing, "_SLICED", True)
+    lock = _FakeLock(clock)
+    assert in_threads(lambda: acquire(cast("threading.Lock", lock), 1.0)) == [False]
+    assert lock.waits == [1.0]
+
+
+def test_a_wait_longer_than_the_platform_can_wait_is_shortened(clock: Clock) -> None:
+    lock = _FakeLock(clock)
+    assert not acquire(cast("threading.Lock", lock), 1e30)
+    assert lock.waits == [threading.TIMEOUT_MAX]
+
+
+# -- the timer
+
+
+@pytest.fixture
+def timer() -> Timer:
+    # Its thread is a daemon that ends with the process: named so that nobody waits for it.
+    return Timer("test-timer")
+
+
+def test_a_timer_runs_what_is_due_in_the_order_of_time(timer: Timer) -> None:
+    heard: SimpleQueue[str] = SimpleQueue()
+    start = timing.monotonic() + 0.05
+    timer.at(start + 0.02, lambda: heard.put("third"))
+    timer.at(start, lambda: heard.put("first"))
+    timer.at(start, lambda: heard.put("second"))
+    assert [heard.get(timeout=PATIENCE) for _ in range(3)] == ["first", "second", "third"]
+
+
+def test_an_earlier_appointment_wakes_a_timer_that_waits_for_a_later_one(timer: Timer) -> None:
+    later = timer.after(3600.0, lambda: None)
+    rang = threading.Event()
+    timer.after(0.0, rang.set)
+    assert rang.wait(PATIENCE)
+    later.cancel()
+
+
+def test_a_cancelled_appointment_does_not_take_place(timer: Timer) -> None:
+    heard: SimpleQueue[str] = SimpleQueue()
+    entry = timer.after(0.05, lambda: heard.put("cancelled"))
+    timer.after(0.1, lambda: heard.put("kept"))
+    entry.cancel()
+    entry.cancel()
+    assert heard.get(timeout=PATIENCE) == "kept"
+    assert heard.empty()
+
+
+def test_an_action_that_fails_stops_nobody_else(
+    timer: Timer, caplog: pytest.LogCaptureFixture
+) -> None:
+    rang = threading.Event()
+
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    timer.after(0.0, fail)
+    timer.after(0.0, rang.set)
+    assert rang.wait(PATIENCE)
+    assert "a timer action failed" in caplog.text
+
+
+def test_cancelled_appointments_do_not_pile_up(timer: Timer) -> None:
+    kept = [timer.after(3600.0, lambda: None) for _ in range(10)]
+    for _ in range(10_000):
+        timer.after(3600.0, lambda: None).cancel()
+    assert len(timer._heap) < 200
+    for entry in kept:
+        entry.cancel()
+
+
+@pytest.mark.pitfall("H11")
+def test_appointments_made_and_cancelled_by_many_threads_all_come_right(timer: Timer) -> None:
+    heard: SimpleQueue[tuple[int, int]] = SimpleQueue()
+
+    def appoint(thread: int) -> None:
+        for number in range(200):
+            seconds = 0.0 if number % 2 else 3600.0
+            entry = timer.after(seconds, partial(heard.put, (thread, number)))
+            if not number % 2:
+                entry.cancel()
+
+    with nervous():
+        in_threads(*(partial(appoint, thread) for thread in range(8)))
+    came = {heard.get(timeout=PATIENCE) for _ in range(800)}
+    assert came == {(thread, number) for thread in range(8) for number in range(1, 200, 2)}
+    assert heard.empty()
+
+
+# -- pools
+
+
+def test_a_pool_grows_to_its_limit_and_then_lets_jobs_wait(
+    workers: Callable[[int], DaemonPool],
+) -> None:
+    pool = workers(2)
+    gate = threading.Event()
+    started: SimpleQueue[int] = SimpleQueue()
+
+    def job(number: int) -> None:
+        started.put(number)
+        assert gate.wait(PATIENCE)
+
+    for number in range(3):
+        pool.submit(partial(job, number))
+    assert {started.get(timeout=PATIENCE) for _ in range(2)} == {0, 1}
+    assert started.empty()
+    gate.set()
+    assert started.get(timeout=PATIENCE) == 2
+
+
+def test_an_idle_thread_is_used_again(workers: Callable[[int], DaemonPool]) -> None:
+    pool = workers(8)
+    names: SimpleQueue[str] = SimpleQueue()
+    seen = set()
+    for _ in range(20):
+        pool.submit(lambda: names.put(threading.current_thread().name))
+        seen.add(names.get(timeout=PATIENCE))
+        # The thread is idle a moment after its job; only then it can be used again.
+        deadline = Deadline(PATIENCE)
+        while not pool._idle and not deadline.expired:
+            threading.Event().wait(0)
+    assert len(seen) == 1
+
+
+def test_of_two_idle_threads_the_one_that_worked_last_works_next(
+    workers: Callable[[int], DaemonPool],
+) -> None:
+    pool = workers(2)
+    both = threading.Barrier(2)
+    names: SimpleQueue[str] = SimpleQueue()
+
+    def rest() -> None:
+        deadline = Deadline(PATIENCE)
+        while len(pool._idle) < 2 and not deadline.expired:
+            threading.Event().wait(0)
+
+    for _ in range(2):
+        pool.submit(lambda: both.wait(PATIENCE))
+    seen = set()
+    for _ in range(6):
+        rest()
+        pool.submit(lambda: names.put(threading.current_thread().name))
+        seen.add(names.get(timeout=PATIENCE))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(3)], ids=["error", "exit"])
+def test_a_job_that_fails_ends_nothing_but_itself(
+    workers: Callable[[int], DaemonPool], error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = workers(1)
+    done = threading.Event()
+
+    def fail() -> None:
+        raise error
+
+    pool.submit(fail)
+    pool.submit(done.set)
+    assert done.wait(PATIENCE)
+    assert "failed" in caplog.text
+
+
+def test_a_closed_pool_does_what_waits_and_what_comes_later(
+    workers: Callable[[int], DaemonPool],
+) -> None:
+    pool = workers(1)
+    gate = threading.Event()
+    heard: SimpleQueue[str] = SimpleQueue()
+    pool.submit(lambda: gate.wait(PATIENCE))
+    pool.submit(lambda: heard.put("waited"))
+    pool.close()
+    gate.set()
+    assert heard.get(timeout=PATIENCE) == "waited"
+    pool.submit(lambda: heard.put("later"))
+    assert heard.get(timeout=PATIENCE) == "later"
+
+
+def test_a_job_that_comes_while_the_last_thread_of_a_closed_pool_ends_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = DaemonPool("syncmcp-test", 1)
+    queue = GatedQueue()
+    monkeypatch.setattr("syncmcp._concurrency.pool.SimpleQueue", lambda: queue)
+    done = threading.Event()
+    pool.submit(lambda: None)
+    # `close` says its word to threads that are idle, which is a moment after their job.
+    deadline = Deadline(PATIENCE)
+    while not pool._idle and not deadline.expired:
+        threading.Event().wait(0)
+    pool.close()
+    assert queue.told.wait(PATIENCE)
+    pool.submit(done.set)
+    queue.gate.set()
+    assert done.wait(PATIENCE)
+
+
+def test_no_job_is_lost_or_done_twice_under_contention(
+    workers: Callable[[int], DaemonPool],
+) -> None:
+    pool = workers(4)
+    done: SimpleQueue[tuple[int, int]] = SimpleQueue()
+
+    def submit(thread: int) -> None:
+        for number in range(300):
+            pool.submit(partial(done.put, (thread, number)))
+
+    with nervous():
+        in_threads(*(partial(submit, thread) for thread in range(8)))
+    came = [done.get(timeout=PATIENCE) for _ in range(8 * 300)]
+    assert len(set(came)) == 8 * 300
+    assert done.empty()
+
+
+@pytest.mark.pitfall("H7")
+def test_a_stuck_job_does_not_keep_the_interpreter_from_ending() -> None:
+    program = (
+        "import threading, syncmcp._concurrency.pool as t\n"
+        "started = threading.Event()\n"
+        "pool = t.DaemonPool('syncmcp-test', 2)\n"
+        "def stuck():\n"
+        "    started.set()\n"
+        "    threading.Event().wait()\n"
+        "pool.submit(stuck)\n"
+        "assert started.wait(10)\n"
+        "print('over', flush=True)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stdout == "over\n"
+    assert ended.stderr == ""
+
+
+def test_a_lane_runs_its_jobs_in_order_and_one_at_a_time(
+    workers: Callable[[int], DaemonPool],
+) -> None:
+    lane = SerialExecutor(workers(8))
+    heard: list[int] = []
+    running = threading.Lock()
+    overlapped = threading.Event()
+    done = threading.Event()
+
+    def job(number: int) -> None:
+        if not running.acquire(blocking=False):
+            overlapped.set()
+            return
+        heard.append(number)
+        if number == 999:
+            done.set()
+        running.release()
+
+    with nervous():
+        for number in range(1000):
+            lane.push(partial(job, number))
+        assert done.wait(PATIENCE)
+    assert heard == list(range(1000))
+    assert not overlapped.is_set()
+
+
+def test_a_lane_that_is_blocked_delays_no_other_lane(workers: Callable[[int], DaemonPool]) -> None:
+    pool = workers(2)
+    gate, passed = threading.Event(), threading.Event()
+    SerialExecutor(pool).push(lambda: gate.wait(PATIENCE))
+    SerialExecutor(pool).push(passed.set)
+    assert passed.wait(PATIENCE)
+    gate.set()
+
+
+def test_a_lane_goes_on_after_a_job_that_fails(
+    workers: Callable[[int], DaemonPool], caplog: pytest.LogCaptureFixture
+) -> None:
+    lane = SerialExecutor(workers(1))
+    done = threading.Event()
+
+    def leave() -> None:
+        sys.exit("a callback that gives up")
+
+    lane.push(leave)
+    lane.push(done.set)
+    assert done.wait(PATIENCE)
+    assert "a callback failed" in caplog.text
+
+
+def test_the_reaper_does_what_is_put_before_it_even_after_a_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done = threading.Event()
+
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    with caplog.at_level(logging.ERROR, "syncmcp.threads"):
+        reaper = timing.reaper
+        reaper.put(fail)
+        reaper.put(done.set)
+        reaper.start()
+        reaper.start()
+        assert done.wait(PATIENCE)
+    assert "could not be closed" in caplog.text
+    assert isinstance(reaper, Reaper)
+    named = [thread for thread in threading.enumerate() if thread.name == "syncmcp-reaper"]
+    assert len(named) == 1

@@ -1,0 +1,318 @@
+"""Calls whose questions the program answers by itself, here or in another process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import UsageError
+from syncmcp.handlers.pending import InputRequired
+from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import script as s
+from syncmcp.types import CallToolResult, ElicitResult, GetPromptResult, ReadResourceResult
+from tests.connection.questions.asking import (
+    DONE,
+    ELICITATION,
+    FORM,
+    PATIENCE,
+    PROMPT,
+    ROOTS,
+    SAMPLING,
+    asking_server,
+    nobody,
+    person,
+    reply,
+    said,
+)
+from tests.support.scripts import NEW, STATEFUL, WIRES, Scripted, opening
+from tests.support.stage import Wire
+
+NEW_WIRES = pytest.mark.parametrize(
+    "wire", [Wire(transport, NEW) for transport in ("memory", "stdio", "http")], ids=str
+)
+CANARY = "swordfish-77c2"
+LISTED = [s.reply({"resultType": "complete", "tools": []})]
+
+
+def names_server() -> Server:
+    """A server whose tool, prompt and resource want to know a name."""
+    server = Server("names")
+
+    def name(context: ToolContext) -> str:
+        return str(context.elicit("Who are you?", FORM["requestedSchema"])["content"]["name"])
+
+    @server.tool()
+    def greet(context: ToolContext, greeting: str = "hello") -> str:
+        return f"{greeting} {name(context)}"
+
+    @server.tool()
+    def twice(context: ToolContext) -> str:
+        return f"{name(context)} and {name(context)}"
+
+    @server.tool()
+    def many(context: ToolContext) -> list[str]:
+        asked: Any = {"a": (ELICITATION, FORM), "b": (SAMPLING, PROMPT), "c": (ROOTS, {})}
+        return sorted(context.ask_all(asked, timeout=PATIENCE))
+
+    @server.tool()
+    def plain() -> str:
+        return "plain"
+
+    @server.tool()
+    def later(context: ToolContext) -> str:
+        context.pause_round()
+        return "now"
+
+    @server.tool()
+    def capabilities(context: ToolContext) -> dict[str, Any]:
+        return context.client_capabilities
+
+    server.prompt(name="hi")(lambda context: f"Say hi to {name(context)}")
+
+    @server.prompt(name="ask")
+    def ask(context: ToolContext) -> str:
+        return f"Say hi to {name(context)}"
+
+    @server.resource("acme://card")
+    def card(context: ToolContext) -> str:
+        return f"card of {name(context)}"
+
+    return server
+
+
+def ann(pending: Any) -> dict[str, Any]:
+    """An answer to the only question."""
+    assert isinstance(pending, InputRequired)
+    (key,) = pending.questions
+    return {key: ElicitResult.accept({"name": "Ann"})}
+
+
+@NEW_WIRES
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("MRTR-01", "MRTR-02")
+def test_a_call_comes_back_with_its_questions_and_goes_on_with_their_answers(
+    way: str, wire: Wire
+) -> None:
+    with wire.connect(names_server()) as client:
+
+        def do(operation: Any, *args: Any) -> Any:
+            return (
+                operation(*args) if way == "blocking" else operation.future(*args).result(PATIENCE)
+            )
+
+        pending = do(client.begin_tool, "greet", {"greeting": "hi"})
+        assert isinstance(pending, InputRequired)
+        assert pending.method == "tools/call"
+        (question,) = pending.questions.values()
+        assert question.method == ELICITATION
+        assert question.to_wire()["params"]["message"] == "Who are you?"
+        result = do(client.resume, pending, ann(pending))
+        assert isinstance(result, CallToolResult)
+        assert result.text == "hi Ann"
+        pending = do(client.begin_prompt, "ask")
+        prompt = do(client.resume, pending, ann(pending))
+        assert isinstance(prompt, GetPromptResult)
+        assert "Ann" in str(prompt.to_wire())
+        pending = do(client.begin_read, "acme://card")
+        read = do(client.resume, pending, ann(pending))
+        assert isinstance(read, ReadResourceResult)
+        assert "card of Ann" in str(read.to_wire())
+
+
+@NEW_WIRES
+def test_what_asks_nothing_has_its_result_at_once(wire: Wire) -> None:
+    with wire.connect(names_server()) as client:
+        result = client.begin_tool("plain")
+        assert isinstance(result, CallToolResult)
+        assert result.text == "plain"
+        pending = client.begin_tool("later")
+        assert isinstance(pending, InputRequired)
+        assert pending.questions == {}
+        done = client.resume(pending)
+        assert isinstance(done, CallToolResult)
+        assert done.text == "now"
+
+
+@NEW_WIRES
+def test_a_second_round_is_a_second_pending_call(wire: Wire) -> None:
+    with wire.connect(names_server()) as client:
+        first = client.begin_tool("twice")
+        second = client.resume(first, ann(first))  # type: ignore[arg-type]
+        third = client.resume(second, ann(second))  # type: ignore[arg-type]
+        assert isinstance(third, CallToolResult)
+        assert third.text == "Ann and Ann"
+
+
+@pytest.mark.requirement("MRTR-02", "MRTR-04")
+def test_another_client_can_go_on_from_plain_json() -> None:
+    # Without a session: the server's state is all that one request has of another.
+    server, wire = names_server(), Wire("http", NEW)
+    with wire.connect(server) as client, wire.connect(server) as other:
+        pending = client.begin_tool("greet", {"greeting": "hi \u00e9"})
+        assert isinstance(pending, InputRequired)
+        text = json.dumps(pending.to_json())
+        again: InputRequired[Any] = InputRequired.from_json(json.loads(text))
+        assert again.to_json() == pending.to_json()
+        assert again.questions == pending.questions
+        bob = {"action": "accept", "content": {"name": "Bob"}}
+        result = other.resume(again, dict.fromkeys(again.questions, bob))
+        assert isinstance(result, CallToolResult)
+        assert result.text == "hi \u00e9 Bob"
+
+
+@WIRES
+@pytest.mark.parametrize("state", ["", "x", CANARY * 50, None])
+@pytest.mark.requirement("MRTR-02", "MRTR-03", "MRTR-05", "MRTR-08")
+def test_the_state_survives_json_exactly_or_stays_absent(state: str | None, wire: str) -> None:
+    questions = {"a": (ELICITATION, FORM), "b": (SAMPLING, PROMPT)}
+    call = s.expect("tools/call")
+    asking = [*opening(NEW), call, s.input_required(questions, state)]
+    with Scripted(asking) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
+        pending = client.begin_tool("x", {"a": 1}, meta={"acme.example/k": 1})
+        assert isinstance(pending, InputRequired)
+        (first,) = peer.requests("tools/call")
+    again: InputRequired[Any] = InputRequired.from_json(json.loads(json.dumps(pending.to_json())))
+    finishing = [*opening(NEW), s.expect("tools/list"), *LISTED, call, s.reply(DONE)]
+    with Scripted(finishing) as peer, syncmcp.connect(peer.on(wire), mode=NEW) as client:
+        client.list_tools()
+        client.resume(again, {"a": ElicitResult.decline(), "b": reply()})
+        (second,) = peer.requests("tools/call")
+    assert first["id"] != second["id"]
+    params = second["params"]
+    assert params.get("requestState") == state
+    assert ("requestState" in params) == (state is not None)
+    assert params["inputResponses"] == {"a": {"action": "decline"}, "b": reply().to_wire()}
+    declared = [
+        message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+        for message in (first, second)
+    ]
+    assert declared[0] == declared[1]
+
+
+def test_what_is_not_answered_is_asked_again() -> None:
+    with syncmcp.connect(names_server(), mode=NEW) as client:
+        pending = client.begin_tool("many")
+        assert isinstance(pending, InputRequired)
+        assert pending.questions.keys() == {"a", "b", "c"}
+        rest = client.resume(pending, {"b": reply()})
+        assert isinstance(rest, InputRequired)
+        assert rest.questions.keys() == {"a", "c"}
+        roots = {"roots": [{"uri": "file:///"}]}
+        done = client.resume(rest, {"a": ElicitResult.accept({"name": "Ann"}), "c": roots})
+        assert isinstance(done, CallToolResult)
+        assert json.loads(done.text) == ["a", "b", "c"]
+
+
+def test_what_a_program_can_answer_is_declared_for_these_requests_alone() -> None:
+    forms: dict[str, Any] = {"elicitation": {"form": {}}}
+    tools: dict[str, Any] = {"sampling": {"tools": {}}}
+    with syncmcp.connect(names_server(), mode=NEW, roots=["/"]) as client:
+        everything = json.loads(client.begin_tool("capabilities").text)  # type: ignore[union-attr]
+        assert everything == {
+            "sampling": {},
+            "elicitation": {"form": {}, "url": {}},
+            "roots": {},
+        }
+        one = client.begin_tool("capabilities", can=("form",))
+        assert json.loads(one.text) == forms  # type: ignore[union-attr]
+        other = client.begin_tool("capabilities", can=("sampling", "sampling_tools"))
+        assert json.loads(other.text) == tools  # type: ignore[union-attr]
+        assert said(client, "capabilities") == {"roots": {}}
+        with pytest.raises(UsageError, match="can"):
+            client.begin_tool("capabilities", can=("forms",))  # type: ignore[arg-type]
+
+
+def test_no_handler_is_asked_for_a_call_by_hand() -> None:
+    with syncmcp.connect(names_server(), mode=NEW, elicitation=nobody) as client:
+        pending = client.begin_tool("greet")
+        result = client.resume(pending, ann(pending))  # type: ignore[arg-type]
+        assert isinstance(result, CallToolResult)
+
+
+@pytest.mark.parametrize("revision", STATEFUL)
+def test_until_2025_handlers_answer_and_the_result_comes_at_once(revision: Any) -> None:
+    with syncmcp.connect(asking_server(), mode=revision, sampling=lambda *_: reply()) as client:
+        result = client.begin_tool("ask", {"method": SAMPLING, "params": PROMPT})
+        assert isinstance(result, CallToolResult)
+        assert "double" in result.text
+
+
+@pytest.mark.parametrize("way", ["call_tool", "get_prompt", "read_resource"])
+def test_an_ordinary_call_never_comes_back_with_a_question(way: str) -> None:
+    with syncmcp.connect(names_server(), mode=NEW, elicitation=person) as client:
+        argument = {"call_tool": "greet", "get_prompt": "ask", "read_resource": "acme://card"}[way]
+        assert not isinstance(getattr(client, way)(argument), InputRequired)
+
+
+# -- mistakes --------------------------------------------------------------------------------------
+
+
+def test_answers_that_make_no_sense_are_refused_before_anything_is_sent() -> None:
+    server = names_server()
+    with syncmcp.connect(server, mode=NEW) as client:
+        pending = client.begin_tool("greet")
+        assert isinstance(pending, InputRequired)
+        (key,) = pending.questions
+        bad: Any
+        for bad in ({"other": ElicitResult.decline()}, {key: "yes"}, {key: None}, ["x"], "x", 7):
+            with pytest.raises(UsageError):
+                client.resume(pending, bad)
+        for bad in (None, {"method": "tools/call"}, pending.to_json()):
+            with pytest.raises(UsageError):
+                client.resume(bad)
+        with server.stats as stats:
+            assert stats.requests["tools/call"] == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        [],
+        None,
+        {"method": "tools/call"},
+        {"method": "tools/call", "params": {}, "questions": [], "state": None, "offer": []},
+        {"method": "tools/call", "params": {}, "questions": {}, "state": None, "offer": ["x"]},
+        {"method": "tools/call", "params": {}, "questions": {"q": 1}, "state": "", "offer": []},
+        {"method": "tools/list", "params": {}, "questions": {}, "state": "x", "offer": []},
+        {"method": "tools/call", "params": 7, "questions": {}, "state": "x", "offer": []},
+        {"method": "tools/call", "params": {}, "questions": {}, "state": 7, "offer": []},
+        {"method": 7, "params": {}, "questions": {}, "state": "x", "offer": []},
+    ],
+)
+def test_json_that_is_no_pending_call_is_refused(data: Any) -> None:
+    with pytest.raises(UsageError, match="pending"):
+        InputRequired.from_json(data)
+
+
+@pytest.mark.requirement("MRTR-04")
+def test_neither_a_pending_call_nor_a_log_shows_the_state(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    call = s.expect("tools/call")
+    ask = s.input_required({"q": (ELICITATION, FORM)}, CANARY)
+    script = [*opening(NEW), call, ask, call, s.error(-32603, "no")]
+    with (
+        caplog.at_level(logging.DEBUG),
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=NEW) as client,
+    ):
+        pending = client.begin_tool("x")
+        assert isinstance(pending, InputRequired)
+        with pytest.raises(UsageError) as odd:
+            client.resume(pending, {"other": {}})
+        with pytest.raises(syncmcp.ServerError) as refused:
+            client.resume(pending, {"q": {"action": "decline"}})
+    shown = [repr(pending), str(pending), f"{pending}", repr([pending])]
+    shown += [repr(odd.value), str(odd.value), repr(refused.value), str(refused.value)]
+    shown += [repr(pickle.dumps(refused.value)), repr(pending.questions)]
+    assert CANARY not in "".join(shown)
+    assert CANARY not in caplog.text
+    assert CANARY in json.dumps(pending.to_json())
+    copy = pickle.loads(pickle.dumps(pending))
+    assert copy.to_json() == pending.to_json()

@@ -1,0 +1,532 @@
+"""The end of a question before its answer: withdrawn by the server, or given up on our side."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import CancelToken, Client, ConnectionLost, HandlerContext, Mode, RequestCancelled
+from syncmcp.testing import Server, ToolContext, Withdrawn
+from syncmcp.testing import script as s
+from tests.connection.questions.asking import (
+    PATIENCE,
+    PROMPT,
+    SAMPLING,
+    Held,
+    Obedient,
+    asked,
+    asking_server,
+    nobody,
+    reply,
+    through,
+)
+from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
+from tests.support.stage import Wire, every_wire, stateful_wires
+
+ASK = s.request(SAMPLING, PROMPT, identifier="q")
+AFTER = [s.request("ping", identifier="after"), s.expect("response")]
+OPENED: dict[str, Any] = {
+    "protocolVersion": OLD,
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "x", "version": "1"},
+}
+ways = pytest.mark.parametrize("way", ["future", "token", "event", "Ctrl-C"])
+
+
+# -- the server withdraws ------------------------------------------------------------------------
+
+
+@stateful_wires
+@pytest.mark.requirement("CAN-06", "M-02")
+def test_the_handler_is_told_that_the_server_withdrew_and_no_answer_is_sent(wire: Wire) -> None:
+    handler, server = Obedient(), Server("fickle")
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        question = context.ask(SAMPLING, PROMPT)
+        handler.entered()
+        question.cancel("changed my mind")
+        with pytest.raises(Withdrawn):
+            question.result(PATIENCE)
+        assert handler.told.acquire(timeout=PATIENCE)
+        return "withdrawn"
+
+    with wire.connect(server, sampling=handler) as client:
+        assert client.call_tool("ask").raise_for_error().text == "withdrawn"
+        client.list_tools()
+    assert handler.reasons == ["changed my mind"]
+    with server.stats as stats:
+        assert (stats.responses, stats.late_answers, stats.violations) == (0, 0, [])
+
+
+@WIRES
+@pytest.mark.parametrize("revision", STATEFUL)
+@pytest.mark.requirement("CAN-06")
+def test_a_late_answer_is_dropped(revision: Mode, wire: str) -> None:
+    held = Held()
+    script = [*opening(revision), ASK, s.gate("inside"), s.withdraw("q"), s.gate("left"), *AFTER]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=revision, sampling=held) as client,
+    ):
+        context = held.entered()
+        peer.open("inside")
+        assert context.cancel.wait(PATIENCE)
+        assert context.cancel.reason is None
+        held.leave()
+        peer.open("left")
+        answers = peer.requests("response")
+        client.report_progress("t", 1)  # whatever was on its way has left before it
+        peer.requests("notifications/progress")
+        assert (
+            [answer["id"] for answer in peer.requests("response")]
+            == ["after"]
+            == [answer["id"] for answer in answers]
+        )
+
+
+@pytest.mark.requirement("CAN-06")
+def test_a_handler_that_first_looks_when_the_question_is_withdrawn_finds_its_token_cancelled() -> (
+    None
+):
+    held = Held()
+    script = [*opening(), ASK, s.gate("inside"), s.withdraw("q", "changed my mind"), *AFTER]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=held):
+        context = held.entered()
+        peer.open("inside")
+        assert peer.requests("response")[0]["id"] == "after"
+        assert context.cancel.wait(PATIENCE)
+        assert context.cancel.reason == "changed my mind"
+        held.leave()
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"requestId": "unknown"},
+        {"requestId": "1"},
+        {"requestId": True},
+        {"requestId": 1.0},
+        {"requestId": None},
+        {"requestId": [1]},
+        {"requestId": {"a": 1}},
+        {},
+        None,
+        {"reason": "no id"},
+    ],
+)
+@pytest.mark.requirement("CAN-05", "CAN-06")
+def test_a_cancel_that_names_nothing_open_is_ignored(params: Any) -> None:
+    held = Held()
+    script = [
+        *opening(),
+        s.request(SAMPLING, PROMPT, identifier=1),
+        s.gate("inside"),
+        s.notify("notifications/cancelled", params),
+        *AFTER,
+        s.expect("response"),
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=held):
+        context = held.entered()
+        peer.open("inside")
+        assert peer.requests("response")[0]["id"] == "after"
+        assert not context.cancel.cancelled
+        held.gate.set()
+        assert peer.requests("response", 2)[1]["result"]["model"] == "double"
+
+
+@pytest.mark.requirement("CAN-05", "M-02")
+def test_a_cancel_that_comes_twice_or_after_the_answer_changes_nothing() -> None:
+    handler = Obedient()
+    odd = {"requestId": "q", "reason": {"not": "a text"}}
+    script = [
+        *opening(),
+        ASK,
+        s.gate("inside"),
+        s.notify("notifications/cancelled", odd),
+        s.withdraw("q", "again"),
+        s.request(SAMPLING, PROMPT, identifier="q"),  # the id is free again
+        s.gate("once more"),
+        s.withdraw("q", "second"),
+        *AFTER,
+        s.withdraw("after"),
+        *AFTER,
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=handler):
+        handler.entered()
+        peer.open("inside")
+        assert handler.obeyed() is None
+        handler.entered()
+        peer.open("once more")
+        assert handler.obeyed() == "second"
+        assert [answer["id"] for answer in peer.requests("response", 2)] == ["after"] * 2
+
+
+@pytest.mark.requirement("CAN-06")
+def test_a_question_that_is_withdrawn_while_it_waits_never_reaches_a_handler() -> None:
+    held = Held()
+    script = [
+        *opening(),
+        s.request(SAMPLING, PROMPT, identifier=1),
+        s.gate("inside"),
+        s.request(SAMPLING, PROMPT, identifier=2),
+        s.withdraw(2),
+        *AFTER,
+        s.request(SAMPLING, PROMPT, identifier=3),
+        s.expect("response"),
+        s.expect("response"),
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=held, max_handlers=1):
+        held.entered()
+        peer.open("inside")
+        peer.requests("response")
+        held.gate.set()
+        assert [answer["id"] for answer in peer.requests("response", 3)] == ["after", 1, 3]
+    assert len(held.contexts) == 2
+
+
+@pytest.mark.requirement("CAN-06")
+def test_a_question_that_is_withdrawn_before_the_client_is_open_is_never_asked() -> None:
+    script = [
+        s.expect("initialize", label="start"),
+        ASK,
+        s.withdraw("q"),
+        s.reply(OPENED, to="start"),
+        s.expect("notifications/initialized"),
+        *AFTER,
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=nobody) as client:
+        assert peer.requests("response")[0]["id"] == "after"
+        with pytest.raises(syncmcp.RequestTimeout):
+            client.ping(timeout=0.05)
+        assert len(peer.requests("response")) == 1
+
+
+@pytest.mark.requirement("CAN-06", "M-02")
+def test_what_hangs_on_the_token_may_block_without_stopping_the_reader() -> None:
+    gate, inside = threading.Event(), threading.Event()
+    handler = Obedient()
+
+    def block() -> None:
+        inside.set()
+        assert gate.wait(PATIENCE)
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        context.cancel.on_cancel(block)
+        return handler(request, context)
+
+    script = [*opening(), ASK, s.gate("inside"), s.withdraw("q"), s.expect("ping"), s.reply({})]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=answer) as client:
+        handler.entered()
+        peer.open("inside")
+        assert inside.wait(PATIENCE)
+        client.ping()
+        gate.set()
+
+
+# -- we give up ------------------------------------------------------------------------------------
+
+
+def until_waiting(thread: int) -> None:
+    """Come back when a thread waits: Python may miss a signal that comes just before that."""
+    seen = 0
+    place: tuple[int, int] | None = None
+    while seen < 3:
+        frame = sys._current_frames()[thread]
+        before, place = place, (id(frame), frame.f_lasti)
+        seen = seen + 1 if place == before else 0
+        threading.Event().wait(0.005)
+
+
+class Caller:
+    """Calls a tool in one of the ways that it can be given up, and gives it up."""
+
+    def __init__(self, client: Client, way: str, name: str, arguments: Any = None) -> None:
+        self._way = way
+        self._token = CancelToken()
+        self._event = threading.Event()
+        self._future: Any = None
+        self._call = (client, name, arguments)
+
+    def give_up(self) -> None:
+        """From whatever thread."""
+        if self._way == "future":
+            assert self._future.cancel()
+        elif self._way == "token":
+            self._token.cancel("enough")
+        elif self._way == "event":
+            self._event.set()
+        else:
+            main = threading.main_thread().ident
+            assert main is not None
+            until_waiting(main)
+            signal.pthread_kill(main, signal.SIGINT)
+
+    def run(self, handler: Obedient) -> None:
+        """Call, and give up as soon as the handler is at work."""
+        client, name, arguments = self._call
+
+        def when_inside() -> None:
+            handler.entered()
+            self.give_up()
+
+        if self._way == "future":
+            self._future = client.call_tool.future(name, arguments)
+            when_inside()
+            with pytest.raises(RequestCancelled):
+                self._future.result(PATIENCE)
+            return
+        thread = threading.Thread(target=when_inside)
+        thread.start()
+        options: dict[str, Any] = {
+            "token": {"cancel": self._token},
+            "event": {"cancel": self._event},
+        }
+        expected = KeyboardInterrupt if self._way == "Ctrl-C" else RequestCancelled
+        with pytest.raises(expected):
+            client.call_tool(name, arguments, **options.get(self._way, {}))
+        thread.join(PATIENCE)
+
+
+@every_wire
+@ways
+@pytest.mark.requirement("M-02", "CAN-01")
+@pytest.mark.pitfall("14")
+def test_giving_up_a_call_with_an_open_question_stops_its_handler_and_tells_the_server_once(
+    way: str, wire: Wire
+) -> None:
+    handler, server = Obedient(), asking_server()
+    with wire.connect(server, sampling=handler) as client:
+        Caller(client, way, "ask", {"method": SAMPLING, "params": PROMPT}).run(handler)
+        handler.obeyed()
+        assert client.call_tool("echo", {"text": "alive"}).text == "alive"
+        if wire.revision == OLD:
+            assert server.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+        with server.stats as stats:
+            assert len(stats.cancels) == (1 if wire.revision == OLD else 0)
+            # Until 2025-11-25 the question is refused, too: it may have been about something else.
+            assert stats.responses <= (1 if wire.revision == OLD else 0)
+            assert stats.violations == []
+            assert stats.requests["tools/call"] == 2
+
+
+@WIRES
+@ways
+@pytest.mark.requirement("MRTR-01", "M-02")
+@pytest.mark.pitfall("14")
+def test_in_the_stateless_era_a_round_that_is_given_up_sends_nothing_more(
+    way: str, wire: str
+) -> None:
+    handler = Obedient()
+    script = [
+        *opening(NEW),
+        s.expect("tools/call"),
+        s.input_required({"q": (SAMPLING, PROMPT)}, "state"),
+        s.expect("tools/list"),
+        s.reply({"resultType": "complete", "tools": []}),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=NEW, sampling=handler) as client,
+    ):
+        Caller(client, way, "x").run(handler)
+        reason = handler.obeyed()
+        if way == "token":
+            assert reason == "enough"
+        client.list_tools()
+        assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
+
+
+@WIRES
+@ways
+@pytest.mark.requirement("M-02")
+def test_the_end_of_a_call_is_the_end_of_its_question_whatever_the_server_does(
+    way: str, wire: str
+) -> None:
+    handler = Obedient()
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        ASK,
+        s.expect("notifications/cancelled"),
+        s.expect("response"),
+        *AFTER,
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, sampling=handler) as (client),
+    ):
+        Caller(client, way, "x").run(handler)
+        handler.obeyed()
+        # It is refused, and not forgotten: it may have been about something else.
+        refused, after = peer.requests("response", 2)
+        assert (refused["id"], refused["error"]["code"], after["id"]) == ("q", -1, "after")
+        assert len(peer.requests("notifications/cancelled")) == 1
+
+
+# -- the end of everything -------------------------------------------------------------------------
+
+
+@WIRES
+@pytest.mark.requirement("M-02")
+def test_the_end_of_the_connection_stops_the_handler(wire: str) -> None:
+    handler = Obedient()
+    script = [*opening(), ASK, s.gate("inside"), s.cut()]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD, sampling=handler):
+        handler.entered()
+        peer.open("inside")
+        assert handler.obeyed()
+
+
+@WIRES
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("M-02")
+def test_the_end_of_the_connection_ends_a_round_and_its_call(way: str, wire: str) -> None:
+    handler = Obedient()
+    script = [
+        *opening(NEW),
+        s.expect("tools/call"),
+        s.input_required({"q": (SAMPLING, PROMPT)}, "state"),
+        s.gate("inside"),
+        s.cut(),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=NEW, sampling=handler) as client,
+    ):
+
+        def when_inside() -> None:
+            handler.entered()
+            peer.open("inside")
+
+        thread = threading.Thread(target=when_inside)
+        thread.start()
+        with pytest.raises(ConnectionLost) as caught:
+            through(client, way)
+        assert caught.value.method == "tools/call"
+        assert caught.value.delivery == "unknown"
+        handler.obeyed()
+        thread.join(PATIENCE)
+
+
+@every_wire
+@pytest.mark.parametrize("by", ["test", "handler"])
+@pytest.mark.requirement("M-02")
+def test_closing_the_client_stops_the_handler_and_ends_the_call(by: str, wire: Wire) -> None:
+    handler = Obedient()
+
+    def close_inside(request: Any, context: HandlerContext) -> Any:
+        context.client.close()
+        return handler(request, context)
+
+    with wire.connect(
+        asking_server(), sampling=handler if by == "test" else close_inside
+    ) as client:
+        future = client.call_tool.future("ask", {"method": SAMPLING, "params": PROMPT})
+        if by == "test":
+            handler.entered()
+            client.close()
+        handler.obeyed()
+        with pytest.raises((syncmcp.ClosedError, ConnectionLost, RequestCancelled)):
+            future.result(PATIENCE)
+
+
+@WIRES
+@pytest.mark.parametrize("by", ["close", "timeout"])
+@pytest.mark.requirement("CAN-02")
+def test_a_start_that_is_given_up_is_not_cancelled(by: str, wire: str) -> None:
+    with Scripted([s.expect("initialize"), s.silence()]) as peer:
+        client = Client(peer.on(wire), mode=OLD, open_timeout=None if by == "close" else 1.5)
+        errors: list[BaseException] = []
+
+        def start() -> None:
+            with pytest.raises(syncmcp.McpError) as caught:
+                client.open()
+            errors.append(caught.value)
+
+        thread = threading.Thread(target=start)
+        thread.start()
+        peer.requests("initialize")
+        if by == "close":
+            client.close()
+        thread.join(PATIENCE)
+        client.close()
+        assert peer.gone()
+        expected = syncmcp.ClosedError if by == "close" else syncmcp.RequestTimeout
+        assert isinstance(errors[0], expected)
+        assert peer.transcript.methods() == ["initialize"]
+
+
+# -- races ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CAN-04", "CAN-06", "M-02")
+def test_an_answer_that_crosses_its_withdrawal_is_settled_once() -> None:
+    barrier, server = threading.Barrier(2), Server("racing")
+    outcomes: list[str] = []
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        barrier.wait(PATIENCE)
+        return reply()
+
+    @server.tool()
+    def race(context: ToolContext) -> str:
+        question = context.ask(SAMPLING, PROMPT)
+        barrier.wait(PATIENCE)
+        question.cancel("now")
+        try:
+            question.result(PATIENCE)
+            outcomes.append("answered")
+        except Withdrawn:
+            outcomes.append("withdrawn")
+        return outcomes[-1]
+
+    with syncmcp.connect(server, mode=OLD, sampling=answer) as client:
+        for _ in range(100):
+            client.call_tool("race").raise_for_error()
+        client.ping()
+    assert len(outcomes) == 100
+    with server.stats as stats:
+        assert stats.responses <= 100
+        assert stats.violations == []
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.requirement("CAN-04", "M-02")
+def test_an_answer_that_crosses_our_own_cancel_is_settled_once(revision: Mode) -> None:
+    barrier, server = threading.Barrier(2), asking_server()
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        barrier.wait(PATIENCE)
+        return reply()
+
+    with syncmcp.connect(server, mode=revision, sampling=answer) as client:
+        ends: list[str] = []
+        for _ in range(100):
+            future = client.call_tool.future("ask", {"method": SAMPLING, "params": PROMPT})
+            barrier.wait(PATIENCE)
+            cancelled = future.cancel()
+            with contextlib.suppress(RequestCancelled):
+                assert "double" in future.result(PATIENCE).text
+                assert not cancelled
+            ends.append("cancelled" if cancelled else "answered")
+            assert future.cancelled() == cancelled
+        assert len(ends) == 100
+        assert asked_again(client, barrier)
+    with server.stats as stats:
+        assert stats.violations == []
+
+
+def asked_again(client: Client, barrier: threading.Barrier) -> bool:
+    """Whether the client still answers."""
+    thread = threading.Thread(target=barrier.wait, args=(PATIENCE,))
+    thread.start()
+    model = asked(client, SAMPLING, PROMPT)["result"]["model"]
+    thread.join(PATIENCE)
+    return bool(model == "double")

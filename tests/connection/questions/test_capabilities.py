@@ -1,0 +1,204 @@
+"""What a client declares: what there are handlers for, as its revision has it, and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Elicitation, Handlers, Mode, Sampling, UsageError
+from syncmcp.testing import script as s
+from tests.connection.questions.asking import (
+    DONE,
+    PROMPT,
+    ROOTS,
+    SAMPLING,
+    asked,
+    asking_server,
+    demanded,
+    every_revision,
+    model,
+    person,
+    said,
+    visitor,
+)
+from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, Scripted, opening
+from tests.support.stage import Wire, every_wire
+
+MODES = (OLD, NEW)
+
+
+class Knowing:
+    """A sampling handler that says by its attributes what it can do."""
+
+    tools = True
+    context = True
+    __call__ = staticmethod(model)
+
+
+class Desk:
+    """A user interface: forms and URLs."""
+
+    asks_person = True
+    form = staticmethod(person)
+    url = staticmethod(visitor)
+
+
+# What is given, and what is declared from 2025-11-25 on.
+DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nothing": ({}, {}),
+    "sampling": ({"sampling": model}, {"sampling": {}}),
+    "tools": ({"sampling": Sampling(model, tools=True)}, {"sampling": {"tools": {}}}),
+    "context": ({"sampling": Sampling(model, context=True)}, {"sampling": {"context": {}}}),
+    "knowing": ({"sampling": Knowing()}, {"sampling": {"tools": {}, "context": {}}}),
+    "form": ({"elicitation": person}, {"elicitation": {"form": {}}}),
+    "form alone": ({"elicitation": Elicitation(form=person)}, {"elicitation": {"form": {}}}),
+    "url alone": ({"elicitation": Elicitation(url=visitor)}, {"elicitation": {"url": {}}}),
+    "both": ({"elicitation": Desk()}, {"elicitation": {"form": {}, "url": {}}}),
+    "neither": ({"elicitation": Elicitation()}, {}),
+    "roots": ({"roots": []}, {"roots": {}}),
+    "all": (
+        {"sampling": model, "elicitation": Elicitation(person, visitor), "roots": []},
+        {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}},
+    ),
+}
+
+
+def as_of(revision: str, declared: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier revision has of a declaration."""
+    declared = dict(declared)
+    if "roots" in declared and revision != NEW:
+        declared["roots"] = {"listChanged": True}
+    if revision in MODES:
+        return declared
+    if "sampling" in declared:
+        declared["sampling"] = {}
+    modes = declared.pop("elicitation", {})
+    if "form" in modes and revision == "2025-06-18":
+        declared["elicitation"] = {}
+    return declared
+
+
+@every_revision
+@pytest.mark.parametrize("kind", DECLARED)
+@pytest.mark.requirement("M-08", "ROOT-01", "SAMP-01", "ELI-01", "ELI-02")
+def test_what_has_a_handler_is_declared_as_the_revision_has_it(kind: str, revision: Mode) -> None:
+    options, declared = DECLARED[kind]
+    with syncmcp.connect(asking_server(), mode=revision, **options) as client:
+        assert said(client, "capabilities") == as_of(revision, declared)
+
+
+@every_wire
+@pytest.mark.requirement("M-08", "ROOT-01", "SAMP-01", "ELI-01")
+def test_every_wire_carries_the_same_declaration(wire: Wire) -> None:
+    options, declared = DECLARED["all"]
+    with wire.connect(asking_server(), **options) as client:
+        assert said(client, "capabilities") == as_of(wire.revision, declared)
+
+
+@every_revision
+@pytest.mark.requirement("M-08", "M-22")
+def test_a_tool_can_test_what_the_client_offers_before_it_uses_it(revision: Mode) -> None:
+    features = ["sampling", "sampling.tools", "elicitation.form", "elicitation.url", "roots"]
+    sampling = Sampling(model, tools=True)
+    with syncmcp.connect(
+        asking_server(), mode=revision, sampling=sampling, elicitation=person
+    ) as client:
+        newer, forms = revision in MODES, revision not in STATEFUL[:2]
+        assert said(client, "can", {"features": features}) == [True, newer, forms, False, False]
+
+
+@pytest.mark.parametrize("kind", DECLARED)
+@pytest.mark.requirement("M-08", "ELI-02")
+def test_in_the_stateless_era_each_request_declares_it_again(kind: str) -> None:
+    options, declared = DECLARED[kind]
+    listed = s.reply({"resultType": "complete", "tools": []})
+    script = [*opening(NEW), s.expect("tools/list"), listed, s.expect("tools/call"), s.reply(DONE)]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, **options) as client:
+        client.list_tools()
+        client.call_tool("x")
+        for method in ("server/discover", "tools/list", "tools/call"):
+            (sent,) = peer.requests(method)
+            meta = sent["params"]["_meta"]
+            assert meta["io.modelcontextprotocol/clientCapabilities"] == declared
+
+
+def test_handlers_of_one_call_are_declared_by_its_requests_alone() -> None:
+    with syncmcp.connect(asking_server(), mode=NEW, roots=[]) as client:
+        handlers = Handlers(sampling=model, elicitation=Elicitation(url=visitor))
+        both: dict[str, Any] = {"roots": {}, "sampling": {}, "elicitation": {"url": {}}}
+        assert said(client, "capabilities", handlers=handlers) == both
+        assert said(client, "capabilities") == {"roots": {}}
+        future = client.call_tool.future("capabilities", handlers=Handlers(sampling=model))
+        assert '"sampling"' in future.result(10).text
+        assert said(client, "capabilities") == {"roots": {}}
+
+
+@pytest.mark.parametrize("revision", STATEFUL)
+def test_handlers_of_one_call_cannot_offer_what_the_handshake_did_not(revision: Mode) -> None:
+    server = asking_server()
+    with syncmcp.connect(server, mode=revision) as client:
+        with pytest.raises(UsageError, match="handshake"):
+            client.call_tool("capabilities", handlers=Handlers(sampling=model))
+        with server.stats as stats:
+            assert stats.requests["tools/call"] == 0
+        assert said(client, "capabilities") == {}
+
+
+@pytest.mark.parametrize("revision", STATEFUL)
+@pytest.mark.parametrize("name", ["sampling", "elicitation", "roots"])
+def test_what_the_handshake_did_not_offer_cannot_be_offered_later(
+    name: str, revision: Mode
+) -> None:
+    with syncmcp.connect(asking_server(), mode=revision) as client:
+        if name == "roots":
+            with pytest.raises(UsageError, match="handshake"):
+                client.roots.add("/")
+        elif name == "sampling":
+            with pytest.raises(UsageError, match="handshake"):
+                client.set_sampling(model)
+        elif revision != "2024-11-05" and revision != "2025-03-26":
+            with pytest.raises(UsageError, match="handshake"):
+                client.set_elicitation(person)
+        assert said(client, "capabilities") == {}
+
+
+@pytest.mark.requirement("M-08")
+def test_in_the_stateless_era_a_handler_may_come_and_go_at_any_time() -> None:
+    with syncmcp.connect(asking_server(), mode=NEW) as client:
+        assert said(client, "capabilities") == {}
+        client.set_sampling(model)
+        client.set_elicitation(person)
+        client.roots.add("/")
+        everything: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}}, "roots": {}}
+        assert said(client, "capabilities") == everything
+        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
+        assert [root["uri"] for root in asked(client, ROOTS)["result"]["roots"]] == ["file:///"]
+        client.set_sampling(None)
+        client.set_elicitation(None)
+        assert said(client, "capabilities") == {"roots": {}}
+
+
+@pytest.mark.requirement("M-08")
+def test_a_handler_set_between_two_openings_is_in_the_next_handshake() -> None:
+    client = syncmcp.Client(asking_server(), mode=OLD)
+    with client:
+        assert said(client, "capabilities") == {}
+    client.set_sampling(model)
+    with client:
+        assert said(client, "capabilities") == {"sampling": {}}
+
+
+def test_a_handler_may_be_replaced_and_removed_while_a_session_lasts() -> None:
+    with syncmcp.connect(asking_server(), mode=OLD, sampling=model) as client:
+        client.set_sampling(Sampling(model))
+        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
+        with pytest.raises(UsageError, match="sampling tools"):
+            client.set_sampling(Sampling(model, tools=True))
+        client.set_sampling(None)
+        assert demanded(client, SAMPLING, PROMPT)["error"][0] == -32601
+
+
+def test_every_revision_was_looked_at() -> None:
+    assert set(REVISIONS) == {*STATEFUL, NEW}

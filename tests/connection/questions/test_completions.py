@@ -1,0 +1,758 @@
+"""The news that a visit is done: when it comes, whom it reaches, and what ends the wait for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    Elicitation,
+    HandlerContext,
+    Interceptor,
+    Message,
+    Mode,
+    NotSupported,
+    SubscriptionLost,
+    UsageError,
+)
+from syncmcp._http.exchange import AbortableExchange
+from syncmcp.testing import Server, ToolContext, serve_http
+from syncmcp.testing import script as s
+from syncmcp.types import ElicitResult
+from tests.connection.questions.asking import (
+    ELICITATION,
+    FORM,
+    PATIENCE,
+    URL,
+    asked,
+    asking_server,
+    through,
+)
+from tests.connection.questions.visiting import (
+    COMPLETE,
+    READ,
+    Agreeing,
+    ask,
+    complete,
+    elsewhere,
+    link,
+)
+from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
+from tests.support.session_server import SessionServer, session_server
+from tests.support.stage import Clock, Wire, is_gone, stateful_wires
+from tests.transports.http_peer import Request
+
+RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+
+
+# -- after the consent, before it, and before the question -----------------------------------------
+
+
+@stateful_wires
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_after_the_consent_reaches_a_wait_on_another_thread(wire: Wire) -> None:
+    server, agreeing = Server("links"), Agreeing()
+
+    @server.tool()
+    def visit(context: ToolContext) -> str:
+        action = context.elicit_url("Look", URL["url"], "e-1")["action"]
+        context.complete_elicitation("e-1")  # not before the consent has come
+        return str(action)
+
+    with wire.connect(server, elicitation=agreeing.elicitation) as client:
+        assert client.call_tool("visit").raise_for_error().text == "accept"
+        assert agreeing.outcomes() == [True]
+        assert not agreeing.contexts[0].cancel.cancelled
+    # The end of the session takes nothing back.
+    assert agreeing.contexts[0].wait_completed(0)
+
+
+@stateful_wires
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_after_the_call_has_ended_reaches_a_wait_as_well(wire: Wire) -> None:
+    server, agreeing, contexts = Server("links"), Agreeing(), list[ToolContext]()
+
+    @server.tool()
+    def visit(context: ToolContext) -> str:
+        contexts.append(context)
+        return str(context.elicit_url("Look", URL["url"], "e-1")["action"])
+
+    with wire.connect(server, elicitation=agreeing.elicitation) as client:
+        assert client.call_tool("visit").raise_for_error().text == "accept"
+        contexts[0].complete_elicitation("e-1")
+        assert agreeing.outcomes() == [True]
+
+
+@WIRES
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_before_the_consent_is_there_after_it(wire: str) -> None:
+    script = [*opening(), ask(request=1), complete(), *READ, s.expect("response")]
+    read, contexts = threading.Event(), list[HandlerContext]()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        contexts.append(context)
+        assert read.wait(PATIENCE)
+        return ElicitResult.accept()
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        assert peer.requests("response")[0]["id"] == "read"
+        read.set()
+        assert peer.requests("response", 2)[1]["result"] == {"action": "accept"}
+        assert contexts[0].wait_completed(0)
+
+
+@WIRES
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_an_id_that_is_completed_stays_so_when_it_is_asked_about_again(wire: str) -> None:
+    script = [
+        *opening(),
+        ask(request=1),
+        s.expect("response"),
+        complete(),
+        complete(),
+        ask(request=2),
+        s.expect("response"),
+        ask("another", request=3),
+        s.expect("response"),
+    ]
+    outcomes: list[bool] = []
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        outcomes.append(context.wait_completed(0))
+        return ElicitResult.accept()
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        assert [answer["id"] for answer in peer.requests("response", 3)] == [1, 2, 3]
+    assert outcomes == [False, True, False]
+
+
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_is_kept_for_a_question_that_was_declined() -> None:
+    script = [*opening()]
+    for number in (1, 2):
+        script += [ask(request=number), s.expect("response"), complete()]
+    outcomes: list[bool] = []
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        outcomes.append(context.wait_completed(0))
+        return ElicitResult.decline()
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        peer.requests("response", 2)
+    assert outcomes == [False, True]
+
+
+@pytest.mark.requirement("ELI-15")
+def test_a_completion_that_nobody_was_asked_for_is_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = [*opening(), complete(), *READ, ask(request=1), s.expect("response")]
+    agreeing = Agreeing(timeout=0.0)
+    with (
+        caplog.at_level(logging.DEBUG, "syncmcp.connection"),
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, name="bank", elicitation=agreeing.elicitation),
+    ):
+        peer.requests("response", 2)
+        assert agreeing.outcomes() == [False]
+    said = [each for each in caplog.records if "never asked for" in each.message]
+    assert [(each.levelno, each.message) for each in said] == [
+        (logging.DEBUG, "[bank] completed a visit that it never asked for")
+    ]
+
+
+@pytest.mark.requirement("ELI-15", "ELI-16")
+def test_a_completion_reaches_all_who_agreed_to_its_id_and_nobody_else() -> None:
+    names = ("a", "b", "a")
+    script = [
+        *opening(),
+        *(ask(name, request=number) for number, name in enumerate(names)),
+        *(s.expect("response") for _ in names),
+        complete("a"),
+        *READ,
+    ]
+    agreeing = Agreeing()
+    with Scripted(script) as peer:
+        with syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation):
+            assert peer.requests("response", 4)[3]["id"] == "read"
+            done = [context.wait_completed(0) for context in agreeing.contexts]
+            assert sorted(done) == [False, True, True]
+        assert sorted(agreeing.outcomes()) == [False, True, True]
+
+
+# -- with error -32042 -----------------------------------------------------------------------------
+
+
+@WIRES
+@pytest.mark.parametrize("order", ["before anybody is asked", "after the consent"])
+@pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
+def test_a_call_that_needs_a_visit_is_made_again_when_that_is_completed(
+    order: str, wire: str
+) -> None:
+    after = [s.gate("agreed")] if order == "after the consent" else []
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        s.error(-32042, "visit", {"elicitations": [link("a"), {**link("b"), "message": "Pay"}]}),
+        *after,
+        complete("a"),
+        complete("b"),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    agreeing = Agreeing()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=agreeing.elicitation) as client,
+    ):
+        future = client.call_tool.future("x")
+        agreeing.asked()
+        agreeing.asked()
+        if after:
+            peer.open("agreed")
+        assert future.result(PATIENCE).text == "done"
+        assert agreeing.outcomes() == [True, True]
+        assert all(context.resumes_call for context in agreeing.contexts)
+
+
+@WIRES
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
+def test_one_page_under_two_ids_is_asked_for_once_and_both_are_waited_for(
+    way: str, wire: str
+) -> None:
+    page, other = URL["url"], "https://example.org/other"
+    links = [link("a"), link("b"), {**link("c"), "url": other}]
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        s.error(-32042, "visit", {"elicitations": links}),
+        s.gate("agreed"),
+        complete("a"),
+        complete("c"),
+        *READ,
+        s.gate("read"),
+        complete("b"),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    agreeing, visits = Agreeing(), list[tuple[str, HandlerContext]]()
+
+    def agree(request: Any, context: HandlerContext) -> ElicitResult:
+        visits.append((request.url, context))
+        return agreeing(request, context)
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=agree)) as client,
+    ):
+        call = elsewhere(lambda: through(client, way))
+        agreeing.asked()
+        agreeing.asked()
+        peer.open("agreed")
+        peer.requests("response")
+        done = sorted((url, context.wait_completed(0)) for url, context in visits)
+        assert done == [(page, False), (other, True)]
+        peer.open("read")
+        assert call.result(PATIENCE).text == "done"
+        assert agreeing.outcomes() == [True, True]
+
+
+class Overtaken(Interceptor):
+    """Holds an error up until the completion that came after it has been heard."""
+
+    def __init__(self) -> None:
+        self._heard = threading.Event()
+
+    def incoming(self, message: Message) -> None:
+        if message.method == COMPLETE:
+            self._heard.set()
+        elif message.error is not None:
+            assert self._heard.wait(PATIENCE)
+
+
+@WIRES
+@pytest.mark.requirement("ELI-15", "ELI-18", "M-07")
+def test_a_completion_that_is_read_before_the_error_is_looked_at_is_not_lost(wire: str) -> None:
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        s.error(-32042, "visit", {"elicitations": [link()]}),
+        complete(),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    agreeing = Agreeing()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(
+            peer.on(wire), mode=OLD, elicitation=agreeing.elicitation, interceptors=[Overtaken()]
+        ) as client,
+    ):
+        assert client.call_tool.future("x").result(PATIENCE).text == "done"
+        assert agreeing.outcomes() == [True]
+
+
+@pytest.mark.requirement("ELI-15", "ELI-18")
+def test_an_id_of_the_error_that_was_completed_before_is_not_waited_for_again() -> None:
+    round_of = [s.expect("tools/call"), s.error(-32042, "visit", {"elicitations": [link("a")]})]
+    script = [
+        *opening(),
+        *round_of,
+        complete("a"),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+        *round_of,
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    agreeing = Agreeing()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation) as client,
+    ):
+        for _ in range(2):
+            assert client.call_tool.future("x").result(PATIENCE).text == "done"
+        assert agreeing.outcomes() == [True, True]
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.requirement("ELI-17")
+def test_a_handler_learns_whether_the_call_goes_on_with_its_answer(revision: Mode) -> None:
+    agreeing = Agreeing(timeout=0.0)
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=agreeing.elicitation
+    ) as client:
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+    assert agreeing.contexts[0].resumes_call == (revision == NEW)
+
+
+# -- a callback ------------------------------------------------------------------------------------
+
+
+@stateful_wires
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_callback_is_told_once_on_a_thread_that_may_call_the_client(wire: Wire) -> None:
+    server, told = Server("links"), Future[tuple[bool, str, int]]()
+
+    @server.tool()
+    def visit(context: ToolContext) -> str:
+        action = context.elicit_url("Look", URL["url"], "e-1")["action"]
+        for _ in range(2):
+            context.complete_elicitation("e-1")
+        return str(action)
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        def call(done: bool) -> None:
+            tools = len(context.client.list_tools().tools)
+            told.set_result((done, threading.current_thread().name, tools))
+
+        context.on_completed(call)
+        return ElicitResult.accept()
+
+    with wire.connect(server, name="links", elicitation=Elicitation(url=handler)) as client:
+        assert client.call_tool("visit").raise_for_error().text == "accept"
+        done, thread, tools = told.result(PATIENCE)
+    assert (done, tools) == (True, 1)
+    assert thread.startswith("syncmcp-worker[links]")
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_where_nothing_is_visited_a_callback_learns_so_on_a_pool_thread(revision: Mode) -> None:
+    contexts, told = list[HandlerContext](), [Future[tuple[bool, str]]() for _ in range(2)]
+
+    def hear(number: int) -> Callable[[bool], None]:
+        return lambda done: told[number].set_result((done, threading.current_thread().name))
+
+    def fill_in(request: Any, context: HandlerContext) -> ElicitResult:
+        contexts.append(context)
+        context.on_completed(hear(0))
+        return ElicitResult.accept({"name": "Ada"})
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, name="forms", elicitation=fill_in
+    ) as client:
+        asked(client, ELICITATION, FORM)
+        outcome, thread = told[0].result(PATIENCE)
+        contexts[0].on_completed(hear(1))  # the question is over, and so is the news of it
+        late, late_thread = told[1].result(PATIENCE)
+    assert (outcome, late) == (False, False)
+    assert {each.rsplit("-", 1)[0] for each in (thread, late_thread)} == {"syncmcp-worker[forms]"}
+
+
+def test_a_callback_may_come_late_and_may_be_taken_away() -> None:
+    script = [*opening(), ask(request=1), s.expect("response"), s.gate("taken"), complete()]
+    agreeing, told = Agreeing(), list[str]()
+    heard = threading.Semaphore(0)
+
+    def hear(name: str) -> Callable[[bool], None]:
+        def callback(done: bool) -> None:
+            told.append(f"{name} {done}")
+            heard.release()
+
+        return callback
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
+    ):
+        context = agreeing.asked()
+        take_away = context.on_completed(hear("taken"))
+        context.on_completed(hear("kept"))
+        take_away()
+        peer.open("taken")
+        assert heard.acquire(timeout=PATIENCE)
+        context.on_completed(hear("late"))
+        assert heard.acquire(timeout=PATIENCE)
+    assert told == ["kept True", "late True"]
+
+
+class Logged(logging.Handler):
+    """What the first record of a logger says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Future[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.first.done():
+            self.first.set_result(str(record.exc_info and record.exc_info[1]))
+
+
+def test_a_callback_that_fails_is_logged_and_keeps_nothing_from_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logged = Logged()
+    monkeypatch.setattr(logging.getLogger("syncmcp.threads"), "handlers", [logged])
+    script = [*opening(), ask(request=1), s.expect("response"), s.gate("ready"), complete()]
+    agreeing, told = Agreeing(), Future[bool]()
+
+    def fail(done: bool) -> None:
+        raise RuntimeError("a mistake of the program's")
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
+    ):
+        context = agreeing.asked()
+        context.on_completed(fail)
+        context.on_completed(told.set_result)
+        peer.open("ready")
+        assert told.result(PATIENCE)
+        assert agreeing.outcomes() == [True]
+        assert logged.first.result(PATIENCE) == "a mistake of the program's"
+
+
+def test_a_callback_is_no_coroutine_function() -> None:
+    async def callback(done: bool) -> None: ...
+
+    context = HandlerContext(None, None, ELICITATION)
+    with pytest.raises(UsageError, match="on_completed"):
+        context.on_completed(callback)
+
+
+# -- the end of a wait -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wire", [Wire("memory", OLD), Wire("http", OLD), Wire("http", NEW)], ids=str
+)
+@pytest.mark.requirement("M-07")
+def test_after_the_consent_a_wait_ends_when_the_client_is_closed(wire: Wire) -> None:
+    agreeing, told = Agreeing(), Future[bool]()
+    with wire.connect(asking_server(), elicitation=agreeing.elicitation) as client:
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+        context = agreeing.asked()
+        context.on_completed(told.set_result)
+        assert not context.wait_completed(0)
+        assert not context.cancel.cancelled
+    assert agreeing.outcomes() == [False]
+    assert not told.result(PATIENCE)
+    # Whoever waits in turns sees the end.
+    assert context.cancel.wait(PATIENCE)
+    assert not context.wait_completed()
+
+
+@pytest.mark.requirement("M-07")
+def test_after_the_consent_a_wait_ends_when_the_session_is_lost() -> None:
+    agreeing = Agreeing()
+    with (
+        serve_http(asking_server()) as http,
+        syncmcp.connect(http.url, mode=OLD, elicitation=agreeing.elicitation) as client,
+    ):
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+        http.endpoint.forget_sessions()
+        assert agreeing.outcomes() == [False]
+        assert agreeing.contexts[0].cancel.wait(PATIENCE)
+        # A new session knows nothing of the visits of the one before.
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+        assert not agreeing.contexts[1].wait_completed(0)
+
+
+@pytest.mark.requirement("M-07")
+def test_after_the_consent_a_wait_ends_when_the_server_is_gone() -> None:
+    script = [*opening(), ask(request=1), s.expect("response"), s.cut()]
+    agreeing = Agreeing()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
+    ):
+        agreeing.asked()
+        assert agreeing.outcomes() == [False]
+
+
+class Streams:
+    """What a server over HTTP says on its streams, where a test decides when.
+
+    A call of a tool is answered by a stream that asks for a visit, whose id is the tool's name.
+
+    Args:
+        server: The server.
+        listens: Whether it has a stream for what belongs to no call; once that is cut, it has none.
+    """
+
+    def __init__(self, server: SessionServer, *, listens: bool) -> None:
+        self._listens = listens
+        self._cut = threading.Event()
+        self._calls: dict[str, Request] = {}
+        server.before = self._answer
+        server.capabilities = {"tools": {"listChanged": True}}
+
+    def _answer(self, one: Request) -> bool:
+        connection = one.connection
+        if one.method == "GET" and self._listens:
+            self._listens = False
+            connection.start_events()
+            connection.chunk(b"retry: 1\n\n")
+            assert self._cut.wait(PATIENCE)
+            connection.close()
+            return True
+        if b'"tools/call"' in one.body:
+            name = one.message["params"]["name"]
+            self._calls[name] = one
+            question = {"id": f"question {name}", "method": ELICITATION, "params": link(name)}
+            connection.start_events()
+            connection.event({"jsonrpc": "2.0", **question})
+            return True
+        if one.body and "method" not in one.message:
+            connection.respond(202)
+            return True
+        return False
+
+    def cut(self) -> None:
+        """End the stream that belongs to no call."""
+        self._cut.set()
+
+    def complete(self, name: str, *, on: str) -> None:
+        """Say on the stream of a call that a visit is done."""
+        news = {"method": COMPLETE, "params": {"elicitationId": name}}
+        self._calls[on].connection.event({"jsonrpc": "2.0", **news})
+
+    def end(self, name: str) -> None:
+        """Answer a call."""
+        call = self._calls[name]
+        call.connection.event({"jsonrpc": "2.0", "id": call.id, "result": RESULT})
+        call.connection.end_events()
+
+
+@pytest.mark.requirement("M-07")
+def test_after_the_consent_a_wait_ends_when_the_server_cannot_be_heard_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hurry(self: AbortableExchange, seconds: float) -> None:
+        self.wait(threading.Event(), 0.001)
+
+    monkeypatch.setattr(AbortableExchange, "sleep", hurry)
+    agreeing, told = Agreeing(), Future[bool]()
+    with (
+        serve_http(asking_server()) as http,
+        syncmcp.connect(http.url, mode=OLD, elicitation=agreeing.elicitation) as client,
+    ):
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+        context = agreeing.asked()
+        context.on_completed(told.set_result)
+        http.close()  # no call of the program's finds out
+        assert agreeing.outcomes() == [False]
+        assert not told.result(PATIENCE)
+        assert context.cancel.wait(PATIENCE)
+
+
+@pytest.mark.requirement("M-07")
+def test_a_wait_goes_on_as_long_as_the_stream_of_a_call_may_bring_the_news() -> None:
+    agreeing = Agreeing()
+    with session_server() as server:
+        streams = Streams(server, listens=True)
+        with syncmcp.connect(server.url, mode=OLD, elicitation=agreeing.elicitation) as client:
+            events = client.listen(tools=True)
+            a, b = client.call_tool.future("a"), client.call_tool.future("b")
+            for _ in range(2):
+                agreeing.asked()
+            streams.cut()
+            with pytest.raises(SubscriptionLost):
+                next(events)  # there is no stream any more but those of the two calls
+            streams.complete("a", on="a")
+            streams.end("a")
+            assert a.result(PATIENCE).text == "done"
+            done = [context.wait_completed(0) for context in agreeing.contexts]
+            assert sorted(done) == [False, True]
+            assert not any(context.cancel.cancelled for context in agreeing.contexts)
+            streams.end("b")
+            assert b.result(PATIENCE).text == "done"
+            assert sorted(agreeing.outcomes()) == [False, True]
+
+
+@pytest.mark.requirement("M-07")
+def test_a_wait_goes_on_where_there_never_was_a_stream_but_those_of_calls() -> None:
+    agreeing = Agreeing()
+    with session_server() as server:
+        streams = Streams(server, listens=False)
+        with syncmcp.connect(server.url, mode=OLD, elicitation=agreeing.elicitation) as client:
+            with pytest.raises(NotSupported, match="no stream"):
+                client.listen(tools=True)
+            for name in ("a", "b"):
+                call = client.call_tool.future(name)
+                context = agreeing.asked()
+                if name == "b":
+                    streams.complete("a", on="b")
+                streams.end(name)
+                assert call.result(PATIENCE).text == "done"
+                assert not context.cancel.cancelled
+            assert agreeing.contexts[0].wait_completed(PATIENCE)
+            assert not agreeing.contexts[1].wait_completed(0)
+
+
+@pytest.mark.requirement("M-07")
+def test_a_wait_ends_by_its_own_limit_and_may_be_taken_up_again() -> None:
+    script = [*opening(), ask(request=1), s.expect("response"), s.gate("waited"), complete()]
+    agreeing = Agreeing(timeout=0.05)
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
+    ):
+        context = agreeing.asked()
+        assert agreeing.outcomes() == [False]
+        peer.open("waited")
+        assert context.wait_completed(PATIENCE)
+
+
+@pytest.mark.requirement("M-07")
+def test_the_time_for_an_answer_is_no_limit_after_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+    script = [*opening(), ask(request=1), s.expect("response"), s.gate("late"), complete()]
+    agreeing = Agreeing(timeout=None)
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation, human_timeout=300.0),
+    ):
+        context = agreeing.asked()
+        peer.requests("response")
+        clock.advance(301)
+        begun_late = elsewhere(context.wait_completed)
+        peer.open("late")
+        assert begun_late.result(PATIENCE)
+        assert agreeing.outcomes() == [True]
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+@pytest.mark.requirement("M-07")
+def test_without_consent_there_is_nothing_to_wait_for(action: Any) -> None:
+    waits: list[Future[bool]] = []
+    told = Future[bool]()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        waits.append(elsewhere(context.wait_completed))
+        context.on_completed(told.set_result)
+        return ElicitResult(action=action)
+
+    with syncmcp.connect(asking_server(), mode=OLD, elicitation=Elicitation(url=handler)) as client:
+        assert asked(client, ELICITATION, link()) == {"result": {"action": action}}
+        assert not waits[0].result(PATIENCE)
+        assert not told.result(PATIENCE)
+
+
+@pytest.mark.requirement("ELI-17", "M-07")
+def test_a_person_who_gives_up_after_the_consent_ends_the_wait() -> None:
+    agreeing = Agreeing()
+    with syncmcp.connect(asking_server(), mode=OLD, elicitation=agreeing.elicitation) as client:
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+        agreeing.asked().cancel.cancel("no more")
+        assert agreeing.outcomes() == [False]
+        assert client.ping() is None
+
+
+@pytest.mark.requirement("M-07")
+@pytest.mark.filterwarnings("ignore:a client of .* was never closed:ResourceWarning")
+def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
+    told = Future[bool]()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        context.on_completed(told.set_result)
+        return ElicitResult.accept()
+
+    client = syncmcp.connect(asking_server(), mode=OLD, elicitation=Elicitation(url=handler))
+    assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+    assert not told.done()
+    gone = is_gone(client)
+    del client
+    assert gone()
+    assert not told.result(PATIENCE)
+
+
+# -- a server that never stops asking --------------------------------------------------------------
+
+
+@pytest.mark.requirement("M-07")
+def test_of_a_server_that_asks_for_ever_the_oldest_visits_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncmcp.handlers.url_completion.MOST", 2)
+    script = [*opening()]
+    for name in ("a", "b", "c"):
+        script += [ask(name, request=name), s.expect("response")]
+    script += [complete("a"), complete("b"), complete("c")]
+    agreeing = Agreeing()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=agreeing.elicitation),
+    ):
+        peer.requests("response", 3)
+        assert agreeing.outcomes() == [False, True, True]
+        assert agreeing.contexts[0].cancel.wait(PATIENCE)
+
+
+@pytest.mark.requirement("M-07")
+def test_visits_that_have_ended_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp.handlers.url_completion.MOST", 3)
+    script = [*opening()]
+    for number in range(9):
+        script += [ask("kept", request=number), s.expect("response")]
+    script += [complete("kept")]
+    contexts: list[HandlerContext] = []
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        contexts.append(context)
+        return ElicitResult.decline() if len(contexts) % 4 else ElicitResult.accept()
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        peer.requests("response", 9)
+        assert [contexts[number].wait_completed(PATIENCE) for number in (3, 7)] == [True, True]

@@ -1,0 +1,516 @@
+"""How questions end: each is answered once, by its own answer, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Elicitation, HandlerContext, Refused, RequestCancelled
+from syncmcp._concurrency.timing import TimerEntry, timer
+from syncmcp._connection.answering import check_offered
+from syncmcp._connection.desk import QuestionRegistry
+from syncmcp._connection.questions import OpenQuestion
+from syncmcp.testing import script as s
+from syncmcp.transports.memory import MemoryTransport
+from syncmcp.types import ElicitResult
+from tests.connection.questions.asking import (
+    DONE,
+    ELICITATION,
+    FORM,
+    PATIENCE,
+    PROMPT,
+    SAMPLING,
+    URL,
+    Held,
+    Obedient,
+    model,
+)
+from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
+
+ASK = s.request(SAMPLING, PROMPT, identifier="q")
+AFTER = [s.request("ping", identifier="after"), s.expect("response")]
+COMPLETE = "notifications/elicitation/complete"
+
+
+def form(name: str) -> dict[str, Any]:
+    """A form whose message is `name`."""
+    return {**FORM, "message": name}
+
+
+def link(name: str, identifier: str = "e-1") -> dict[str, Any]:
+    """A URL whose message is `name`."""
+    return {**URL, "message": name, "elicitationId": identifier}
+
+
+def alive() -> list[OpenQuestion]:
+    """The questions that somebody still holds."""
+    gc.collect()
+    return [each for each in gc.get_objects() if type(each) is OpenQuestion]
+
+
+# -- the call behind a question --------------------------------------------------------------------
+
+
+@WIRES
+@pytest.mark.requirement("M-02")
+def test_a_question_outlives_the_call_beside_it_when_the_server_answers_that_one(
+    wire: str,
+) -> None:
+    held = Held()
+    script = [
+        *opening(),
+        s.expect("tools/list", label="list"),
+        ASK,
+        s.reply({"tools": []}, to="list"),
+        s.expect("response"),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, sampling=held) as client,
+    ):
+        # It is the only call in flight; what is asked may be about something else all the same.
+        assert client.list_tools().tools == []
+        assert not held.entered().cancel.cancelled
+        held.leave()
+        (answer,) = peer.requests("response")
+        assert (answer["id"], answer["result"]["model"]) == ("q", "double")
+
+
+def test_a_call_that_is_cancelled_just_before_its_questions_are_made_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    making, gate = threading.Event(), threading.Event()
+
+    def slowly(*args: Any) -> None:
+        making.set()
+        assert gate.wait(PATIENCE)
+        check_offered(*args)
+
+    monkeypatch.setattr("syncmcp._connection.questions.check_offered", slowly)
+    asked: list[str] = []
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        asked.append(request.message)
+        return ElicitResult.accept({"name": "Ann"})
+
+    script = [
+        *opening(NEW),
+        s.expect("tools/call"),
+        s.input_required({"a": (ELICITATION, form("first"))}, "state"),
+        s.expect("tools/call"),
+        s.input_required({"a": (ELICITATION, form("second"))}, "state"),
+        s.expect("tools/call"),
+        s.reply(DONE),
+    ]
+    with (
+        Scripted(script) as peer,
+        # One handler at a time: who was in line before the second has been asked before it.
+        syncmcp.connect(peer, mode=NEW, elicitation=handler, max_handlers=1) as client,
+    ):
+        future = client.call_tool.future("x")
+        assert making.wait(PATIENCE)
+        assert future.cancel()
+        gate.set()
+        assert client.call_tool("y").text == "done"
+    assert asked == ["second"]
+
+
+def test_a_question_settled_before_its_round_has_begun_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admit, dismiss, desks = (
+        QuestionRegistry.admit,
+        QuestionRegistry.dismiss,
+        set[QuestionRegistry](),
+    )
+    seen: list[OpenQuestion] = []
+    settled, changed = set[OpenQuestion](), threading.Condition()
+
+    def slowly(self: QuestionRegistry, asked: OpenQuestion) -> bool:
+        desks.add(self)
+        seen.append(asked)
+        if len(seen) == 2:  # the handler of the first one fails meanwhile
+            with changed:
+                assert changed.wait_for(lambda: asked in settled, PATIENCE)
+        return admit(self, asked)
+
+    def seen_settled(self: QuestionRegistry, asked: OpenQuestion) -> None:
+        dismiss(self, asked)
+        with changed:
+            settled.add(asked)
+            changed.notify_all()
+
+    monkeypatch.setattr(QuestionRegistry, "admit", slowly)
+    monkeypatch.setattr(QuestionRegistry, "dismiss", seen_settled)
+
+    def refuse(request: Any, context: HandlerContext) -> Any:
+        if request.message != "third":
+            raise Refused(7, "no")
+        return ElicitResult.accept({"name": "Ann"})
+
+    script = [
+        *opening(NEW),
+        s.expect("tools/call"),
+        s.input_required({key: (ELICITATION, form(key)) for key in ("first", "second")}, "state"),
+        s.expect("tools/call"),
+        s.input_required({"third": (ELICITATION, form("third"))}, "state"),
+        s.expect("tools/call"),
+        s.reply(DONE),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=NEW, elicitation=refuse, max_handlers=1) as client,
+    ):
+        with pytest.raises(Refused, match="no"):
+            client.call_tool.future("x").result(PATIENCE)
+        # With one handler at a time, this one comes after whatever is left of the first round.
+        assert client.call_tool("y").text == "done"
+        (desk,) = desks
+        assert desk.waiting == 0
+
+
+# -- the answer ----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CAN-06")
+def test_an_answer_never_goes_to_another_question_with_the_same_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settled, gate = threading.Event(), threading.Event()
+    dismiss = QuestionRegistry.dismiss
+
+    def slowly(self: QuestionRegistry, asked: OpenQuestion) -> None:
+        if not settled.is_set():  # the first is answered, and its answer not yet on its way
+            settled.set()
+            assert gate.wait(PATIENCE)
+        dismiss(self, asked)
+
+    monkeypatch.setattr(QuestionRegistry, "dismiss", slowly)
+    inside = {name: threading.Event() for name in "ABC"}
+    told = threading.Event()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        inside[request.message].set()
+        if request.message == "B":
+            assert told.wait(PATIENCE)
+        return ElicitResult.accept({"name": request.message})
+
+    script = [
+        *opening(),
+        s.request(ELICITATION, form("A"), identifier="x"),
+        s.gate("settled"),
+        s.withdraw("x"),
+        s.request(ELICITATION, form("B"), identifier="x"),
+        s.gate("once more"),
+        s.request(ELICITATION, form("C"), identifier="c"),
+        *AFTER,
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=handler, max_handlers=2),
+    ):
+        assert settled.wait(PATIENCE)
+        peer.open("settled")
+        assert inside["B"].wait(PATIENCE)
+        peer.open("once more")
+        peer.requests("response")
+        gate.set()
+        # Both handlers were busy: this one is asked when all is done that was to do for the first.
+        assert inside["C"].wait(PATIENCE)
+        peer.requests("response", 2)
+        told.set()
+        _, other, own = peer.requests("response", 3)
+        assert (other["id"], other["result"]["content"]["name"]) == ("c", "C")
+        assert (own["id"], own["result"]["content"]["name"]) == ("x", "B")
+
+
+@pytest.fixture
+def no_threads_for_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has no threads for handlers."""
+    start = threading.Thread.start
+
+    def refuse(self: threading.Thread) -> None:
+        if "handler" in self.name:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.mark.usefixtures("no_threads_for_handlers")
+def test_a_question_that_no_thread_can_be_had_for_is_refused_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = [*opening(), ASK, s.expect("response")]
+    with (
+        caplog.at_level(logging.WARNING, "syncmcp"),
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, sampling=model),
+    ):
+        (answer,) = peer.requests("response")
+        assert (answer["id"], answer["error"]["code"]) == ("q", -32603)
+        assert "thread" not in answer["error"]["message"]
+    assert any(SAMPLING in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.usefixtures("no_threads_for_handlers")
+def test_in_the_stateless_era_the_caller_learns_that_no_thread_can_be_had() -> None:
+    script = [
+        *opening(NEW),
+        s.expect("tools/call"),
+        s.input_required({"q": (SAMPLING, PROMPT)}, "state"),
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=model) as client:
+        with pytest.raises(syncmcp.McpError, match="thread") as caught:
+            client.call_tool("x")
+        assert not isinstance(caught.value, RequestCancelled)
+
+
+def test_the_timer_sends_nothing_when_nobody_has_answered_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handler, send, senders = Obedient(), MemoryTransport.send, list[str]()
+
+    def noting(self: MemoryTransport, out: Any) -> None:
+        senders.append(threading.current_thread().name)
+        send(self, out)
+
+    monkeypatch.setattr(MemoryTransport, "send", noting)
+    script = [
+        *opening(NEW),
+        s.expect("tools/call"),
+        s.input_required({"q": (ELICITATION, FORM)}, "state"),
+        s.expect("tools/call"),
+        s.reply(DONE),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=NEW, elicitation=handler, human_timeout=0.1) as client,
+    ):
+        assert client.call_tool.future("x").result(PATIENCE).text == "done"
+        handler.obeyed()
+        again = peer.requests("tools/call", 2)[1]
+        assert again["params"]["inputResponses"]["q"]["action"] == "cancel"
+    assert len(senders) == 3
+    assert "syncmcp-timer" not in senders
+
+
+@pytest.mark.requirement("M-20")
+def test_questions_one_after_another_cost_the_timer_one_appointment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    appointments: list[float] = []
+
+    class Counted:
+        def at(self, when: float, action: Callable[[], object]) -> TimerEntry:
+            appointments.append(when)
+            return timer.at(when, action)
+
+    monkeypatch.setattr("syncmcp._connection.desk.timer", Counted())
+    questions = [
+        step
+        for name in ("a", "b", "c")
+        for step in (s.request(SAMPLING, PROMPT, identifier=name), s.expect("response"))
+    ]
+    with (
+        Scripted([*opening(), *questions]) as peer,
+        syncmcp.connect(peer, mode=OLD, sampling=model, human_timeout=100.0),
+    ):
+        assert len(peer.requests("response", 3)) == 3
+    assert len(appointments) == 1
+
+
+@pytest.mark.requirement("M-20")
+def test_each_question_is_given_up_when_its_own_time_has_passed() -> None:
+    first, held = threading.Event(), Held()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        if request.message == "first":
+            first.set()
+            return ElicitResult.decline()
+        answer: ElicitResult = held(request, context)
+        return answer
+
+    script = [
+        *opening(),
+        s.request(ELICITATION, form("first"), identifier="first"),
+        s.expect("response"),
+        # It comes while there is an appointment for the one before, which is over.
+        s.request(ELICITATION, form("second"), identifier="second"),
+        s.expect("response"),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=handler, human_timeout=0.1),
+    ):
+        answers = {each["id"]: each["result"]["action"] for each in peer.requests("response", 2)}
+        assert answers == {"first": "decline", "second": "cancel"}
+        assert first.is_set()
+        assert held.entered().time_left() == 0
+        held.leave()
+
+
+# -- links that share an id ------------------------------------------------------------------------
+
+
+class Visitors:
+    """People at links: each stands at a gate, then does what the test says for its message."""
+
+    def __init__(self) -> None:
+        self.inside = {name: threading.Event() for name in "AB"}
+        self.gate = threading.Event()
+        self.left = threading.Event()
+        self.completed: dict[str, bool] = {}
+
+    def wait_inside(self) -> None:
+        for event in self.inside.values():
+            assert event.wait(PATIENCE)
+
+
+TWO_LINKS = [
+    s.request(ELICITATION, link("A"), identifier="a"),
+    s.request(ELICITATION, link("B"), identifier="b"),
+]
+
+
+@pytest.mark.requirement("ELI-17")
+def test_a_link_that_is_withdrawn_does_not_complete_another_one_of_its_id() -> None:
+    visitors = Visitors()
+
+    def visit(request: Any, context: HandlerContext) -> ElicitResult:
+        visitors.inside[request.message].set()
+        if request.message == "A":
+            visitors.completed["A"] = context.wait_completed(PATIENCE)
+            visitors.left.set()
+            return ElicitResult.cancel()
+        assert visitors.gate.wait(PATIENCE)
+        visitors.completed["B"] = context.wait_completed(0)
+        return ElicitResult.accept()
+
+    script = [*opening(), *TWO_LINKS, s.gate("inside"), s.withdraw("a"), s.expect("response")]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=visit)),
+    ):
+        visitors.wait_inside()
+        peer.open("inside")
+        assert visitors.left.wait(PATIENCE)
+        visitors.gate.set()
+        assert peer.requests("response")[0]["id"] == "b"
+    assert visitors.completed == {"A": False, "B": False}
+
+
+@pytest.mark.requirement("ELI-17")
+def test_a_link_that_is_declined_takes_the_news_from_no_other_one_of_its_id() -> None:
+    visitors = Visitors()
+
+    def visit(request: Any, context: HandlerContext) -> ElicitResult:
+        visitors.inside[request.message].set()
+        if request.message == "A":
+            assert visitors.inside["B"].wait(PATIENCE)
+            return ElicitResult.decline()
+        assert visitors.gate.wait(PATIENCE)
+        visitors.completed["B"] = context.wait_completed(0)
+        return ElicitResult.accept()
+
+    script = [
+        *opening(),
+        *TWO_LINKS,
+        s.expect("response"),
+        s.notify(COMPLETE, {"elicitationId": "e-1"}),
+        *AFTER,
+        s.expect("response"),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=visit)),
+    ):
+        assert [answer["id"] for answer in peer.requests("response", 2)] == ["a", "after"]
+        visitors.gate.set()
+        assert peer.requests("response", 3)[2]["id"] == "b"
+    assert visitors.completed == {"B": True}
+
+
+# -- what is left behind ---------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("CAN-06")
+def test_withdrawn_questions_take_no_place_in_line() -> None:
+    held = Held()
+    script = [
+        *opening(),
+        s.request(SAMPLING, PROMPT, identifier=1),
+        s.gate("inside"),
+        s.request(SAMPLING, PROMPT, identifier=2),
+        s.withdraw(2),
+        s.request(SAMPLING, PROMPT, identifier=3),
+        *AFTER,
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, sampling=held, max_handlers=1, max_questions=1),
+    ):
+        held.entered()
+        peer.open("inside")
+        assert peer.requests("response")[0]["id"] == "after"
+        held.gate.set()
+        answers = peer.requests("response", 3)
+        assert [answer["id"] for answer in answers] == ["after", 1, 3]
+        assert "result" in answers[2]
+
+
+def test_links_that_are_refused_are_not_remembered() -> None:
+    held = Held(ElicitResult.accept)
+    before = alive()  # of other tests, if any
+    script = [
+        *opening(),
+        s.request(ELICITATION, link("first", "kept"), identifier=1),
+        s.gate("inside"),
+        s.request(ELICITATION, link("in line", "kept"), identifier=2),
+        s.request(ELICITATION, link("one too many", "refused"), identifier=3),
+        s.expect("response"),
+        s.withdraw(2),
+        s.request(ELICITATION, link("the id is in use", "refused"), identifier=1),
+        *AFTER,
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(
+            peer,
+            mode=OLD,
+            elicitation=Elicitation(url=held),
+            max_handlers=1,
+            max_questions=1,
+        ),
+    ):
+        held.entered()
+        peer.open("inside")
+        refused, after = peer.requests("response", 2)
+        assert (refused["id"], refused["error"]["code"], after["id"]) == (3, -32603, "after")
+        mine = [asked for asked in alive() if not any(asked is other for other in before)]
+        assert {asked.elicitation_ids for asked in mine} == {("kept",)}
+        held.leave()
+
+
+def test_a_call_does_not_keep_the_questions_that_were_answered_in_it() -> None:
+    before = len(alive())
+    script = [
+        *opening(),
+        s.expect("tools/call", label="call"),
+        s.repeat([ASK, s.expect("response")], 50),
+        s.gate("counted"),
+        s.reply(DONE, to="call"),
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=model) as client:
+        future = client.call_tool.future("x")
+        assert len(peer.requests("response", 50)) == 50
+        # The last one's thread may not have let go of it yet.
+        assert len(alive()) - before <= 2
+        peer.open("counted")
+        assert future.result(PATIENCE).text == "done"

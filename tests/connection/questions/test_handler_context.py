@@ -1,0 +1,645 @@
+"""What a handler knows and may do: who asks and why, calls back, progress, time, variables."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import HandlerContext, Mode, Refused, RequestTimeout, UsageError
+from syncmcp._connection.server_requests import _MOST_REPORTS, _STRETCH
+from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import script as s
+from syncmcp.types import ElicitResult
+from tests.connection.questions.asking import (
+    DONE,
+    ELICITATION,
+    FORM,
+    PATIENCE,
+    PROMPT,
+    ROOTS,
+    SAMPLING,
+    Held,
+    Obedient,
+    Slow,
+    asked,
+    asking_server,
+    reply,
+    said,
+    through,
+)
+from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
+from tests.support.stage import Clock, Wire, every_wire, in_threads, stateful_wires, tick
+
+BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
+RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+ASK = {"method": SAMPLING, "params": PROMPT}
+# Where it is known which call a question belongs to, however many there are.
+KNOWING = pytest.mark.parametrize(
+    "wire", [Wire("http", OLD), Wire("memory", NEW), Wire("stdio", NEW), Wire("http", NEW)], ids=str
+)
+
+
+# -- who asks, and why -------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("M-19", "M-33")
+def test_the_server_has_the_name_that_the_program_gave_it(wire: Wire) -> None:
+    held = Held()
+    held.gate.set()
+    with wire.connect(asking_server(), sampling=held, name="my server", trusted=True) as client:
+        asked(client, SAMPLING, PROMPT)
+        (context,) = held.contexts
+        assert context.client is client
+        assert context.method == SAMPLING
+        server = context.server
+        assert (server.name, server.trusted, server.revision) == ("my server", True, wire.revision)
+        assert server.info is not None
+        assert server.info.name == "asking"
+        assert "my server" in repr(context)
+        assert "asking" not in repr(context)
+
+
+@every_wire
+@pytest.mark.requirement("M-19")
+def test_the_call_behind_a_question_is_known_when_there_is_but_one(wire: Wire) -> None:
+    held = Held()
+    held.gate.set()
+    with wire.connect(asking_server(), sampling=held) as client:
+        asked(client, SAMPLING, PROMPT, meta={"acme.example/secret": 1})
+        call = held.contexts[0].call
+        assert call is not None
+        assert (call.method, call.params) == ("tools/call", {"name": "ask", "arguments": ASK})
+
+
+@KNOWING
+@pytest.mark.requirement("M-19")
+def test_the_call_behind_a_question_is_known_among_many(wire: Wire) -> None:
+    barrier = threading.Barrier(6)
+    wrong: list[object] = []
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        barrier.wait(PATIENCE)
+        text = request.messages[0].text
+        call = context.call
+        if (
+            call is None
+            or call.params is None
+            or call.params["arguments"]["params"]["messages"][0]["content"]["text"] != text
+        ):
+            wrong.append(call)
+        return reply(text)
+
+    def one(number: int) -> bool:
+        message = {"role": "user", "content": {"type": "text", "text": f"n{number}"}}
+        answer = asked(client, SAMPLING, {**PROMPT, "messages": [message]})
+        return bool(answer["result"]["content"]["text"] == f"n{number}")
+
+    with wire.connect(asking_server(), sampling=answer) as client:
+        results = in_threads(*(lambda n=n: one(n) for n in range(6)))
+    assert results == [True] * 6
+    assert wrong == []
+
+
+@WIRES
+@pytest.mark.requirement("M-19")
+def test_nobody_guesses_which_of_two_calls_a_question_belongs_to(wire: str) -> None:
+    script = [
+        *opening(),
+        s.request(SAMPLING, PROMPT, identifier="none"),
+        s.expect("response"),
+        s.expect("tools/call", label="one"),
+        s.expect("tools/call", label="two"),
+        s.request(SAMPLING, PROMPT, identifier="two"),
+        s.expect("response"),
+        s.reply(RESULT, to="one"),
+        s.reply(RESULT, to="two"),
+    ]
+    held = Held()
+    held.gate.set()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, sampling=held) as client,
+    ):
+        peer.requests("response")
+        futures = [client.call_tool.future(name) for name in ("a", "b")]
+        assert [future.result(PATIENCE).text for future in futures] == ["done"] * 2
+    assert [context.call for context in held.contexts] == [None, None]
+
+
+# -- context variables ---------------------------------------------------------------------------
+
+CALLER = contextvars.ContextVar("CALLER", default="nobody")
+
+
+@KNOWING
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("M-19")
+@pytest.mark.pitfall("31")
+def test_the_variables_of_each_caller_are_seen_by_its_handlers_and_callbacks(
+    way: str, wire: Wire
+) -> None:
+    barrier = threading.Barrier(4)
+    server = asking_server()
+
+    @server.tool()
+    def work(context: ToolContext, who: str) -> str:
+        context.report_progress(1, message=who)
+        message = {"role": "user", "content": {"type": "text", "text": who}}
+        question = {**PROMPT, "messages": [message]}
+        answer = context.ask_all({"q": (SAMPLING, question)}, timeout=PATIENCE)
+        return str(answer["q"]["content"]["text"])
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        barrier.wait(PATIENCE)
+        assert CALLER.get() == request.messages[0].text
+        CALLER.set("changed in the handler")
+        return reply(request.messages[0].text)
+
+    heard: list[tuple[str | None, str]] = []
+
+    def one(who: str) -> bool:
+        CALLER.set(who)
+        options: dict[str, Any] = {
+            "on_progress": lambda progress, total, message: heard.append((message, CALLER.get()))
+        }
+        if way == "future":
+            result = client.call_tool.future("work", {"who": who}, **options).result(PATIENCE)
+        else:
+            result = client.call_tool("work", {"who": who}, **options)
+        return bool(result.raise_for_error().text == who == CALLER.get())
+
+    names = ["a", "b", "c", "d"]
+    with wire.connect(server, sampling=answer) as client:
+        assert in_threads(*(lambda n=n: one(n) for n in names)) == [True] * 4
+    assert {(name, name) for name in names} <= set(heard)
+    assert all(message == who for message, who in heard)
+
+
+# -- calls back ----------------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.parametrize("depth", [1, 5])
+@pytest.mark.pitfall("13")
+def test_handlers_call_the_client_which_asks_again_at_any_depth(depth: int, wire: Wire) -> None:
+    levels: list[int] = []
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        level = int(request.messages[0].text)
+        levels.append(level)
+        context.client.list_tools()
+        if level < depth:
+            inner = ask(context.client, level + 1)
+            return reply(f"{level}{inner}")
+        return reply(str(level))
+
+    def ask(client: syncmcp.Client, level: int) -> str:
+        message = {"role": "user", "content": {"type": "text", "text": str(level)}}
+        answer = asked(client, SAMPLING, {**PROMPT, "messages": [message]})
+        return str(answer["result"]["content"]["text"])
+
+    with wire.connect(asking_server(), sampling=answer, max_handlers=1) as client:
+        assert ask(client, 1) == "12345"[:depth]
+    assert levels == list(range(1, depth + 1))
+
+
+@every_wire
+@pytest.mark.pitfall("13")
+def test_more_questions_at_once_than_handlers_may_run_each_calling_back(wire: Wire) -> None:
+    count, server = 16, asking_server()
+    together = threading.Barrier(count)
+
+    @server.tool()
+    def meet() -> str:
+        """Wait until everybody is here: every handler is inside a nested call at one time."""
+        together.wait(PATIENCE)
+        return "met"
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        return reply(context.client.call_tool("meet").text)
+
+    with wire.connect(server, sampling=answer, max_handlers=2) as client:
+        futures = [client.call_tool.future("ask", ASK) for _ in range(count)]
+        for future in futures:
+            assert "met" in future.result(2 * PATIENCE).text
+
+
+@BOTH
+@pytest.mark.pitfall("13")
+def test_a_form_and_a_list_of_roots_may_call_back_too(revision: Mode) -> None:
+    def form(request: Any, context: HandlerContext) -> ElicitResult:
+        return ElicitResult.accept({"name": context.client.call_tool("echo", {"text": "x"}).text})
+
+    def roots(context: HandlerContext) -> list[str]:
+        return ["/" * len(context.client.call_tool("echo", {"text": "x"}).text)]
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=form, roots=roots, max_handlers=1
+    ) as client:
+        assert asked(client, ELICITATION, FORM)["result"]["content"]["name"] == "x"
+        assert asked(client, ROOTS)["result"] == {"roots": [{"uri": "file:///"}]}
+
+
+@BOTH
+@pytest.mark.pitfall("13")
+def test_a_handler_that_never_returns_holds_up_nobody_else(revision: Mode) -> None:
+    held = Held()
+    with syncmcp.connect(asking_server(), mode=revision, sampling=held, max_handlers=2) as client:
+        stuck = client.call_tool.future("ask", ASK)
+        held.entered()
+        assert said(client, "echo", {"text": "7"}) == 7
+        client.set_sampling(lambda *_: reply("other"))
+        assert asked(client, SAMPLING, PROMPT)["result"]["content"]["text"] == "other"
+        stuck.cancel()
+        held.gate.set()
+
+
+# -- progress of an answer -----------------------------------------------------------------------
+
+
+@stateful_wires
+@pytest.mark.requirement("PRG-03", "M-22", "M-23")
+def test_reports_reach_the_server_in_order_and_always_grow(wire: Wire) -> None:
+    server, heard = Server("curious"), list[tuple[float, Any, Any]]()
+    contexts: list[HandlerContext] = []
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        question = context.ask(SAMPLING, PROMPT, progress=lambda *report: heard.append(report))
+        return str(question.result(PATIENCE)["model"])
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        contexts.append(context)
+        for report in ((1, 4, "begun"), (0.5, None, None), (1, 4, "again"), (3.5, 4, "nearly")):
+            context.report_progress(*report)
+        with pytest.raises(UsageError):
+            context.report_progress(float("nan"))
+        return reply()
+
+    with wire.connect(server, sampling=answer) as client:
+        assert client.call_tool("ask").raise_for_error().text == "double"
+        contexts[0].report_progress(9, 9, "too late")
+        client.list_tools()
+        assert server.stats.wait_for(lambda stats: stats.responses == 1, PATIENCE)
+        with server.stats as stats:
+            assert stats.notifications["notifications/progress"] == 4
+            assert stats.violations == []
+    values = [value for value, _, _ in heard]
+    assert values == sorted(set(values))
+    assert [report[1:] for report in heard] == [
+        (4, "begun"),
+        (None, None),
+        (4, "again"),
+        (4, "nearly"),
+    ]
+    assert (values[0], values[-1]) == (1, 3.5)
+
+
+@stateful_wires
+@pytest.mark.requirement("PRG-04", "PRG-03")
+def test_of_a_flood_of_reports_the_server_gets_some_and_the_last(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, heard = Server("curious"), list[float]()
+    several, later = threading.Event(), threading.Event()
+
+    def hear(value: float, *_: object) -> None:
+        heard.append(value)
+        {_MOST_REPORTS: several, _MOST_REPORTS + 1: later}.get(len(heard), later).set()
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        return str(context.ask(SAMPLING, PROMPT, progress=hear).result(PATIENCE)["model"])
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        for step in range(1, 501):
+            context.report_progress(step)
+        assert several.wait(PATIENCE)
+        clock.advance(_STRETCH)
+        tick()
+        assert later.wait(PATIENCE)
+        for step in range(501, 1001):
+            context.report_progress(step)
+        return reply()
+
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
+    with wire.connect(server, sampling=answer) as client:
+        assert client.call_tool("ask").raise_for_error().text == "double"
+        with server.stats as stats:
+            assert stats.violations == []
+    first = [*range(1, _MOST_REPORTS + 1), 500]
+    assert heard == [*first, *range(501, 500 + _MOST_REPORTS), 1000]
+
+
+@pytest.mark.requirement("PRG-04", "PRG-03")
+def test_a_report_that_is_held_back_is_not_sent_when_the_server_withdraws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Clock(monkeypatch, "syncmcp._concurrency.timing", stands=True)
+    script = [
+        *opening(),
+        s.request(SAMPLING, {**PROMPT, "_meta": {"progressToken": "t"}}),
+        *[s.expect("notifications/progress")] * _MOST_REPORTS,
+        s.withdraw(),
+        s.expect("ping"),
+        s.reply({}),
+    ]
+    withdrawn = threading.Event()
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        for step in range(1, 501):
+            context.report_progress(step)
+        assert context.cancel.wait(PATIENCE)
+        withdrawn.set()
+        return reply()
+
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=answer) as client:
+        assert withdrawn.wait(PATIENCE)
+        client.ping()
+        reports = peer.methods(2 + _MOST_REPORTS + 1)[2:-1]
+        assert reports == ["notifications/progress"] * _MOST_REPORTS
+
+
+@pytest.mark.parametrize("token", [0, "", "t", -1])
+@pytest.mark.requirement("PRG-03")
+def test_any_text_or_whole_number_is_a_token(token: Any) -> None:
+    params = {**PROMPT, "_meta": {"progressToken": token}}
+    script = [
+        *opening(),
+        s.request(SAMPLING, params),
+        s.expect("notifications/progress"),
+        s.expect("response"),
+    ]
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        context.report_progress(1)
+        return reply()
+
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=answer):
+        (report,) = peer.requests("notifications/progress")
+        assert report["params"] == {"progressToken": token, "progress": 1}
+        assert type(report["params"]["progressToken"]) is type(token)
+        assert peer.methods(4)[2:] == ["notifications/progress", "response"]
+
+
+@WIRES
+@pytest.mark.requirement("TSK-07")
+def test_what_is_reported_while_a_task_s_question_is_answered_names_the_task(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._connection.server_requests._BEAT", 0.01)
+    task = {"io.modelcontextprotocol/related-task": {"taskId": "t-1"}}
+    params = {**PROMPT, "_meta": {"progressToken": "p", **task}}
+    script = [
+        *opening(),
+        s.request(SAMPLING, params),
+        *[s.expect("notifications/progress")] * 3,
+        s.expect("response"),
+    ]
+    own = {"acme.example/k": "v"}
+    held = Held(lambda: reply().model_copy(update={"meta": own}))
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, sampling=held),
+    ):
+        held.entered().report_progress(5, 10, "half")
+        reports = peer.requests("notifications/progress", 3)
+        held.gate.set()
+        (answer,) = peer.requests("response")
+    assert len(reports) >= 3
+    assert all(report["params"]["_meta"] == task for report in reports)
+    # That of the program, and those that say that somebody is still thinking.
+    assert {report["params"].get("message") for report in reports} > {"half"}
+    assert answer["result"]["_meta"] == {**task, **own}
+
+
+@pytest.mark.parametrize("meta", [{}, {"progressToken": None}, {"progressToken": True}, None])
+@pytest.mark.requirement("PRG-03")
+def test_without_a_token_nothing_is_reported(meta: Any) -> None:
+    script = [*opening(), s.request(SAMPLING, {**PROMPT, "_meta": meta}), s.expect("response")]
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        context.report_progress(1)
+        return reply()
+
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, sampling=answer):
+        peer.requests("response")
+        assert "notifications/progress" not in peer.methods(3)
+
+
+def test_in_the_stateless_era_there_is_nobody_to_report_to() -> None:
+    params = {**PROMPT, "_meta": {"progressToken": 1}}
+    script = [
+        *opening(NEW),
+        s.expect("tools/call"),
+        s.input_required({"q": (SAMPLING, params)}),
+        s.expect("tools/call"),
+        s.reply(DONE),
+    ]
+
+    def answer(request: Any, context: HandlerContext) -> Any:
+        context.report_progress(1, 2, "x")
+        return reply()
+
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=answer) as client:
+        client.call_tool("x")
+        assert peer.methods(3) == ["server/discover", "tools/call", "tools/call"]
+
+
+@WIRES
+@pytest.mark.requirement("PRG-03", "M-20")
+def test_a_server_is_shown_that_somebody_is_still_thinking_until_the_answer_is_out(
+    wire: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncmcp._connection.server_requests._BEAT", 0.01)
+    params = {**PROMPT, "_meta": {"progressToken": "t"}}
+    script = [
+        *opening(),
+        s.request(SAMPLING, params),
+        *[s.expect("notifications/progress")] * 3,
+        s.expect("response"),
+    ]
+    held = Held()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, sampling=held) as client,
+    ):
+        held.entered().report_progress(5, 10, "half")
+        beats = peer.requests("notifications/progress", 4)
+        held.gate.set()
+        peer.requests("response")
+        with pytest.raises(RequestTimeout):
+            client.ping(timeout=0.2)  # twenty beats
+        methods = peer.transcript.methods()
+        assert "notifications/progress" not in methods[methods.index("response") :]
+    values = [beat["params"]["progress"] for beat in beats]
+    assert values == sorted(set(values))
+    assert {beat["params"]["progressToken"] for beat in beats} == {"t"}
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [(ELICITATION, {"action": "cancel"}), (SAMPLING, -1), (ROOTS, -32603)],
+)
+@every_wire
+@pytest.mark.requirement("M-20", "M-02")
+def test_a_question_that_nobody_answers_in_time_has_a_defined_answer(
+    method: str, answer: Any, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = Held()
+    handlers: dict[str, Any] = {
+        "sampling": held,
+        "elicitation": held,
+        "roots": lambda context: held(None, context),
+    }
+    params = {ELICITATION: FORM, SAMPLING: PROMPT, ROOTS: {}}[method]
+    server = asking_server()
+    with (
+        caplog.at_level(logging.WARNING, "syncmcp"),
+        wire.connect(server, human_timeout=0.1, **handlers) as client,
+    ):
+        if method == ELICITATION:
+            assert asked(client, method, params) == {"result": answer}
+        elif wire.revision == OLD:
+            assert asked(client, method, params)["error"][0] == answer
+        else:
+            with pytest.raises(Refused) as caught:
+                asked(client, method, params)
+            assert caught.value.code == answer
+        context = held.entered()
+        assert context.cancel.wait(PATIENCE)
+        assert "human_timeout" in (context.cancel.reason or "")
+        assert context.time_left() == 0
+        held.leave()
+        assert said(client, "echo", {"text": "7"}) == 7
+        with server.stats as stats:
+            assert stats.responses == (1 if wire.revision == OLD else 0)
+            assert stats.violations == []
+    assert "human_timeout" in caplog.text
+
+
+@BOTH
+@pytest.mark.requirement("M-20")
+def test_a_handler_sees_how_much_time_is_left(revision: Mode) -> None:
+    for limit in (None, 100.0):
+        held = Held()
+        held.gate.set()
+        with syncmcp.connect(
+            asking_server(), mode=revision, sampling=held, human_timeout=limit
+        ) as client:
+            asked(client, SAMPLING, PROMPT)
+        left = held.contexts[0].time_left()
+        assert left is None if limit is None else left is not None and 0 < left <= limit
+
+
+@every_wire
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("TMO-01", "M-20")
+def test_the_clocks_of_a_call_stand_still_while_its_question_is_thought_about(
+    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(
+        monkeypatch,
+        "syncmcp._concurrency.timing",
+        "syncmcp._connection.pending_request",
+        "syncmcp._connection.server_requests",
+        "syncmcp._connection.connection",
+    )
+    held, server = Held(), asking_server()
+
+    @server.tool()
+    def work(context: ToolContext) -> str:
+        context.report_progress(1)
+        return str(context.ask_all({"q": (SAMPLING, PROMPT)}, timeout=PATIENCE)["q"]["model"])
+
+    def think() -> None:
+        held.entered()
+        clock.advance(1000)
+        held.gate.set()
+
+    options: dict[str, Any] = {"timeout": 30, "idle_timeout": 20}
+    with wire.connect(server, sampling=held, human_timeout=None) as client:
+        thinker = threading.Thread(target=think)
+        thinker.start()
+        if way == "future":
+            result = client.call_tool.future("work", **options).result(PATIENCE)
+        else:
+            result = client.call_tool("work", **options)
+        assert result.text == "double"
+        thinker.join(PATIENCE)
+
+
+@every_wire
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("TMO-01", "TMO-02", "M-20")
+def test_a_call_lasts_no_longer_than_its_limit_and_one_person_whatever_the_server_asks(
+    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Less than the time for one answer each; and with the third, 10 s more than there is in all.
+    server, slow = asking_server(), Slow(monkeypatch, 200.0, 150.0, 60.0)
+
+    @server.tool()
+    def interrogate(context: ToolContext) -> str:
+        for number in range(9):
+            context.ask_all({str(number): (SAMPLING, PROMPT)}, timeout=PATIENCE)
+        return "content"
+
+    def think(request: Any, context: HandlerContext) -> Any:
+        slow.think(context)
+        return reply()
+
+    options: dict[str, Any] = {"timeout": 100.0, "idle_timeout": 20.0, "human_timeout": 300.0}
+    with wire.connect(server, sampling=think, **options) as client:
+        with pytest.raises(RequestTimeout) as caught:
+            through(client, way, "interrogate")
+        assert slow.left.wait(PATIENCE)
+        assert (caught.value.kind, caught.value.seconds) == ("total", 100.0)
+        assert caught.value.delivery == "unknown"
+        assert len(slow.contexts) == 3
+
+
+@BOTH
+@pytest.mark.requirement("TMO-01", "M-20")
+def test_a_short_limit_is_for_the_server_and_not_for_the_person(revision: Mode) -> None:
+    held = Held()
+
+    def think() -> None:
+        context = held.entered()
+        assert not context.cancel.wait(1.5)
+        held.gate.set()
+
+    with syncmcp.connect(asking_server(), mode=revision, sampling=held) as client:
+        thinker = threading.Thread(target=think)
+        thinker.start()
+        assert "double" in client.call_tool("ask", ASK, timeout=1.0).text
+        thinker.join(PATIENCE)
+
+
+@WIRES
+@pytest.mark.requirement("TMO-01")
+def test_the_clock_does_not_stand_still_for_a_question_of_nobody(wire: str) -> None:
+    handler = Obedient()
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        s.expect("tools/call"),
+        s.request(SAMPLING, PROMPT),
+        s.silence(),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, sampling=handler, close_timeout=1.0) as client,
+    ):
+        futures = [client.call_tool.future(name, timeout=0.5) for name in ("a", "b")]
+        handler.entered()
+        for future in futures:
+            assert isinstance(future.exception(PATIENCE), RequestTimeout)

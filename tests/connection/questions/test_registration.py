@@ -1,0 +1,279 @@
+"""What may be given as a handler, and where a mistake is noticed."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Client, Elicitation, Handlers, Sampling, UsageError
+from syncmcp.types import ElicitResult
+from tests.connection.questions.asking import (
+    ELICITATION,
+    FORM,
+    PATIENCE,
+    PROMPT,
+    ROOTS,
+    SAMPLING,
+    URL,
+    asked,
+    asking_server,
+    every_revision,
+    model,
+    nobody,
+    person,
+    reply,
+    said,
+    visitor,
+)
+from tests.support.scripts import NEW, OLD
+from tests.support.stage import interrupted
+
+
+async def later(*_: Any) -> Any:
+    """A coroutine function."""
+
+
+class Later:
+    """Its call is a coroutine function."""
+
+    async def __call__(self, *_: Any) -> Any: ...
+
+
+class LaterUI:
+    """A user interface of coroutine functions."""
+
+    asks_person = True
+
+    async def form(self, *_: Any) -> Any: ...
+
+    async def url(self, *_: Any) -> Any: ...
+
+
+class Methods:
+    async def sample(self, *_: Any) -> Any: ...
+
+
+COROUTINES: list[Any] = [later, Later(), Methods().sample, functools.partial(later, 1)]
+
+
+@pytest.mark.parametrize("function", COROUTINES, ids=["function", "object", "method", "partial"])
+@pytest.mark.parametrize("kind", ["sampling", "elicitation", "roots"])
+@pytest.mark.requirement("M-08")
+def test_a_coroutine_function_is_refused_where_it_is_given(kind: str, function: Any) -> None:
+    options: Any = {kind: function}
+    with pytest.raises(UsageError, match="coroutine"):
+        Client(asking_server(), **options)
+    with pytest.raises(UsageError, match="coroutine"):
+        Handlers(**options)
+
+
+@pytest.mark.parametrize("function", COROUTINES, ids=["function", "object", "method", "partial"])
+def test_so_it_is_in_every_other_place(function: Any) -> None:
+    client = Client(asking_server())
+    for attempt in (
+        lambda: Sampling(function),
+        lambda: Elicitation(form=function),
+        lambda: Elicitation(url=function),
+        lambda: Elicitation(person, function),
+        lambda: client.set_sampling(function),
+        lambda: client.set_elicitation(function),
+        lambda: client.on_request("acme/x", function),
+    ):
+        with pytest.raises(UsageError, match="coroutine"):
+            attempt()
+
+
+def test_a_user_interface_of_coroutines_is_refused() -> None:
+    with pytest.raises(UsageError, match="coroutine"):
+        Client(asking_server(), elicitation=LaterUI())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="coroutine"):
+        Handlers(elicitation=LaterUI())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [7, "x", object()])
+@pytest.mark.parametrize("kind", ["sampling", "elicitation"])
+def test_what_cannot_be_called_is_refused(kind: str, value: Any) -> None:
+    options: Any = {kind: value}
+    with pytest.raises(UsageError):
+        Client(asking_server(), **options)
+    with pytest.raises(UsageError):
+        Handlers(**options)
+
+
+def test_handlers_of_a_call_are_a_handlers_object() -> None:
+    with syncmcp.connect(asking_server()) as client:
+        bad: Any
+        for bad in (model, {"sampling": model}, 7):
+            with pytest.raises(UsageError, match="handlers"):
+                client.call_tool("echo", {"text": "x"}, handlers=bad)
+
+
+class Ui:
+    """A user interface: forms and links."""
+
+    asks_person = True
+
+    def form(self, request: Any, context: Any) -> ElicitResult:
+        return ElicitResult.accept({"name": "Ui"})
+
+    def url(self, request: Any, context: Any) -> ElicitResult:
+        return ElicitResult.cancel()
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.requirement("M-06", "M-07")
+def test_an_object_may_answer_forms_and_links(revision: Any) -> None:
+    with syncmcp.connect(asking_server(), mode=revision, elicitation=Ui()) as client:
+        form = asked(client, ELICITATION, FORM)["result"]
+        assert form["content"]["name"] == "Ui"
+        link = {**URL, "elicitationId": "e"} if revision == OLD else URL
+        assert asked(client, ELICITATION, link) == {"result": {"action": "cancel"}}
+
+
+@every_revision
+@pytest.mark.requirement("M-04", "M-06", "M-03")
+def test_the_same_functions_answer_in_every_revision(revision: Any) -> None:
+    handlers = Elicitation(person, visitor)
+    with syncmcp.connect(
+        asking_server(), mode=revision, sampling=model, elicitation=handlers, roots=["/"]
+    ) as client:
+        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
+        assert asked(client, ROOTS)["result"] == {"roots": [{"uri": "file:///"}]}
+        if revision not in ("2024-11-05", "2025-03-26"):
+            params = {name: value for name, value in FORM.items() if name != "mode"}
+            assert asked(client, ELICITATION, params)["result"]["action"] == "accept"
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.requirement("M-19")
+def test_handlers_of_a_call_come_before_those_of_the_client_and_leave_the_rest(
+    revision: Any,
+) -> None:
+    own = Handlers(sampling=lambda *_: reply("own"))
+    with syncmcp.connect(
+        asking_server(), mode=revision, sampling=model, elicitation=person
+    ) as client:
+        answer = asked(client, SAMPLING, PROMPT, handlers=own)["result"]
+        assert answer["content"]["text"] == "own"
+        form = asked(client, ELICITATION, FORM, handlers=own)["result"]
+        assert form["content"]["name"] == "Ann"
+        assert asked(client, SAMPLING, PROMPT)["result"]["content"]["text"] == "hello"
+
+
+@pytest.mark.requirement("M-19")
+def test_form_and_link_may_be_answered_by_different_handlers() -> None:
+    own = Handlers(elicitation=Elicitation(url=visitor))
+    with syncmcp.connect(asking_server(), mode=NEW, elicitation=person) as client:
+        form = asked(client, ELICITATION, FORM, handlers=own)["result"]
+        assert form["content"]["name"] == "Ann"
+        link = asked(client, ELICITATION, URL, handlers=own)["result"]
+        assert link == {"action": "accept"}
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_pickled_client_keeps_its_handlers(revision: Any, tmp_path: Path) -> None:
+    settings: Any = {"sampling": model, "elicitation": Elicitation(person, nobody)}
+    client = Client(
+        "http://127.0.0.1:9/", mode=revision, roots=[tmp_path], human_timeout=7.0, **settings
+    )
+    copy = pickle.loads(pickle.dumps(client))
+    assert [status.path for status in copy.roots.list()] == [tmp_path]
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "x", True, None])
+@pytest.mark.parametrize("name", ["max_handlers", "max_questions", "max_rounds"])
+def test_a_limit_that_makes_no_sense_is_refused(name: str, value: Any) -> None:
+    options: Any = {name: value}
+    with pytest.raises(UsageError, match=name):
+        Client(asking_server(), **options)
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), "x", True])
+def test_a_time_that_makes_no_sense_is_refused(value: Any) -> None:
+    with pytest.raises(UsageError, match="human_timeout"):
+        Client(asking_server(), human_timeout=value)
+
+
+def test_a_handler_may_be_set_before_the_client_is_opened_and_taken_away() -> None:
+    client = Client(asking_server(), mode=OLD)
+    client.set_sampling(nobody)
+    client.set_sampling(model)
+    client.set_elicitation(person)
+    client.set_elicitation(None)
+    with client:
+        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
+        assert said(client, "capabilities") == {"sampling": {}}
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("M-19")
+def test_calls_with_handlers_that_were_not_declared_leave_no_place_taken(way: str) -> None:
+    options: Any = {"arguments": {"text": "x"}, "timeout": PATIENCE}
+    with syncmcp.connect(asking_server(), mode=OLD, max_in_flight=1) as client:
+
+        def echo(**more: Any) -> str:
+            if way == "blocking":
+                return client.call_tool("echo", **options, **more).text
+            return client.call_tool.future("echo", **options, **more).result(PATIENCE).text
+
+        for _ in range(3):
+            with pytest.raises(UsageError, match="did not offer form"):
+                echo(handlers=Handlers(elicitation=person))
+        assert echo() == "x"
+
+
+def _beside(first: Callable[[], object], second: Callable[[], object], number: int) -> bool:
+    """Do both, the second on a thread that comes at the `number`th line of the first.
+
+    It is done before the first goes on, unless that one keeps it waiting. Returns whether there
+    are so many lines.
+    """
+    thread = threading.Thread(target=second)
+
+    def meet() -> None:
+        thread.start()
+        thread.join(0.01)
+
+    there_are = interrupted(first, number, meet)
+    if there_are:
+        thread.join(PATIENCE)
+    else:
+        second()
+    return there_are
+
+
+def test_two_threads_that_set_different_handlers_both_succeed() -> None:
+    def both(number: int) -> bool:
+        client = Client(asking_server(), mode=OLD)
+        more = _beside(
+            lambda: client.set_sampling(model), lambda: client.set_elicitation(person), number
+        )
+        with client:
+            assert said(client, "can", {"features": ["sampling", "elicitation"]}) == [True, True]
+        return more
+
+    number = 1
+    while both(number):
+        number += 2
+    assert number > 3
+
+
+def test_two_threads_that_ask_for_the_roots_first_share_them() -> None:
+    def both(number: int) -> bool:
+        client, seen = Client(asking_server()), list[object]()
+        more = _beside(lambda: seen.append(client.roots), lambda: seen.append(client.roots), number)
+        one, other = seen
+        assert one is other
+        return more
+
+    number = 1
+    while both(number):
+        number += 2
+    assert number > 3

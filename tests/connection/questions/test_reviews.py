@@ -1,0 +1,223 @@
+"""Who is asked, and what is put on record, where handlers and reviewers come together."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Elicitation, HandlerContext, Handlers
+from syncmcp.approval import (
+    AllowAll,
+    Approval,
+    AuditRecord,
+    Decision,
+    Question,
+    RateLimit,
+    Verdict,
+)
+from syncmcp.types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitResult,
+    TextContent,
+    ToolUseContent,
+)
+from tests.connection.questions.asking import (
+    ELICITATION,
+    FORM,
+    PATIENCE,
+    PROMPT,
+    SAMPLING,
+    URL,
+    asked,
+    asking_server,
+    fault,
+    model,
+    reply,
+)
+from tests.support.scripts import NEW, OLD
+
+BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
+LINK = {**URL, "elicitationId": "e"}
+
+
+class Person:
+    """An interface that asks somebody who always says the same."""
+
+    asks_person = True
+
+    def __init__(self, answer: ElicitResult) -> None:
+        self._answer = answer
+
+    def form(self, request: Any, context: HandlerContext) -> ElicitResult:
+        return self._answer
+
+    def url(self, request: Any, context: HandlerContext) -> ElicitResult:
+        return self._answer
+
+
+class Gatekeeper:
+    """A reviewer who says no and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def review(self, question: Question, /) -> Verdict:
+        self.asked.append(question.kind)
+        return Verdict.deny()
+
+
+def reached(request: Any, context: HandlerContext) -> ElicitResult:
+    raise AssertionError("a reviewer said no")
+
+
+@pytest.mark.requirement("M-17", "M-18")
+@pytest.mark.parametrize("personal", ["form", "url"])
+def test_that_a_person_fills_in_forms_says_nothing_of_links(personal: str) -> None:
+    theirs = Person(ElicitResult.accept({"name": "Ann"}))
+    one_mode: Any = {personal: getattr(theirs, personal)}
+    keeper = Gatekeeper()
+    with syncmcp.connect(
+        asking_server(),
+        mode=NEW,
+        elicitation=Elicitation(form=reached, url=reached),
+        approval=Approval(reviewer=keeper),
+    ) as client:
+        for_this_call = Handlers(elicitation=Elicitation(**one_mode, asks_person=True))
+        form = asked(client, ELICITATION, FORM, handlers=for_this_call)["result"]
+        link = asked(client, ELICITATION, URL, handlers=for_this_call)["result"]
+    assert (form["action"], link["action"]) == (
+        ("accept", "decline") if personal == "form" else ("decline", "accept")
+    )
+    assert keeper.asked == [{"form": "url", "url": "form"}[personal]]
+
+
+@BOTH
+@pytest.mark.requirement("M-20", "SAMP-09")
+@pytest.mark.parametrize("limit", [{"calls": 2}, {"tokens": 20}], ids=str)
+def test_a_server_that_asks_for_too_much_is_refused_and_no_model_is_asked(
+    limit: dict[str, Any], revision: Any
+) -> None:
+    requests: list[CreateMessageRequestParams] = []
+
+    def counted(request: CreateMessageRequestParams, context: HandlerContext) -> Any:
+        requests.append(request)
+        return reply()
+
+    approval = Approval(AllowAll(), limit=RateLimit(**limit, per=3600))
+    with syncmcp.connect(
+        asking_server(), mode=revision, sampling=counted, approval=approval
+    ) as client:
+        for _ in range(2):
+            assert "result" in asked(client, SAMPLING, PROMPT)  # of ten tokens each
+        for _ in range(2):
+            code, text = fault(client, SAMPLING, PROMPT)
+            assert code == (-1 if revision == OLD else None)
+            assert "limit" not in text or revision == NEW
+    assert len(requests) == 2
+
+
+@BOTH
+@pytest.mark.requirement("M-17", "M-19")
+@pytest.mark.parametrize("answer", [ElicitResult.accept({"name": "Ann"}), ElicitResult.decline()])
+def test_what_a_person_answers_directly_is_on_record(revision: Any, answer: ElicitResult) -> None:
+    records: list[AuditRecord] = []
+    with syncmcp.connect(
+        asking_server(),
+        mode=revision,
+        elicitation=Person(answer),
+        approval=Approval(audit=records.append),
+    ) as client:
+        for params in (FORM, LINK if revision == OLD else URL):
+            assert asked(client, ELICITATION, params)["result"]["action"] == answer.action
+    verdict = Decision.ALLOW if answer.action == "accept" else Decision.DENY
+    assert [(each.kind, each.review, each.by, each.decision) for each in records] == [
+        ("form", "request", "policy", Decision.ALLOW),
+        ("form", "answer", "person", verdict),
+        ("url", "request", "policy", Decision.ALLOW),
+        ("url", "answer", "person", verdict),
+    ]
+
+
+@BOTH
+@pytest.mark.requirement("M-04", "SAMP-07", "SAMP-09")
+def test_a_model_cannot_call_a_tool_that_no_server_gave_it(
+    revision: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def eager(
+        request: CreateMessageRequestParams, context: HandlerContext, /
+    ) -> CreateMessageResult:
+        use = ToolUseContent(id="u", name="rm", input={})
+        return reply().model_copy(update={"content": [TextContent(text="I will"), use]})
+
+    with syncmcp.connect(asking_server(), mode=revision, sampling=eager) as client:
+        assert fault(client, SAMPLING, PROMPT)[0] == -32603
+    assert "wants a tool" in caplog.text
+
+
+def test_a_model_s_plain_answer_still_goes_out() -> None:
+    with syncmcp.connect(asking_server(), mode=NEW, sampling=model) as client:
+        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
+
+
+@BOTH
+@pytest.mark.requirement("M-20")
+def test_a_model_that_takes_no_notice_of_being_stopped_is_left_to_itself(revision: Any) -> None:
+    go_on, over = threading.Event(), threading.Event()
+
+    def stubborn(
+        request: CreateMessageRequestParams, context: HandlerContext, /
+    ) -> CreateMessageResult:
+        context.cancel.cancel("stopped by the person who was asked")
+        assert go_on.wait(PATIENCE)
+        over.set()
+        return reply()
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, sampling=stubborn, max_handlers=1
+    ) as client:
+        # The answer comes while the handler is still at work, and so does the next one's.
+        try:
+            for _ in range(2):
+                assert fault(client, SAMPLING, PROMPT) == (-1, "the answer was stopped")
+            assert not over.is_set()
+        finally:
+            go_on.set()
+        assert over.wait(PATIENCE)
+        client.set_sampling(model)
+        assert asked(client, SAMPLING, PROMPT)["result"]["model"] == "double"
+
+
+class Spendthrift:
+    """A reviewer who grants the model more than the server asked for."""
+
+    def review(self, question: Question, /) -> Verdict:
+        if question.answer is not None:
+            return Verdict.allow()
+        assert isinstance(question.request, CreateMessageRequestParams)
+        more = question.request.max_tokens + 1
+        return Verdict.allow(question.request.model_copy(update={"max_tokens": more}))
+
+
+@pytest.mark.requirement("SAMP-04")
+def test_a_reviewer_cannot_grant_more_tokens_than_the_server_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    granted: list[int] = []
+
+    def count(
+        request: CreateMessageRequestParams, context: HandlerContext, /
+    ) -> CreateMessageResult:
+        granted.append(request.max_tokens)
+        return reply()
+
+    with syncmcp.connect(
+        asking_server(), mode=NEW, sampling=count, approval=Approval(reviewer=Spendthrift())
+    ) as client:
+        asked(client, SAMPLING, PROMPT)
+    assert granted == [PROMPT["maxTokens"]]
+    [record] = [each for each in caplog.records if each.name == "syncmcp.handlers"]
+    assert f"asked for {PROMPT['maxTokens']}" in record.getMessage()

@@ -1,0 +1,543 @@
+"""Rounds of input, as the server sees them on the wire (spec: 2026-07-28, "Multi Round-Trip")."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import threading
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    CancelToken,
+    ClosedError,
+    Elicitation,
+    HandlerContext,
+    Handlers,
+    ProtocolError,
+    Refused,
+    RequestCancelled,
+    RequestTimeout,
+    TooManyRounds,
+)
+from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import script as s
+from syncmcp.testing.script import Step
+from syncmcp.types import ElicitResult, PromptReference
+from tests.connection.questions.asking import (
+    DONE,
+    ELICITATION,
+    FORM,
+    PATIENCE,
+    PROMPT,
+    ROOTS,
+    SAMPLING,
+    URL,
+    Held,
+    Obedient,
+    model,
+    nobody,
+    person,
+    reply,
+    through,
+)
+from tests.connection.questions.visiting import elsewhere
+from tests.support.scripts import NEW, WIRES, Scripted, opening
+from tests.support.stage import WIRES as EVERY
+from tests.support.stage import Wire, every_wire
+
+CALL = s.expect("tools/call")
+ASK = s.input_required({"q": (SAMPLING, PROMPT)}, "state")
+LISTED = [s.expect("tools/list"), s.reply({"resultType": "complete", "tools": []})]
+LOCAL = {"sampling", "elicitation", "roots"}
+
+STATES = [
+    "",
+    " ",
+    "null",
+    '{"a": 1}',
+    "a\u0000\u001f\u007f\n\t",
+    "\U0001f600\u00e9 \u202e\ufeff",
+    "e\u0301",
+    "&lt;%2F\\u0041",
+    "x" * 20_000,
+]
+
+
+def rounds(*steps: Step) -> list[Step]:
+    return [*opening(NEW), *steps]
+
+
+@WIRES
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("MRTR-01", "MRTR-05", "MRTR-08")
+def test_a_retry_has_a_new_id_the_same_parameters_and_an_answer_under_each_key(
+    wire: str, way: str
+) -> None:
+    questions = {
+        "": (SAMPLING, PROMPT),
+        'a b/\u00e9"': (ELICITATION, FORM),
+        "__proto__": (ROOTS, None),
+    }
+    script = rounds(CALL, s.input_required(questions, "state"), CALL, s.reply(DONE))
+    arguments = {"a": [1, {"b": None}], "requestState": "mine"}
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(
+            peer.on(wire), mode=NEW, sampling=model, elicitation=person, roots=["/"]
+        ) as client,
+    ):
+        options: dict[str, Any] = {"meta": {"acme.example/k": "v"}}
+        if way == "future":
+            result = client.call_tool.future("x", arguments, **options).result(PATIENCE)
+        else:
+            result = client.call_tool("x", arguments, **options)
+        assert result.text == "done"
+        first, second = peer.requests("tools/call", 2)
+    assert type(second["id"]) is int
+    assert first["id"] != second["id"]
+    before, after = first["params"], second["params"]
+    assert after.pop("inputResponses") == {
+        "": model(None, None).to_wire(),  # type: ignore[arg-type]
+        'a b/\u00e9"': {"action": "accept", "content": {"name": "Ann", "loud": True}},
+        "__proto__": {"roots": [{"uri": "file:///"}]},
+    }
+    assert after.pop("requestState") == "state"
+    for meta, identifier in (
+        (before.pop("_meta"), first["id"]),
+        (after.pop("_meta"), second["id"]),
+    ):
+        assert meta.pop("progressToken") == identifier
+        assert meta["acme.example/k"] == "v"
+        assert meta["io.modelcontextprotocol/clientCapabilities"].keys() == LOCAL
+    assert before == after == {"name": "x", "arguments": arguments}
+
+
+@WIRES
+@pytest.mark.parametrize("state", STATES, ids=range(len(STATES)))
+@pytest.mark.requirement("MRTR-02", "MRTR-04")
+def test_the_state_goes_back_exactly_as_it_came(state: str, wire: str) -> None:
+    ask = s.input_required({"q": (SAMPLING, PROMPT)}, state)
+    with (
+        Scripted(rounds(CALL, ask, CALL, s.reply(DONE))) as peer,
+        syncmcp.connect(peer.on(wire), mode=NEW, sampling=model) as client,
+    ):
+        assert client.call_tool("x").text == "done"
+        assert peer.requests("tools/call", 2)[1]["params"]["requestState"] == state
+
+
+@WIRES
+@pytest.mark.requirement("MRTR-03", "MRTR-06")
+def test_only_the_state_and_the_answers_of_the_last_round_are_sent(wire: str) -> None:
+    script = rounds(
+        CALL,
+        s.input_required({"one": (SAMPLING, PROMPT)}, "first"),
+        CALL,
+        s.input_required({"two": (SAMPLING, PROMPT)}),
+        CALL,
+        s.input_required(None, "third"),
+        CALL,
+        s.input_required({}, "fourth"),
+        CALL,
+        s.reply(DONE),
+    )
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=NEW, sampling=model) as client,
+    ):
+        assert client.call_tool("x").text == "done"
+        sent = [message["params"] for message in peer.requests("tools/call", 5)]
+    answers = [None if "inputResponses" not in p else {*p["inputResponses"]} for p in sent]
+    assert answers[:3] == [None, {"one"}, {"two"}]
+    assert answers[3] is None
+    assert not answers[4]
+    states = [params.get("requestState", "absent") for params in sent]
+    assert states == ["absent", "first", "absent", "third", "fourth"]
+    assert len({message["id"] for message in peer.requests("tools/call", 5)}) == 5
+
+
+@pytest.mark.requirement("MRTR-06")
+def test_answers_and_state_of_one_call_touch_no_other() -> None:
+    labelled = s.expect("tools/call", label="asks")
+    script = rounds(
+        labelled,
+        s.input_required({"q": (SAMPLING, PROMPT)}, "state of the first"),
+        s.expect("tools/call", label="other"),
+        s.reply(DONE, to="other"),
+        *LISTED,
+        s.expect("prompts/get"),
+        s.reply({"resultType": "complete", "messages": []}),
+        s.expect("tools/call", label="retry"),
+        s.reply(DONE, to="retry"),
+        s.expect("tools/call", label="after"),
+        s.reply(DONE, to="after"),
+    )
+    held = Held()
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=held) as client:
+        waiting = client.call_tool.future("same", {"a": 1})
+        held.entered()
+        client.call_tool("same", {"a": 1})
+        client.list_tools()
+        client.get_prompt("p")
+        held.leave()
+        waiting.result(PATIENCE)
+        client.call_tool("same", {"a": 1})
+        calls = peer.requests("tools/call", 4)
+        others = [*peer.requests("tools/list"), *peer.requests("prompts/get"), *calls[:2], calls[3]]
+    for message in others:
+        assert message["params"].keys().isdisjoint({"inputResponses", "requestState"})
+    assert calls[2]["params"]["requestState"] == "state of the first"
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("prompts/get", lambda client: client.get_prompt("p", {"a": "b"})),
+        ("resources/read", lambda client: client.read_resource("acme://x")),
+    ],
+)
+@pytest.mark.requirement("MRTR-01")
+def test_prompts_and_resources_may_ask_too(method: str, call: Any) -> None:
+    final = {"resultType": "complete", "messages": [], "contents": []}
+    script = rounds(s.expect(method), ASK, s.expect(method), s.reply(final))
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=model) as client:
+        call(client)
+        again = peer.requests(method, 2)[1]["params"]
+    assert again["requestState"] == "state"
+    assert again["inputResponses"] == {"q": reply().to_wire()}
+
+
+@WIRES
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("MRTR-01", "MRTR-08")
+def test_nothing_is_sent_again_while_a_question_of_the_round_is_open(wire: str, way: str) -> None:
+    questions = {"slow": (SAMPLING, PROMPT), "quick": (ELICITATION, FORM), "roots": (ROOTS, None)}
+    held, filled = Held(), threading.Event()
+
+    def fill_in(*_: Any) -> ElicitResult:
+        filled.set()
+        return ElicitResult.accept({"name": "Ann"})
+
+    script = rounds(CALL, s.input_required(questions, "state"), *LISTED, CALL, s.reply(DONE))
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(
+            peer.on(wire), mode=NEW, sampling=held, elicitation=fill_in, roots=["/"]
+        ) as client,
+    ):
+        done: list[str] = []
+        caller = threading.Thread(target=lambda: done.append(through(client, way).text))
+        caller.start()
+        held.entered()
+        assert filled.wait(PATIENCE)
+        client.list_tools()  # a request that was sent meanwhile would have come before this one
+        held.leave()
+        caller.join(PATIENCE)
+        assert done == ["done"]
+        sent = ["server/discover", "tools/call", "tools/list", "tools/call"]
+        assert peer.methods(4) == sent
+        again = peer.requests("tools/call", 2)[1]["params"]
+    assert again["inputResponses"].keys() == questions.keys()
+
+
+OTHERS: dict[str, Any] = {
+    "tools/list": lambda client: client.list_tools(),
+    "prompts/list": lambda client: client.list_prompts(),
+    "resources/list": lambda client: client.list_resources(),
+    "resources/templates/list": lambda client: client.list_resource_templates(),
+    "completion/complete": lambda client: client.complete(PromptReference(name="p"), "a", "b"),
+    "acme/custom": lambda client: client.request("acme/custom"),
+}
+
+
+@pytest.mark.parametrize("method", OTHERS)
+@pytest.mark.requirement("MRTR-07")
+def test_questions_in_the_result_of_another_method_fail_the_call(method: str) -> None:
+    script = rounds(s.expect(method), ASK)
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=nobody) as client:
+        with pytest.raises(ProtocolError):
+            OTHERS[method](client)
+        assert peer.methods(2).count(method) == 1
+
+
+MALFORMED: dict[str, Any] = {
+    "nothing": {},
+    "a state that is a number": {"requestState": 7},
+    "a state that is an object": {"requestState": {"a": 1}},
+    "questions that are a list": {"inputRequests": [], "requestState": "x"},
+    "a question that is a text": {"inputRequests": {"q": "x"}},
+    "a question without a method": {"inputRequests": {"q": {"params": {}}}},
+    "a method that is a number": {"inputRequests": {"q": {"method": 7}}},
+    "params that are a list": {"inputRequests": {"q": {"method": ROOTS, "params": []}}},
+    "another method": {"inputRequests": {"q": {"method": "tools/list"}}},
+    "a ping": {"inputRequests": {"q": {"method": "ping"}}},
+    "a custom method": {"inputRequests": {"q": {"method": "acme/question"}}},
+    "one good, one bad": {
+        "inputRequests": {
+            "good": {"method": SAMPLING, "params": PROMPT},
+            "bad": {"method": "acme/question"},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+@pytest.mark.requirement("MRTR-07")
+def test_a_round_that_makes_no_sense_fails_the_call_and_nobody_is_asked(case: str) -> None:
+    result = {"resultType": "input_required", **MALFORMED[case]}
+    script = rounds(CALL, s.reply(result), *LISTED)
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=NEW, sampling=nobody, roots=nobody) as client,
+    ):
+        with pytest.raises(ProtocolError):
+            client.call_tool("x")
+        client.list_tools()
+        assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
+
+
+@pytest.mark.requirement("MRTR-07")
+def test_what_the_handlers_of_the_call_cannot_answer_is_not_asked() -> None:
+    script = rounds(CALL, ASK, *LISTED)
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=NEW, elicitation=nobody, roots=nobody) as client,
+    ):
+        with pytest.raises(syncmcp.InvalidQuestion) as caught:
+            client.call_tool("x")
+        assert caught.value.method in ("tools/call", SAMPLING)
+        client.list_tools()
+        assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("MRTR-01", "MRTR-05")
+def test_a_link_that_a_round_has_twice_is_asked_for_once_and_answered_twice(way: str) -> None:
+    asks = {"p": (ELICITATION, URL), "q": (ELICITATION, {**URL, "message": "More"})}
+    again = s.input_required({**asks, "r": (ELICITATION, URL)}, "state")
+    asked: list[str] = []
+
+    def agree(request: Any, context: HandlerContext) -> ElicitResult:
+        asked.append(request.message)
+        return ElicitResult.accept()
+
+    with (
+        Scripted(rounds(CALL, again, CALL, s.reply(DONE))) as peer,
+        syncmcp.connect(peer, mode=NEW, elicitation=Elicitation(url=agree)) as client,
+    ):
+        assert through(client, way).text == "done"
+        answers = peer.requests("tools/call", 2)[1]["params"]["inputResponses"]
+    assert answers == {key: {"action": "accept"} for key in "pqr"}
+    assert sorted(asked) == ["Look", "More"]  # other words are another question
+
+
+# -- limits ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize("limit", [None, 1, 3])
+def test_a_server_that_asks_for_ever_is_stopped(limit: int | None, way: str) -> None:
+    number = limit or 10
+    script = rounds(*[CALL, ASK] * (number + 1), *LISTED)
+    options: dict[str, Any] = {} if limit is None else {"max_rounds": limit}
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=NEW, name="asker", sampling=model, **options) as client,
+    ):
+        with pytest.raises(TooManyRounds) as caught:
+            through(client, way)
+        assert (caught.value.rounds, caught.value.server) == (number, "asker")
+        client.list_tools()
+        assert peer.methods(3).count("tools/call") == number + 1
+
+
+def test_rounds_without_a_question_count_as_well() -> None:
+    wait = s.input_required(None, "later")
+    script = rounds(*[CALL, wait] * 3)
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, max_rounds=2) as client:
+        with pytest.raises(TooManyRounds):
+            client.call_tool("x")
+        assert len(peer.requests("tools/call", 3)) == 3
+
+
+@every_wire
+def test_a_server_that_only_wants_to_be_asked_again_is(wire: Any) -> None:
+    server = Server("patient")
+
+    @server.tool()
+    def later(context: ToolContext) -> str:
+        for _ in range(3):
+            context.pause_round()
+        return "now"
+
+    with wire.connect(server) as client:
+        assert client.call_tool("later").text == "now"
+        assert client.call_tool.future("later").result(PATIENCE).text == "now"
+
+
+def test_the_limit_of_a_call_is_for_all_its_rounds_but_not_for_its_handlers() -> None:
+    wait = s.input_required(None, "later")
+    script = rounds(s.repeat([CALL, wait]))
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, max_rounds=10_000) as client:
+        with pytest.raises(syncmcp.RequestTimeout) as caught:
+            client.call_tool("x", timeout=0.2)
+        assert caught.value.kind == "total"
+
+
+@pytest.mark.parametrize("wire", [wire for wire in EVERY if wire.revision == NEW], ids=str)
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize("end", ["limit", "token", "close"])
+def test_a_call_that_ends_between_two_rounds_may_have_been_done(
+    end: str, way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, orders, between = Server("shop"), list[str](), threading.Event()
+
+    def pause(number: int) -> float:
+        between.set()
+        return 60.0
+
+    monkeypatch.setattr("syncmcp._protocol.exchange.pause_before", pause)
+
+    @server.tool()
+    def order(context: ToolContext) -> str:
+        orders.append("done")
+        context.pause_round()
+        return "never"
+
+    token = CancelToken()
+    limit = 1.0 if end == "limit" else PATIENCE
+    with wire.connect(server) as client:
+        if way == "future":
+            call = client.call_tool.future("order", timeout=limit, cancel=token).result
+        else:
+            call = elsewhere(lambda: client.call_tool("order", timeout=limit, cancel=token)).result
+        assert between.wait(PATIENCE)
+        if end == "token":
+            token.cancel("enough")
+        elif end == "close":
+            client.close()
+        with pytest.raises((RequestTimeout, RequestCancelled, ClosedError)) as caught:
+            call(PATIENCE)
+    ended: Any = caught.value
+    assert (ended.method, ended.delivery) == ("tools/call", "unknown")
+    assert "unknown" in str(ended)
+    assert orders == ["done"]
+
+
+# -- several questions at once ---------------------------------------------------------------------
+
+
+@every_wire
+def test_the_questions_of_one_round_are_answered_side_by_side(wire: Any) -> None:
+    barrier = threading.Barrier(3)
+
+    def together(*_: Any) -> Any:
+        barrier.wait(PATIENCE)
+        return reply()
+
+    def form(*_: Any) -> ElicitResult:
+        barrier.wait(PATIENCE)
+        return ElicitResult.accept({"name": "Ann"})
+
+    def roots(context: HandlerContext) -> list[str]:
+        barrier.wait(PATIENCE)
+        return ["/"]
+
+    server = Server("asks")
+
+    @server.tool()
+    def ask(context: ToolContext) -> list[str]:
+        questions = {"a": (SAMPLING, PROMPT), "b": (ELICITATION, FORM), "c": (ROOTS, {})}
+        return sorted(context.ask_all(questions, timeout=PATIENCE))
+
+    with wire.connect(server, sampling=together, elicitation=form, roots=roots) as client:
+        assert json.loads(client.call_tool("ask").raise_for_error().text) == ["a", "b", "c"]
+        future = client.call_tool.future("ask")
+        assert json.loads(future.result(PATIENCE).raise_for_error().text) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize("wire", ["memory", "stdio"])
+def test_if_one_answer_fails_the_others_are_called_off_and_nothing_is_sent(
+    wire: str, way: str
+) -> None:
+    obedient = Obedient()
+
+    def refuse(request: Any, context: HandlerContext) -> ElicitResult:
+        obedient.entered()
+        raise Refused(-1, "no")
+
+    script = rounds(
+        CALL,
+        s.input_required({"a": (SAMPLING, PROMPT), "b": (ELICITATION, FORM)}, "state"),
+        *LISTED,
+    )
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=NEW, sampling=obedient, elicitation=refuse) as client,
+    ):
+        with pytest.raises(Refused, match="no"):
+            through(client, way)
+        obedient.obeyed()
+        client.list_tools()
+        assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
+
+
+def test_more_questions_than_handlers_may_run_are_all_answered() -> None:
+    questions = {str(number): (SAMPLING, PROMPT) for number in range(20)}
+    script = rounds(CALL, s.input_required(questions), CALL, s.reply(DONE))
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=NEW, sampling=model, max_handlers=2) as client,
+    ):
+        client.call_tool("x")
+        responses = peer.requests("tools/call", 2)[1]["params"]["inputResponses"]
+        assert responses.keys() == questions.keys()
+
+
+# -- the state is a secret -----------------------------------------------------------------------
+
+CANARY = "swordfish-5c1f"
+
+
+@pytest.mark.requirement("MRTR-04")
+def test_the_state_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    ask = s.input_required({"q": (SAMPLING, PROMPT)}, CANARY)
+    script = rounds(CALL, ask, CALL, s.reply(DONE), *[CALL, ask] * 2, CALL, ask)
+    contexts: list[HandlerContext] = []
+
+    def handler(request: Any, context: HandlerContext) -> Any:
+        contexts.append(context)
+        if len(contexts) == 3:
+            raise RuntimeError("enough")
+        return reply()
+
+    with (
+        caplog.at_level(logging.DEBUG),
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=NEW, sampling=handler, max_rounds=1) as client,
+    ):
+        assert client.call_tool("x").text == "done"
+        with pytest.raises(TooManyRounds) as many:
+            client.call_tool("x")
+        with pytest.raises(Refused) as failed:
+            client.call_tool("x")
+        shown = [repr(client), repr(contexts), str(contexts[0].call)]
+    for error in (many.value, failed.value):
+        shown += [repr(error), str(error), repr(pickle.dumps(error))]
+    assert CANARY not in caplog.text
+    assert CANARY not in "".join(shown)
+
+
+def test_handlers_of_one_call_answer_its_rounds_alone() -> None:
+    script = rounds(CALL, ASK, CALL, s.reply(DONE), CALL, ASK, CALL, s.reply(DONE))
+    own = Handlers(sampling=lambda *_: reply("own"))
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=NEW, sampling=model) as client:
+        client.call_tool("x", handlers=own)
+        client.call_tool("x")
+        sent = [message["params"] for message in peer.requests("tools/call", 4)]
+    texts = [sent[at]["inputResponses"]["q"]["content"]["text"] for at in (1, 3)]
+    assert texts == ["own", "hello"]

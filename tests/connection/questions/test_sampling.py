@@ -1,0 +1,440 @@
+"""Sampling: what reaches the handler, what reaches the server, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Mode, Refused, Sampling
+from syncmcp.approval import DenyAll
+from syncmcp.testing import script as s
+from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, TextContent
+from tests.connection.questions.asking import (
+    PROMPT,
+    SAMPLING,
+    asked,
+    asking_server,
+    demanded,
+    every_revision,
+    fault,
+    model,
+    nobody,
+    reply,
+)
+from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
+from tests.support.stage import Wire, every_wire, stateful_wires
+
+BEFORE = STATEFUL[:-1]
+TOOL = {"name": "sum", "inputSchema": {"type": "object"}}
+USES: list[dict[str, Any]] = [
+    {"type": "tool_use", "id": "a", "name": "sum", "input": {"x": 1}},
+    {"type": "tool_use", "id": "b", "name": "sum", "input": {}, "_meta": {"k": 1}},
+]
+RESULTS: list[dict[str, Any]] = [
+    {"type": "tool_result", "toolUseId": "b", "content": [{"type": "text", "text": "2"}]},
+    {"type": "tool_result", "toolUseId": "a", "content": [], "isError": True},
+]
+FULL: dict[str, Any] = {
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "1+1?", "_meta": {"k": "v"}}]},
+        {"role": "assistant", "content": USES},
+        {"role": "user", "content": RESULTS},
+    ],
+    "modelPreferences": {
+        "hints": [{"name": "first"}, {"name": "second"}],
+        "costPriority": 0.1,
+        "speedPriority": 0.5,
+        "intelligencePriority": 1,
+    },
+    "systemPrompt": "Be brief.",
+    "includeContext": "thisServer",
+    "temperature": 0.7,
+    "maxTokens": 42,
+    "stopSequences": ["END", ""],
+    "metadata": {"vendor": {"x": [1]}},
+    "tools": [TOOL],
+    "toolChoice": {"mode": "required"},
+}
+
+
+@every_wire
+@pytest.mark.requirement("M-04", "SAMP-01")
+def test_every_parameter_reaches_the_handler_and_every_part_of_the_answer_the_server(
+    wire: Wire,
+) -> None:
+    requests: list[CreateMessageRequestParams] = []
+    answer = {
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": "let me see"},
+            {"type": "tool_use", "id": "u", "name": "sum", "input": {"x": [1]}, "_meta": {"m": 1}},
+        ],
+        "model": "double-1",
+        "stopReason": "toolUse",
+        "_meta": {"acme.example/k": "v"},
+    }
+
+    def handler(request: CreateMessageRequestParams, context: Any) -> CreateMessageResult:
+        requests.append(request)
+        return CreateMessageResult.from_wire(answer)
+
+    server = asking_server()
+    with wire.connect(server, sampling=Sampling(handler, tools=True, context=True)) as client:
+        assert asked(client, SAMPLING, FULL) == {"result": answer}
+    got = requests[0].to_wire()
+    got.pop("_meta", None)
+    assert got == FULL
+    assert requests[0].max_tokens == 42
+    preferences = requests[0].model_preferences
+    assert preferences is not None
+    assert [hint.name for hint in preferences.hints or ()] == ["first", "second"]
+    with server.stats as stats:
+        assert stats.violations == []
+
+
+@pytest.mark.parametrize("wire", [Wire("memory", OLD), Wire("http", NEW)], ids=str)
+@pytest.mark.requirement("SAMP-04")
+def test_the_handler_is_told_how_many_tokens_its_answer_may_have(wire: Wire) -> None:
+    words = ["one", "two", "three", "four", "five", "six", "seven"]
+
+    def limited(request: CreateMessageRequestParams, context: Any) -> CreateMessageResult:
+        short = reply(" ".join(words[: request.max_tokens]))
+        return short.model_copy(update={"stop_reason": "maxTokens"})
+
+    with wire.connect(asking_server(), sampling=limited) as client:
+        result = asked(client, SAMPLING, {**PROMPT, "maxTokens": 3})["result"]
+        assert result["content"] == {"type": "text", "text": "one two three"}
+        assert result["stopReason"] == "maxTokens"
+
+
+@pytest.mark.parametrize("wire", [Wire("memory", OLD), Wire("http", NEW)], ids=str)
+@pytest.mark.parametrize("reason", ["endTurn", "stopSequence", "maxTokens", "acme:tired", None])
+def test_a_stop_reason_is_any_word_or_none(reason: str | None, wire: Wire) -> None:
+    text = TextContent(text="x")
+    result = CreateMessageResult(role="assistant", content=text, model="m", stop_reason=reason)
+    with wire.connect(asking_server(), sampling=lambda *_: result) as client:
+        sent = asked(client, SAMPLING, PROMPT)["result"]
+        assert sent.get("stopReason") == reason
+        assert (reason is None) == ("stopReason" not in sent)
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", STATEFUL)
+@pytest.mark.requirement("RPC-19")
+def test_sampling_without_a_handler_is_an_unknown_method(revision: Mode) -> None:
+    with syncmcp.connect(asking_server(), mode=revision, elicitation=nobody) as client:
+        assert demanded(client, SAMPLING, PROMPT)["error"][0] == -32601
+
+
+TOOLS: dict[str, dict[str, Any]] = {
+    "tools": {"tools": [TOOL]},
+    "no tools": {"tools": []},
+    "choice": {"toolChoice": {"mode": "auto"}},
+    "null": {"tools": None},
+}
+
+
+@pytest.mark.parametrize("extra", TOOLS)
+@pytest.mark.parametrize("revision", ["2025-06-18", OLD])
+@pytest.mark.requirement("SAMP-02", "M-04")
+def test_tools_that_were_not_declared_are_invalid_params(extra: str, revision: Mode) -> None:
+    with syncmcp.connect(asking_server(), mode=revision, sampling=nobody) as client:
+        assert demanded(client, SAMPLING, {**PROMPT, **TOOLS[extra]})["error"][0] == -32602
+
+
+@pytest.mark.requirement("SAMP-02")
+def test_a_revision_without_tools_has_none_whatever_the_handler_can() -> None:
+    handler = Sampling(nobody, tools=True)
+    with syncmcp.connect(asking_server(), mode="2025-06-18", sampling=handler) as client:
+        assert demanded(client, SAMPLING, {**PROMPT, "tools": [TOOL]})["error"][0] == -32602
+
+
+UNBALANCED: dict[str, list[Any]] = {
+    "no result": [*FULL["messages"][:2]],
+    "one is missing": [*FULL["messages"][:2], {"role": "user", "content": RESULTS[:1]}],
+    "a text comes first": [*FULL["messages"][:2], *PROMPT["messages"], FULL["messages"][2]],
+    "mixed": [
+        *FULL["messages"][:2],
+        {"role": "user", "content": [*RESULTS, {"type": "text", "text": "and?"}]},
+    ],
+    "nobody used a tool": [*PROMPT["messages"], FULL["messages"][2]],
+    "another id": [
+        *FULL["messages"][:2],
+        {"role": "user", "content": [RESULTS[0], {**RESULTS[1], "toolUseId": "c"}]},
+    ],
+    "twice": [*FULL["messages"][:2], {"role": "user", "content": [RESULTS[0], RESULTS[0]]}],
+    "one too many": [
+        *FULL["messages"][:2],
+        {"role": "user", "content": [*RESULTS, {**RESULTS[1], "toolUseId": "c"}]},
+    ],
+    "a single block": [*FULL["messages"][:2], {"role": "user", "content": RESULTS[0]}],
+}
+
+
+@pytest.mark.parametrize("case", UNBALANCED)
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.requirement("SAMP-05", "SAMP-06", "SAMP-09")
+def test_tool_uses_and_results_that_do_not_match_never_reach_the_handler(
+    case: str, revision: Mode
+) -> None:
+    params = {**PROMPT, "messages": UNBALANCED[case], "tools": [TOOL]}
+    handler = Sampling(nobody, tools=True)
+    with syncmcp.connect(asking_server(), mode=revision, sampling=handler) as client:
+        assert fault(client, SAMPLING, params)[0] == -32602
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "no limit": {"messages": PROMPT["messages"]},
+    "no messages": {"maxTokens": 1},
+    "a text for messages": {"messages": "sesame", "maxTokens": 1},
+    "an odd role": {"messages": [{"role": "sesame", "content": {"type": "text", "text": "x"}}]},
+    "a text for a limit": {**PROMPT, "maxTokens": "sesame"},
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.requirement("SAMP-08")
+def test_a_request_that_makes_no_sense_is_refused_without_its_own_words(
+    case: str, revision: Mode
+) -> None:
+    with syncmcp.connect(asking_server(), mode=revision, sampling=nobody) as client:
+        code, text = fault(client, SAMPLING, BAD[case])
+        assert code == -32602
+        assert "sesame" not in text
+
+
+@WIRES
+@pytest.mark.parametrize("params", [{**PROMPT, "tools": [TOOL]}, {"messages": []}])
+@pytest.mark.requirement("SAMP-02")
+def test_in_the_stateless_era_what_may_not_be_asked_ends_the_call_and_nothing_is_sent(
+    params: Any, wire: str
+) -> None:
+    script = [
+        *opening(NEW),
+        s.expect("tools/call"),
+        s.input_required({"q": (SAMPLING, params)}, "state"),
+        s.expect("tools/list"),
+        s.reply({"resultType": "complete", "tools": []}),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=NEW, sampling=nobody) as client,
+    ):
+        with pytest.raises(syncmcp.InvalidQuestion) as caught:
+            client.call_tool("x")
+        assert caught.value.method == "tools/call"
+        client.list_tools()
+        assert peer.methods(3) == ["server/discover", "tools/call", "tools/list"]
+
+
+# -- how a handler says no ---------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("SAMP-06")
+def test_a_refusal_reaches_the_server_unchanged_or_ends_the_call(wire: Wire) -> None:
+    def refuse(request: Any, context: Any) -> CreateMessageResult:
+        raise Refused(-1, "User rejected", {"why": ["mood"]})
+
+    with wire.connect(asking_server(), sampling=refuse) as client:
+        if wire.revision == OLD:
+            error = asked(client, SAMPLING, PROMPT)["error"]
+            assert error == [-1, "User rejected", {"why": ["mood"]}]
+            return
+        for call in (client.call_tool, lambda *a: client.call_tool.future(*a).result(10)):
+            with pytest.raises(Refused) as caught:
+                call("ask", {"method": SAMPLING, "params": PROMPT})
+            error = caught.value
+            assert (error.code, error.message) == (-1, "User rejected")
+            assert error.data == {"why": ["mood"]}
+            assert error.method == "tools/call"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [object(), {"why": [float("nan")]}, "\ud800"],
+    ids=["object", "nan", "text"],
+)
+@stateful_wires
+@pytest.mark.requirement("SAMP-06", "SAMP-08")
+def test_a_refusal_that_json_cannot_express_is_a_failure_and_reaches_the_server(
+    data: Any, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(request: Any, context: Any) -> CreateMessageResult:
+        raise Refused(7, "no", data)
+
+    with (
+        caplog.at_level(logging.ERROR, "syncmcp"),
+        wire.connect(asking_server(), sampling=refuse) as client,
+    ):
+        code, text, more = asked(client, SAMPLING, PROMPT)["error"]
+        assert (code, more) == (-32603, None)
+        assert text != "no"
+        assert client.call_tool("echo", {"text": "alive"}).text == "alive"
+    assert any("JSON" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.requirement("SAMP-06")
+def test_the_no_of_a_policy_is_minus_one_without_its_reason() -> None:
+    with syncmcp.connect(asking_server(), mode=OLD, sampling=nobody, approval=DenyAll()) as client:
+        code, text, data = asked(client, SAMPLING, PROMPT)["error"]
+        assert (code, data) == (-1, None)
+        assert "policy" not in text
+
+
+def _raise(request: Any, context: Any) -> Any:
+    raise RuntimeError("the password is swordfish")
+
+
+def _exit(request: Any, context: Any) -> Any:
+    sys.exit("swordfish")
+
+
+class _Stop(BaseException):
+    pass
+
+
+def _stop(request: Any, context: Any) -> Any:
+    raise _Stop("swordfish")
+
+
+def _odd(request: Any, context: Any) -> Any:
+    return {"role": "assistant", "content": "swordfish"}
+
+
+def _nothing(request: Any, context: Any) -> Any:
+    return None
+
+
+def _pass_on(request: Any, context: Any) -> Any:
+    """What another server told this program is none of this server's business."""
+    raise syncmcp.ServerError("the password is swordfish", code=-32000, data="swordfish")
+
+
+def _time_out(request: Any, context: Any) -> Any:
+    raise syncmcp.RequestTimeout("the model swordfish is slow", seconds=1.0)
+
+
+@pytest.mark.parametrize("handler", [_raise, _exit, _stop, _pass_on, _time_out])
+@every_wire
+@pytest.mark.requirement("SAMP-08")
+def test_what_goes_wrong_in_a_handler_is_logged_and_hidden_from_the_server(
+    handler: Any, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.ERROR, "syncmcp.handlers"),
+        wire.connect(asking_server(), sampling=handler) as client,
+    ):
+        code, text = fault(client, SAMPLING, PROMPT)
+        assert code == -32603
+        # In the stateless era the error is the caller's, and no server sees it.
+        assert wire.revision == NEW or "swordfish" not in text
+        assert client.call_tool("echo", {"text": "alive"}).text == "alive"
+    (record,) = [record for record in caplog.records if record.name == "syncmcp.handlers"]
+    assert record.exc_info is not None
+    assert SAMPLING in record.getMessage()
+
+
+@pytest.mark.parametrize("handler", [_odd, _nothing])
+@pytest.mark.parametrize("revision", [OLD, NEW])
+@pytest.mark.requirement("SAMP-08", "SAMP-09")
+def test_a_handler_that_returns_something_else_is_told_what_to_return(
+    handler: Any, revision: Mode, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.ERROR, "syncmcp.handlers"),
+        syncmcp.connect(asking_server(), mode=revision, sampling=handler) as client,
+    ):
+        if revision == OLD:
+            code, text, data = asked(client, SAMPLING, PROMPT)["error"]
+            assert (code, data) == (-32603, None)
+            assert "swordfish" not in text
+        else:
+            with pytest.raises((syncmcp.UsageError, Refused)):
+                asked(client, SAMPLING, PROMPT)
+    assert "CreateMessageResult" in caplog.text
+    assert "swordfish" not in caplog.text
+
+
+def test_in_the_stateless_era_the_caller_learns_what_went_wrong_in_its_handler() -> None:
+    with syncmcp.connect(asking_server(), mode=NEW, sampling=_raise) as client:
+        with pytest.raises(Refused) as caught:
+            asked(client, SAMPLING, PROMPT)
+        assert isinstance(caught.value.__cause__, RuntimeError)
+        assert "swordfish" in str(caught.value.__cause__)
+
+
+# -- answers of older revisions ----------------------------------------------------------------
+
+
+IMAGE: dict[str, Any] = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+AUDIO: dict[str, Any] = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
+BLOCK: dict[str, Any] = {"type": "text", "text": "alone", "annotations": {"priority": 1}}
+USE: dict[str, Any] = {"type": "tool_use", "id": "u", "name": "sum", "input": {}}
+
+
+def _saying(content: Any) -> CreateMessageResult:
+    answer = {"role": "assistant", "model": "double", "content": content}
+    return CreateMessageResult.from_wire(answer)
+
+
+UNSPEAKABLE: list[tuple[Mode, Any]] = [
+    *((revision, []) for revision in BEFORE),
+    *((revision, [{"type": "text", "text": "see:"}, IMAGE]) for revision in BEFORE),
+    *((revision, [USE]) for revision in BEFORE),
+    *((revision, USE) for revision in BEFORE),
+    ("2024-11-05", AUDIO),
+]
+
+
+@pytest.mark.parametrize(("revision", "content"), UNSPEAKABLE)
+@pytest.mark.requirement("SAMP-07")
+def test_content_that_an_older_revision_does_not_have_never_leaves(
+    content: Any, revision: Mode
+) -> None:
+    server = asking_server()
+    with syncmcp.connect(server, mode=revision, sampling=lambda *_: _saying(content)) as client:
+        assert asked(client, SAMPLING, PROMPT)["error"][0] == -32603
+    with server.stats as stats:
+        assert stats.violations == []
+
+
+@every_revision
+@pytest.mark.requirement("SAMP-07")
+def test_a_list_of_one_block_is_that_block_for_an_older_revision(revision: Mode) -> None:
+    server = asking_server()
+    with syncmcp.connect(server, mode=revision, sampling=lambda *_: _saying([BLOCK])) as client:
+        content = asked(client, SAMPLING, PROMPT)["result"]["content"]
+        assert content == (BLOCK if revision in BEFORE else [BLOCK])
+    with server.stats as stats:
+        assert stats.violations == []
+
+
+@pytest.mark.parametrize("revision", BEFORE)
+@pytest.mark.requirement("SAMP-07")
+def test_texts_of_a_list_are_one_text_for_an_older_revision(revision: Mode) -> None:
+    texts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
+    server = asking_server()
+    with syncmcp.connect(server, mode=revision, sampling=lambda *_: _saying(texts)) as client:
+        content = asked(client, SAMPLING, PROMPT)["result"]["content"]
+        assert content["type"] == "text"
+        assert content["text"].split() == ["one", "two"]
+    with server.stats as stats:
+        assert stats.violations == []
+
+
+@every_revision
+@pytest.mark.requirement("M-04")
+def test_one_function_answers_in_every_revision(revision: Mode) -> None:
+    with syncmcp.connect(asking_server(), mode=revision, sampling=model) as client:
+        result = asked(client, SAMPLING, PROMPT)["result"]
+        assert result["content"] == {"type": "text", "text": "hello"}
+        future = client.call_tool.future("ask", {"method": SAMPLING, "params": PROMPT})
+        assert "hello" in future.result(10).text

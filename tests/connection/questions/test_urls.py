@@ -1,0 +1,728 @@
+"""Links: who is sent where, what is never fetched, and how their completion is waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import syncmcp
+from syncmcp import Elicitation, HandlerContext, Mode, UrlElicitationRequired
+from syncmcp.approval import Approval, Question, Verdict
+from syncmcp.testing import Server, ToolContext
+from syncmcp.testing import UrlElicitationRequired as MustVisit
+from syncmcp.testing import script as s
+from syncmcp.types import ElicitRequestURLParams, ElicitResult
+from tests.connection.questions.asking import (
+    DONE,
+    ELICITATION,
+    PATIENCE,
+    URL,
+    Held,
+    Slow,
+    asked,
+    asking_server,
+    fault,
+    nobody,
+    person,
+    through,
+    visitor,
+)
+from tests.support.scripts import NEW, OLD, WIRES, Scripted, opening
+from tests.support.stage import Wire, every_wire, stateful_wires
+
+BOTH = pytest.mark.parametrize("revision", [OLD, NEW])
+COMPLETE = "notifications/elicitation/complete"
+RESULT: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+
+
+def link(identifier: str = "e-1", url: str = URL["url"]) -> dict[str, Any]:
+    return {**URL, "url": url, "elicitationId": identifier}
+
+
+# -- where people are sent -----------------------------------------------------------------------
+
+URLS = [
+    "https://example.org/a?b=c%20d&e=#frag",
+    "https://xn--e1awd7f.com/",
+    "https://EXAMPLE.org:8443/%2e%2E/x",
+    "http://127.0.0.1:9/consent",
+    "http://localhost:9/",
+]
+
+
+@BOTH
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.requirement("ELI-11")
+def test_the_handler_gets_the_whole_url_untouched(url: str, revision: Mode) -> None:
+    requests: list[ElicitRequestURLParams] = []
+
+    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        requests.append(request)
+        return ElicitResult.accept()
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=Elicitation(url=handler)
+    ) as client:
+        assert asked(client, ELICITATION, link(url=url)) == {"result": {"action": "accept"}}
+    assert requests[0].url == url
+    assert requests[0].message == "Look"
+
+
+UNSAFE = [
+    "javascript:alert(1)",
+    "data:text/html,x",
+    "file:///etc/passwd",
+    "ftp://example.org/",
+    "vbscript:x",
+    "http://example.org/",
+    "https://user:pw@example.org/",
+    "https://example.org/\nx",
+    "https:///nowhere",
+    "//example.org/",
+    "example.org",
+    "",
+]
+
+
+@BOTH
+@pytest.mark.parametrize("url", UNSAFE)
+@pytest.mark.requirement("ELI-10")
+def test_nobody_is_sent_to_what_is_no_safe_url(url: str, revision: Mode) -> None:
+    handlers = Elicitation(url=nobody)
+    with syncmcp.connect(asking_server(), mode=revision, elicitation=handlers) as client:
+        assert fault(client, ELICITATION, link(url=url))[0] == -32602
+
+
+@pytest.fixture
+def site() -> Iterator[tuple[str, list[str]]]:
+    """A site on this computer, and what was asked of it."""
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+        do_HEAD = do_POST = do_OPTIONS = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/consent", seen
+        server.shutdown()
+        thread.join(PATIENCE)
+
+
+@every_wire
+@pytest.mark.parametrize("result", ["accept", "decline", "cancel"])
+@pytest.mark.requirement("ELI-06", "ELI-09", "ELI-10")
+def test_nothing_behind_a_link_is_fetched_whatever_the_person_says(
+    result: Any, wire: Wire, site: tuple[str, list[str]]
+) -> None:
+    url, seen = site
+    answer = ElicitResult(action=result, content={"x": 1})
+    handlers = Elicitation(url=lambda *_: answer)
+    with wire.connect(asking_server(), elicitation=handlers) as client:
+        assert asked(client, ELICITATION, link(url=url)) == {"result": {"action": result}}
+    assert seen == []
+
+
+class Warden:
+    """Says of each link whether it may be followed, for ever after if that could be."""
+
+    def __init__(self, *allowed: str) -> None:
+        self._allowed = allowed
+        self.seen: list[str] = []
+
+    def review(self, question: Question, /) -> Verdict:
+        assert isinstance(question.request, ElicitRequestURLParams)
+        self.seen.append(question.request.url)
+        return Verdict(question.request.url in self._allowed, remember=True)
+
+
+@BOTH
+@pytest.mark.requirement("ELI-08", "ELI-10")
+def test_each_link_needs_a_yes_of_its_own_before_it_is_followed(revision: Mode) -> None:
+    followed: list[str] = []
+
+    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        followed.append(request.url)
+        return ElicitResult.accept()
+
+    wanted, unwanted = URLS[0], URLS[1]
+    warden = Warden(wanted)
+    with syncmcp.connect(
+        asking_server(),
+        mode=revision,
+        elicitation=Elicitation(url=handler),
+        approval=Approval(reviewer=warden),
+    ) as client:
+        assert asked(client, ELICITATION, link(url=wanted)) == {"result": {"action": "accept"}}
+        assert asked(client, ELICITATION, link(url=unwanted)) == {"result": {"action": "decline"}}
+    assert warden.seen == [wanted, unwanted]
+    assert followed == [wanted]
+
+
+# -- notifications/elicitation/complete ----------------------------------------------------------
+
+
+class Waiting(Held):
+    """A URL handler that waits for the completion, and keeps what came of it."""
+
+    def __init__(self, timeout: float | None = PATIENCE) -> None:
+        super().__init__()
+        self.outcomes: list[bool] = []
+        self._timeout = timeout
+
+    def __call__(self, request: Any, context: HandlerContext) -> ElicitResult:
+        self.contexts.append(context)
+        self.inside.release()
+        self.outcomes.append(context.wait_completed(self._timeout))
+        self.ended.release()
+        return ElicitResult.accept()
+
+
+@stateful_wires
+@pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
+def test_a_completion_reaches_the_handler_that_waits_for_its_id_and_no_other(wire: Wire) -> None:
+    odd = ' "\u00e9"/../1 '
+    server, outcomes = Server("links"), list[bool]()
+    inside, wrong_ones_sent, looked = (threading.Event() for _ in range(3))
+
+    @server.tool()
+    def visit(context: ToolContext) -> str:
+        question = context.ask(ELICITATION, link(odd))
+        assert inside.wait(PATIENCE)
+        for other in ("", odd.strip(), "unknown", odd.upper(), odd.replace("\u00e9", "e\u0301")):
+            context.complete_elicitation(other)
+        for params in ({"elicitationId": 1}, {"elicitationId": [odd]}, {}, None):
+            context.notify(COMPLETE, params)
+        context.request("ping")  # they have been read when this is answered
+        wrong_ones_sent.set()
+        assert looked.wait(PATIENCE)
+        for _ in range(3):
+            context.complete_elicitation(odd)
+        return str(question.result(PATIENCE)["action"])
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        inside.set()
+        assert wrong_ones_sent.wait(PATIENCE)
+        outcomes.append(context.wait_completed(0.0))
+        looked.set()
+        outcomes.append(context.wait_completed(PATIENCE))
+        return ElicitResult.accept()
+
+    with wire.connect(server, elicitation=Elicitation(url=handler)) as client:
+        assert client.call_tool("visit").raise_for_error().text == "accept"
+        assert client.list_tools().tools
+    assert outcomes == [False, True]
+
+
+@WIRES
+@pytest.mark.parametrize("named", ["e-1", ""])
+@pytest.mark.requirement("ELI-15", "ELI-16", "M-07")
+def test_a_completion_that_comes_before_the_handler_waits_is_not_lost(
+    named: str, wire: str
+) -> None:
+    script = [
+        *opening(),
+        s.request(ELICITATION, link(named), identifier="q"),
+        s.notify(COMPLETE, {"elicitationId": named}),
+        s.request("ping", identifier="p"),
+        s.expect("response"),
+        s.expect("response"),
+        s.request(ELICITATION, link(named), identifier="again"),
+        s.expect("response"),
+    ]
+    outcomes: list[bool] = []
+    seen = threading.Event()
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        if not outcomes:
+            assert seen.wait(PATIENCE)
+        outcomes.append(context.wait_completed(PATIENCE if not outcomes else 0.0))
+        return ElicitResult.accept()
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        assert peer.requests("response")[0]["id"] == "p"
+        seen.set()
+        assert [answer["id"] for answer in peer.requests("response", 3)] == ["p", "q", "again"]
+    # What was completed stays so as long as the session, also for another question.
+    assert outcomes == [True, True]
+
+
+@pytest.mark.requirement("ELI-15", "M-07")
+def test_a_completion_before_its_question_is_passed_over_and_after_its_end_is_kept() -> None:
+    done = {"elicitationId": "e-1"}
+    script = [
+        *opening(),
+        s.notify(COMPLETE, done),
+        s.request(ELICITATION, link(), identifier=1),
+        s.expect("response"),
+        s.notify(COMPLETE, done),
+        s.notify(COMPLETE, done),
+        s.request(ELICITATION, link(), identifier=2),
+        s.expect("response"),
+    ]
+    handler = Waiting(timeout=0.0)
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        answers = peer.requests("response", 2)
+    assert [answer["result"] for answer in answers] == [{"action": "accept"}] * 2
+    # The first was completed after its consent, so that the second was before it came.
+    assert handler.outcomes == [False, True]
+    assert [context.wait_completed(0) for context in handler.contexts] == [True, True]
+
+
+@BOTH
+@pytest.mark.requirement("M-07")
+def test_waiting_for_a_completion_ends_by_its_timeout(revision: Mode) -> None:
+    handler = Waiting(timeout=0.05)
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=Elicitation(url=handler)
+    ) as client:
+        assert asked(client, ELICITATION, link()) == {"result": {"action": "accept"}}
+    assert handler.outcomes == [False]
+
+
+@pytest.mark.requirement("M-07")
+def test_waiting_for_a_completion_ends_when_the_question_is_withdrawn() -> None:
+    script = [
+        *opening(),
+        s.request(ELICITATION, link(), identifier=1),
+        s.gate("inside"),
+        s.withdraw(1, "never mind"),
+    ]
+    handler, ended = Waiting(), threading.Event()
+
+    def wait(request: Any, context: HandlerContext) -> ElicitResult:
+        result = handler(request, context)
+        ended.set()
+        return result
+
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=wait)),
+    ):
+        handler.entered()
+        peer.open("inside")
+        assert ended.wait(PATIENCE)
+    assert handler.outcomes == [False]
+
+
+@BOTH
+@pytest.mark.requirement("ELI-17", "M-07")
+def test_a_person_may_say_that_it_is_done(revision: Mode) -> None:
+    outcomes: list[bool] = []
+
+    def handler(request: Any, context: HandlerContext) -> ElicitResult:
+        context.completed()
+        outcomes.append(context.wait_completed())
+        return ElicitResult.accept()
+
+    with syncmcp.connect(
+        asking_server(), mode=revision, elicitation=Elicitation(url=handler)
+    ) as client:
+        asked(client, ELICITATION, link())
+    assert outcomes == [True]
+
+
+def test_two_questions_with_one_id_are_both_told() -> None:
+    script = [
+        *opening(),
+        s.request(ELICITATION, link(), identifier=1),
+        s.request(ELICITATION, link(), identifier=2),
+        s.gate("inside"),
+        s.notify(COMPLETE, {"elicitationId": "e-1"}),
+        s.expect("response"),
+        s.expect("response"),
+    ]
+    handler = Waiting()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        handler.entered()
+        handler.entered()
+        peer.open("inside")
+        peer.requests("response", 2)
+    assert handler.outcomes == [True, True]
+
+
+def test_the_end_of_one_question_takes_nothing_from_another_with_its_id() -> None:
+    script = [
+        *opening(),
+        s.request(ELICITATION, link(), identifier=1),
+        s.request(ELICITATION, link(), identifier=2),
+        s.gate("inside"),
+        s.withdraw(1),
+        s.notify(COMPLETE, {"elicitationId": "e-1"}),
+        s.expect("response"),
+    ]
+    handler = Waiting()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=handler)),
+    ):
+        handler.entered()
+        handler.entered()
+        peer.open("inside")
+        assert peer.requests("response")[0]["id"] == 2
+        for _ in range(2):
+            assert handler.ended.acquire(timeout=PATIENCE)
+    assert sorted(handler.outcomes) == [False, True]
+
+
+# -- error -32042 ----------------------------------------------------------------------------------
+
+
+def visiting_server(*identifiers: str, complete: bool = True) -> tuple[Server, list[Any]]:
+    """A server whose tool needs visits before it works, and the ids of its calls."""
+    server, calls = Server("visits"), list[Any]()
+
+    @server.tool()
+    def locked(context: ToolContext, key: str) -> str:
+        calls.append(context.request_id)
+        if len(calls) > 1:
+            return f"open {key}"
+        if complete:
+            told = threading.Thread(target=complete_when_asked, args=(context,))
+            told.start()
+        raise MustVisit({name: ("Sign in", URL["url"] + name) for name in identifiers})
+
+    def complete_when_asked(context: ToolContext) -> None:
+        for _ in identifiers:
+            assert inside.acquire(timeout=PATIENCE)
+        for name in identifiers:
+            context.complete_elicitation(name)
+
+    inside = threading.Semaphore(0)
+    server.inside = inside  # type: ignore[attr-defined]
+    return server, calls
+
+
+@stateful_wires
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-18", "M-07")
+def test_an_error_that_needs_a_visit_leads_there_waits_and_makes_the_call_again(
+    way: str, wire: Wire
+) -> None:
+    server, calls = visiting_server("one", "two")
+    contexts: list[HandlerContext] = []
+    requests: list[ElicitRequestURLParams] = []
+
+    def handler(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        requests.append(request)
+        contexts.append(context)
+        server.inside.release()  # type: ignore[attr-defined]
+        return ElicitResult.accept()
+
+    with wire.connect(server, elicitation=Elicitation(url=handler)) as client:
+        if way == "future":
+            result = client.call_tool.future("locked", {"key": "a"}).result(PATIENCE)
+        else:
+            result = client.call_tool("locked", {"key": "a"})
+        assert result.text == "open a"
+    assert len(calls) == 2
+    assert calls[0] != calls[1]
+    assert {request.elicitation_id for request in requests} == {"one", "two"}
+    assert all(request.url == f"{URL['url']}{request.elicitation_id}" for request in requests)
+    for context in contexts:
+        assert context.call is not None
+        assert (context.call.method, context.call.params) == (
+            "tools/call",
+            {"name": "locked", "arguments": {"key": "a"}},
+        )
+
+
+@WIRES
+@pytest.mark.requirement("ELI-18")
+def test_the_call_is_made_again_with_a_new_id_and_the_same_parameters(wire: str) -> None:
+    error = s.error(-32042, "visit", {"elicitations": [link("a")]})
+    script = [
+        *opening(),
+        s.expect("tools/call"),
+        error,
+        s.gate("asked"),
+        s.notify(COMPLETE, {"elicitationId": "a"}),
+        s.expect("tools/call"),
+        s.reply(RESULT),
+    ]
+    handler = Waiting()
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=handler)) as client,
+    ):
+        future = client.call_tool.future("x", {"a": [1]}, meta={"acme.example/k": 1})
+        handler.entered()
+        peer.open("asked")
+        assert future.result(PATIENCE).text == "done"
+        first, second = (message for message in peer.requests("tools/call", 2))
+    assert first["id"] != second["id"]
+    for message in (first, second):
+        assert message["params"].pop("_meta").pop("acme.example/k") == 1
+    assert first["params"] == second["params"] == {"name": "x", "arguments": {"a": [1]}}
+
+
+@stateful_wires
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+@pytest.mark.requirement("ELI-18", "ELI-10")
+def test_who_does_not_consent_gets_the_servers_own_error(action: Any, wire: Wire) -> None:
+    server, calls = visiting_server("one", complete=False)
+    answer = ElicitResult(action=action)
+    with wire.connect(server, elicitation=Elicitation(url=lambda *_: answer)) as client:
+        with pytest.raises(UrlElicitationRequired) as caught:
+            client.call_tool("locked", {"key": "a"})
+        assert caught.value.code == -32042
+        assert caught.value.data["elicitations"][0]["elicitationId"] == "one"
+    assert len(calls) == 1
+
+
+@stateful_wires
+@pytest.mark.parametrize("given", [None, person], ids=["nobody", "forms"])
+@pytest.mark.requirement("ELI-18")
+def test_without_anybody_to_go_there_the_error_is_the_callers(given: Any, wire: Wire) -> None:
+    server, calls = visiting_server("one", complete=False)
+    with wire.connect(server, elicitation=given) as client, pytest.raises(UrlElicitationRequired):
+        client.call_tool("locked", {"key": "a"})
+    assert len(calls) == 1
+
+
+UNREADABLE: dict[str, Any] = {
+    "no data": None,
+    "a text": "x",
+    "no links": {"elicitations": []},
+    "a form": {"elicitations": [{"mode": "form", "message": "x"}]},
+    "one of each": {"elicitations": [link("a"), {"mode": "form"}]},
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+@pytest.mark.requirement("ELI-18")
+def test_an_error_without_readable_links_is_the_callers(case: str) -> None:
+    script = [*opening(), s.expect("tools/call"), s.error(-32042, "visit", UNREADABLE[case])]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD, elicitation=Elicitation(url=nobody)) as client,
+        pytest.raises(UrlElicitationRequired),
+    ):
+        client.call_tool("x")
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.parametrize(
+    ("changed", "why"), [({"url": "javascript:alert(1)"}, "cannot be opened"), ({"url": 5}, "url")]
+)
+@WIRES
+@pytest.mark.requirement("ELI-18", "ELI-10")
+def test_an_error_with_a_link_that_must_not_be_shown_is_the_cause_of_the_callers(
+    wire: str, changed: dict[str, Any], why: str, way: str
+) -> None:
+    data = {"elicitations": [{**link(), **changed}]}
+    script = [*opening(), s.expect("tools/call"), s.error(-32042, "visit", data)]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=OLD, elicitation=Elicitation(url=nobody)) as client,
+        pytest.raises(syncmcp.InvalidQuestion, match=why) as caught,
+    ):
+        through(client, way)
+    said = caught.value.__cause__
+    assert isinstance(said, UrlElicitationRequired)
+    assert (said.code, said.message, said.data) == (-32042, "visit", data)
+
+
+@WIRES
+@pytest.mark.requirement("ELI-18")
+def test_in_the_stateless_era_it_is_an_error_like_any_other(wire: str) -> None:
+    error = s.error(-32042, "visit", {"elicitations": [link()]})
+    script = [*opening(NEW), s.expect("tools/call"), error]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=NEW, elicitation=Elicitation(url=nobody)) as client,
+        pytest.raises(UrlElicitationRequired),
+    ):
+        client.call_tool("x")
+
+
+@pytest.mark.requirement("ELI-18", "ELI-17", "M-07")
+def test_if_no_completion_ever_comes_the_call_is_made_again_when_the_time_is_over() -> None:
+    error = s.error(-32042, "visit", {"elicitations": [link()]})
+    script = [*opening(), s.expect("tools/call"), error, s.expect("tools/call"), s.reply(RESULT)]
+    for _ in range(10):
+        with (
+            Scripted(script) as peer,
+            syncmcp.connect(
+                peer, mode=OLD, elicitation=Elicitation(url=visitor), human_timeout=0.05
+            ) as client,
+        ):
+            assert client.call_tool("x").text == "done"
+
+
+@pytest.mark.requirement("ELI-18", "M-07")
+def test_a_server_that_sends_people_there_for_ever_is_stopped() -> None:
+    steps = [
+        step
+        for number in range(4)
+        for step in (
+            s.expect("tools/call"),
+            s.error(-32042, "visit", {"elicitations": [link(f"{number}", f"{PAGES}/{number}")]}),
+        )
+    ]
+
+    with (
+        Scripted([*opening(), *steps]) as peer,
+        syncmcp.connect(
+            peer, mode=OLD, elicitation=Elicitation(url=prompt_visitor), max_rounds=3
+        ) as client,
+    ):
+        with pytest.raises(syncmcp.TooManyRounds) as caught:
+            client.call_tool("x")
+        assert caught.value.rounds == 3
+        assert len(peer.requests("tools/call", 4)) == 4
+    cause = caught.value.__cause__
+    assert isinstance(cause, UrlElicitationRequired)
+    assert cause.data["elicitations"][0]["elicitationId"] == "3"
+
+
+PAGES = "https://example.org"
+
+
+def prompt_visitor(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+    """A person who goes where they are sent, and says at once that it is done."""
+    context.completed()
+    return ElicitResult.accept()
+
+
+class Sent:
+    """A person who goes where they are sent; keeps where that was."""
+
+    def __init__(self) -> None:
+        self.urls: list[str] = []
+
+    def __call__(self, request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        self.urls.append(request.url)
+        return prompt_visitor(request, context)
+
+
+@stateful_wires
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-18", "M-07", "M-20")
+def test_a_server_that_is_never_content_asks_the_person_once(way: str, wire: Wire) -> None:
+    server, ids, sent = Server("greedy"), list[str](), Sent()
+
+    @server.tool()
+    def locked(context: ToolContext) -> str:
+        ids.append(str(uuid4()))
+        raise MustVisit({ids[-1]: ("Sign in", f"{PAGES}/in?elicit={ids[-1]}")})
+
+    with wire.connect(server, elicitation=Elicitation(url=sent)) as client:
+        with pytest.raises(UrlElicitationRequired) as caught:
+            through(client, way, "locked")
+        assert caught.value.data["elicitations"][0]["url"] == f"{PAGES}/in?elicit={ids[1]}"
+    assert sent.urls == [f"{PAGES}/in?elicit={ids[0]}"]
+    assert len(ids) == 2
+
+
+@stateful_wires
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-18", "M-07")
+def test_a_server_may_need_one_visit_after_another(way: str, wire: Wire) -> None:
+    server, sent, calls = Server("thorough"), Sent(), list[Any]()
+
+    @server.tool()
+    def locked(context: ToolContext) -> str:
+        calls.append(context.request_id)
+        if len(calls) > 2:
+            return "open"
+        name = ("in", "pay")[len(calls) - 1]
+        raise MustVisit({name: ("Go there", f"{PAGES}/{name}")})
+
+    with wire.connect(server, elicitation=Elicitation(url=sent)) as client:
+        assert through(client, way, "locked").text == "open"
+    assert sent.urls == [f"{PAGES}/in", f"{PAGES}/pay"]
+
+
+@pytest.mark.requirement("ELI-18", "ELI-17", "M-07")
+def test_where_nobody_says_that_it_is_done_the_second_error_ends_the_call() -> None:
+    error = s.error(-32042, "visit", {"elicitations": [link()]})
+    script = [*opening(), *[s.expect("tools/call"), error] * 2]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(
+            peer, mode=OLD, elicitation=Elicitation(url=visitor), human_timeout=0.05
+        ) as client,
+        pytest.raises(UrlElicitationRequired) as caught,
+    ):
+        client.call_tool("x", timeout=PATIENCE)
+    assert caught.value.data == {"elicitations": [link()]}
+
+
+@stateful_wires
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-18", "TMO-01", "M-20")
+def test_however_many_links_a_server_has_they_take_no_longer_than_one_person(
+    way: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, calls = Server("greedy"), list[Any]()
+    slow = Slow(monkeypatch, 60.0, 60.0, 60.0)  # a person and the call have 130 s in all
+
+    @server.tool()
+    def locked(context: ToolContext) -> str:
+        calls.append(context.request_id)
+        name = f"{len(calls)}"
+        raise MustVisit({name: ("Go there", f"{PAGES}/{name}")})
+
+    def visit(request: ElicitRequestURLParams, context: HandlerContext) -> ElicitResult:
+        slow.think(context)
+        return prompt_visitor(request, context)
+
+    options: dict[str, Any] = {"timeout": 30.0, "human_timeout": 100.0}
+    with wire.connect(server, elicitation=Elicitation(url=visit), **options) as client:
+        with pytest.raises(syncmcp.RequestTimeout) as caught:
+            through(client, way, "locked")
+        assert slow.left.wait(PATIENCE)
+    assert (caught.value.kind, caught.value.seconds) == ("total", 30.0)
+    assert caught.value.method == "tools/call"
+    assert "human_timeout" in caught.value.message
+    assert len(calls) == 3
+
+
+@WIRES
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.requirement("ELI-17", "MRTR-01", "MRTR-08")
+def test_a_result_that_asks_for_the_same_link_again_asks_no_person_again(
+    way: str, wire: str
+) -> None:
+    sent = Sent()
+    script = [
+        *opening(NEW),
+        s.expect("tools/call"),
+        s.input_required({"q": (ELICITATION, URL)}, "first"),
+        s.expect("tools/call"),
+        s.input_required({"r": (ELICITATION, URL)}, "second"),
+        s.expect("tools/call"),
+        s.reply(DONE),
+    ]
+    with (
+        Scripted(script) as peer,
+        syncmcp.connect(peer.on(wire), mode=NEW, elicitation=Elicitation(url=sent)) as client,
+    ):
+        assert through(client, way).text == "done"
+        last = peer.requests("tools/call", 3)[2]["params"]
+    assert sent.urls == [URL["url"]]
+    assert last["inputResponses"] == {"r": {"action": "accept"}}
+    assert last["requestState"] == "second"

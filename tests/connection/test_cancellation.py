@@ -1,0 +1,544 @@
+"""Cancelling: tokens, what reaches the server, and who wins when an answer comes meanwhile."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+import signal
+import threading
+import weakref
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import CancelToken
+from syncmcp._concurrency.timing import reaper, timer
+from syncmcp.testing import ScriptedPeer, ToolContext
+from syncmcp.testing import script as s
+from tests.support.programs import running
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Stage,
+    Wire,
+    every_wire,
+    in_threads,
+    interrupted,
+    nervous,
+    relayed,
+    stateful_wires,
+)
+
+# -- tokens alone
+
+
+@pytest.mark.requirement("M-02")
+def test_a_token_is_cancelled_once_and_keeps_its_first_reason() -> None:
+    token = CancelToken()
+    assert not token.cancelled
+    token.raise_if_cancelled()
+    assert token.cancel("first")
+    assert not token.cancel("second")
+    assert token.cancelled
+    assert token.reason == "first"
+    with pytest.raises(syncmcp.RequestCancelled) as caught:
+        token.raise_if_cancelled()
+    assert caught.value.reason == "first"
+    assert caught.value.delivery == "not_sent"
+
+
+@pytest.mark.requirement("M-02")
+def test_callbacks_hear_of_a_cancel_once_whenever_they_were_added() -> None:
+    token = CancelToken()
+    heard: list[str] = []
+    token.on_cancel(lambda: heard.append("before"))
+    token.on_cancel(lambda: heard.append("taken away"))()
+    token.cancel()
+    token.cancel()
+    token.on_cancel(lambda: heard.append("after"))
+    assert heard == ["before", "after"]
+
+
+def test_a_callback_that_fails_does_not_silence_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    token = CancelToken()
+    heard: list[str] = []
+
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    token.on_cancel(fail)
+    token.on_cancel(lambda: heard.append("heard"))
+    assert token.cancel()
+    assert heard == ["heard"]
+    assert "a callback of a cancel token failed" in caplog.text
+
+
+@pytest.mark.requirement("M-02")
+def test_a_linked_token_is_cancelled_with_any_of_its_links_and_alone() -> None:
+    first, second = CancelToken(), CancelToken()
+    linked = CancelToken(first, second)
+    alone = first.child()
+    second.cancel("second has it")
+    assert linked.cancelled
+    assert linked.reason == "second has it"
+    assert not first.cancelled
+    alone.cancel()
+    assert not first.cancelled
+    first.cancel("too late for both")
+    assert linked.reason == "second has it"
+    assert first.child().reason == "too late for both"
+
+
+@pytest.mark.requirement("M-02")
+def test_a_link_that_nobody_else_holds_still_cancels() -> None:
+    top = CancelToken()
+    grandchild = top.child().child()
+    timed = CancelToken(CancelToken.after(0.02, "time is up"))
+    gc.collect()
+    top.cancel("from the top")
+    assert grandchild.wait(PATIENCE)
+    assert grandchild.reason == "from the top"
+    assert timed.wait(PATIENCE)
+    assert timed.reason == "time is up"
+
+
+def test_thousands_of_children_leave_nothing_with_their_parent() -> None:
+    parent = CancelToken()
+    for _ in range(10_000):
+        parent.child()
+    assert len(parent._followers) < 100
+    kept = [parent.child() for _ in range(1000)]
+    parent.cancel("all of you")
+    assert {token.reason for token in kept} == {"all of you"}
+
+
+def test_a_timed_token_that_nobody_holds_is_collected_before_its_time() -> None:
+    gone = weakref.ref(CancelToken.after(3600.0))
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.requirement("M-02")
+def test_a_callback_of_a_timed_token_runs_elsewhere_than_on_the_timer() -> None:
+    names: SimpleQueue[str] = SimpleQueue()
+    token = CancelToken.after(0.02)
+    token.on_cancel(lambda: names.put(threading.current_thread().name))
+    assert names.get(timeout=PATIENCE).startswith("syncmcp-cancel")
+    assert token.reason == "0.02 s have passed"
+
+
+@pytest.mark.requirement("M-02")
+def test_a_token_follows_a_plain_event() -> None:
+    event = threading.Event()
+    token = CancelToken(event)
+    assert not token.cancelled
+    event.set()
+    assert token.wait(PATIENCE)
+    assert CancelToken(event).wait(PATIENCE)
+
+
+def test_many_threads_that_cancel_find_one_winner() -> None:
+    def tell(token: CancelToken, heard: SimpleQueue[str | None]) -> None:
+        heard.put(token.reason)
+
+    with nervous():
+        for _ in range(200):
+            token = CancelToken()
+            heard: SimpleQueue[str | None] = SimpleQueue()
+            token.on_cancel(partial(tell, token, heard))
+            won = in_threads(*(partial(token.cancel, str(number)) for number in range(4)))
+            assert sorted(won) == [False, False, False, True]
+            assert token.reason == str(won.index(True))
+            assert heard.get(timeout=PATIENCE) == token.reason
+            assert heard.empty()
+
+
+# -- tokens and calls
+
+
+def _told(stage: Stage, wire: Wire, times: int) -> bool:
+    """Wait until the server has heard of so many ends; what counts depends on the wire."""
+    return stage.stats.wait_for(
+        lambda stats: (
+            stats.cancelled == times
+            and (not wire.announces or len(stats.cancels) == times)
+            and (wire.announces or not stats.cancels)
+        ),
+        PATIENCE,
+    )
+
+
+@every_wire
+@pytest.mark.requirement("CAN-01", "CAN-04", "M-01", "M-02")
+@pytest.mark.pitfall("14")
+def test_a_token_ends_a_blocking_call_and_tells_the_server_once(wire: Wire) -> None:
+    stage, token = Stage(), CancelToken()
+
+    def cancel() -> None:
+        stage.inside("a")
+        token.cancel("no longer wanted")
+        token.cancel("again")
+
+    with wire.connect(stage.server) as client:
+        hold = partial(client.call_tool, "hold", {"key": "a"}, cancel=token)
+        outcome, _ = in_threads(hold, cancel)
+        assert isinstance(outcome, syncmcp.RequestCancelled)
+        assert outcome.reason == "no longer wanted"
+        assert outcome.delivery == "unknown"
+        assert outcome.method == "tools/call"
+        assert _told(stage, wire, 1)
+        if wire.announces:
+            [context] = stage.inside("a")
+            assert context.cancel_reason == "no longer wanted"
+            assert stage.stats.cancels == [context.request_id]
+        assert client.call_tool("echo", {"text": "still here"}).text == "still here"
+        assert _told(stage, wire, 1)
+
+
+@every_wire
+@pytest.mark.requirement("CAN-01", "M-01")
+@pytest.mark.pitfall("14")
+def test_cancelling_a_future_tells_the_server_once(wire: Wire) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        future = client.call_tool.future("hold", {"key": "a"})
+        stage.inside("a")
+        assert future.cancel()
+        assert future.cancel()
+        assert future.cancelled()
+        with pytest.raises(concurrent.futures.CancelledError):
+            future.result(PATIENCE)
+        assert _told(stage, wire, 1)
+        assert client.call_tool("echo", {"text": "still here"}).text == "still here"
+        assert _told(stage, wire, 1)
+
+
+@every_wire
+@pytest.mark.requirement("M-02")
+def test_one_token_ends_many_calls_of_both_kinds(wire: Wire) -> None:
+    stage, token = Stage(), CancelToken()
+    keys = [str(number) for number in range(6)]
+
+    def block(key: str) -> Any:
+        return lambda: client.call_tool("hold", {"key": key}, cancel=token)
+
+    def cancel() -> None:
+        stage.inside(*keys)
+        token.cancel("all")
+
+    with wire.connect(stage.server) as client:
+        futures = [client.call_tool.future("hold", {"key": key}, cancel=token) for key in keys[3:]]
+        outcomes = in_threads(*map(block, keys[:3]), cancel)[:3]
+        errors = outcomes + [future.exception(PATIENCE) for future in futures]
+        assert [type(error) for error in errors] == [syncmcp.RequestCancelled] * 6
+        assert len({id(error) for error in errors}) == 6
+        assert {error.reason for error in errors} == {"all"}
+        assert _told(stage, wire, 6)
+
+
+@every_wire
+@pytest.mark.requirement("M-02")
+def test_a_plain_event_ends_a_call(wire: Wire) -> None:
+    stage, event = Stage(), threading.Event()
+
+    def cancel() -> None:
+        stage.inside("a")
+        event.set()
+
+    with wire.connect(stage.server) as client:
+        hold = partial(client.call_tool, "hold", {"key": "a"}, cancel=event)
+        outcome, _ = in_threads(hold, cancel)
+        assert isinstance(outcome, syncmcp.RequestCancelled)
+        assert _told(stage, wire, 1)
+
+
+@every_wire
+def test_a_token_cancelled_before_the_call_keeps_it_from_being_sent(wire: Wire) -> None:
+    stage, token = Stage(), CancelToken()
+    token.cancel("before")
+    with wire.connect(stage.server) as client:
+        with pytest.raises(syncmcp.RequestCancelled) as caught:
+            client.call_tool("echo", {"text": "x"}, cancel=token)
+        assert (caught.value.delivery, caught.value.reason) == ("not_sent", "before")
+        error = client.call_tool.future("echo", {"text": "x"}, cancel=token).exception(PATIENCE)
+        assert isinstance(error, syncmcp.RequestCancelled)
+        assert error.delivery == "not_sent"
+        assert client.call_tool("echo", {"text": "y"}).text == "y"
+    with stage.stats as stats:
+        assert stats.requests["tools/call"] == 1
+        assert stats.cancels == []
+
+
+@every_wire
+@pytest.mark.requirement("CAN-05")
+@pytest.mark.pitfall("14")
+def test_a_token_cancelled_after_the_answer_says_nothing(wire: Wire) -> None:
+    stage, token = Stage(), CancelToken()
+    with wire.connect(stage.server) as client:
+        assert client.call_tool("echo", {"text": "x"}, cancel=token).text == "x"
+        future = client.call_tool.future("echo", {"text": "y"}, cancel=token)
+        assert future.result(PATIENCE).text == "y"
+        assert token.cancel("late")
+        assert not future.cancel()
+        assert client.call_tool("echo", {"text": "z"}).text == "z"
+        assert not token._internal
+    with stage.stats as stats:
+        assert stats.cancels == []
+        assert stats.cancelled == 0
+
+
+@pytest.mark.requirement("CAN-02")
+@pytest.mark.parametrize("wire", [Wire("stdio", STATEFUL), Wire("stdio", STATELESS)], ids=str)
+def test_giving_up_on_the_first_request_of_all_announces_nothing(wire: Wire) -> None:
+    first = "initialize" if wire.revision == STATEFUL else "server/discover"
+    with ScriptedPeer([s.expect(first), s.silence()]) as peer, relayed(peer) as target:
+        client = syncmcp.Client(target, mode=wire.revision, open_timeout=1.0, probe_timeout=1.0)
+        with pytest.raises(syncmcp.RequestTimeout):
+            client.open()
+        client.close()
+        assert peer.transcript.wait_event("disconnected")
+        assert peer.transcript.methods() == [first]
+
+
+@pytest.mark.requirement("CAN-05")
+@pytest.mark.pitfall("14", "H10")
+@pytest.mark.parametrize("kind", ["blocking", "future"])
+def test_a_late_answer_is_dropped_and_the_reader_lives_on(kind: str) -> None:
+    script = [
+        *s.handshake(),
+        s.expect("tools/call", label="late"),
+        s.expect("notifications/cancelled"),
+        s.reply({"content": [{"type": "text", "text": "late"}]}, to="late"),
+        s.error(-32603, "late", to="late"),
+        s.progress(1, to="late"),
+        s.expect("tools/call"),
+        s.reply({"content": [{"type": "text", "text": "next"}]}),
+    ]
+    token = CancelToken()
+    with ScriptedPeer(script) as peer, Wire("stdio", STATEFUL).connect(peer) as client:
+        if kind == "future":
+            future = client.call_tool.future("slow")
+            peer.transcript.wait_received("tools/call")
+            assert future.cancel()
+        else:
+
+            def cancel() -> None:
+                peer.transcript.wait_received("tools/call")
+                token.cancel()
+
+            outcome, _ = in_threads(lambda: client.call_tool("slow", cancel=token), cancel)
+            assert isinstance(outcome, syncmcp.RequestCancelled)
+        assert client.call_tool("next", timeout=PATIENCE).text == "next"
+        assert peer.transcript.methods().count("notifications/cancelled") == 1
+
+
+@pytest.mark.parametrize("wire", [Wire("memory", STATEFUL), Wire("memory", STATELESS)], ids=str)
+@pytest.mark.requirement("CAN-04", "CAN-05", "M-01")
+@pytest.mark.pitfall("14", "H10")
+def test_a_cancel_and_an_answer_that_meet_have_one_winner(wire: Wire) -> None:
+    rounds = 1000
+    stage = Stage()
+    arrived: SimpleQueue[tuple[Any, threading.Event]] = SimpleQueue()
+
+    @stage.server.tool()
+    def meet(context: ToolContext) -> str:
+        """Answer when told."""
+        gate = threading.Event()
+        arrived.put((context.request_id, gate))
+        assert gate.wait(PATIENCE)
+        return "answered"
+
+    before_the_answer, cancelled, answered = set(), set(), set()
+    with wire.connect(stage.server) as client, nervous():
+        for number in range(rounds):
+            future = client.call_tool.future("meet")
+            request_id, gate = arrived.get(timeout=PATIENCE)
+            settled: SimpleQueue[object] = SimpleQueue()
+            future.add_done_callback(settled.put)
+            if number % 4 == 0:
+                assert future.cancel()
+                before_the_answer.add(request_id)
+                gate.set()
+            else:
+                gate.set()
+                for _ in range(number % 50):
+                    pass
+                future.cancel()
+            concurrent.futures.wait([future], PATIENCE)
+            if future.cancelled():
+                cancelled.add(request_id)
+            else:
+                assert future.result(0).text == "answered"
+                answered.add(request_id)
+            assert settled.get(timeout=PATIENCE) is future
+            assert settled.empty()
+        assert client.call_tool("echo", {"text": "still here"}).text == "still here"
+        with stage.stats as stats:
+            told = list(stats.cancels)
+    assert len(told) == len(set(told))
+    # Of an answer that came first the server hears nothing; of one that had come already when its
+    # future was cancelled it need not hear.
+    assert before_the_answer <= set(told) <= cancelled
+    assert len(cancelled) + len(answered) == rounds
+
+
+@pytest.mark.requirement("M-01", "CAN-04")
+@every_wire
+def test_two_threads_that_cancel_one_future_both_learn_that_it_is_cancelled(wire: Wire) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        for number in range(10):
+            future = client.call_tool.future("hold", {"key": str(number)})
+            stage.inside(str(number))
+            with nervous():
+                assert in_threads(*[future.cancel] * 3) == [True, True, True]
+        assert _told(stage, wire, 10)
+
+
+# -- interrupts
+
+
+@every_wire
+@pytest.mark.requirement("CAN-01")
+@pytest.mark.pitfall("9")
+def test_ctrl_c_in_a_blocking_call_tells_the_server_and_leaves_the_client_usable(
+    wire: Wire,
+) -> None:
+    stage = Stage()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt() -> None:
+        stage.inside("a")
+        # What a terminal does; the main thread sits in a wait that only a real signal ends.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    try:
+        with wire.connect(stage.server) as client:
+            interrupter.start()
+            with pytest.raises(KeyboardInterrupt):
+                client.call_tool("hold", {"key": "a"}, timeout=2 * PATIENCE)
+            assert _told(stage, wire, 1)
+            assert client.call_tool("echo", {"text": "still here"}).text == "still here"
+    finally:
+        interrupter.join(PATIENCE)
+        signal.signal(signal.SIGINT, before)
+
+
+@stateful_wires
+@pytest.mark.requirement("CAN-01")
+def test_the_reason_of_a_parent_token_travels_to_the_server(wire: Wire) -> None:
+    stage, parent = Stage(), CancelToken()
+    with wire.connect(stage.server) as client:
+        future = client.call_tool.future("hold", {"key": "a"}, cancel=parent.child().child())
+        [context] = stage.inside("a")
+        parent.cancel("the window was closed")
+        assert isinstance(future.exception(PATIENCE), syncmcp.RequestCancelled)
+        assert context.cancelled.wait(PATIENCE)
+        assert context.cancel_reason == "the window was closed"
+
+
+@every_wire
+@pytest.mark.requirement("M-02")
+def test_a_token_ends_calls_that_stand_in_line_and_they_are_never_sent(wire: Wire) -> None:
+    stage, token = Stage(), CancelToken()
+
+    with wire.connect(stage.server, max_in_flight=1) as client:
+        first = client.call_tool.future("hold", {"key": "first"})
+        stage.inside("first")
+        second = client.call_tool.future("echo", {"text": "x"}, cancel=token)
+        token.cancel("out of line")
+        error = second.exception(PATIENCE)
+        assert isinstance(error, syncmcp.RequestCancelled)
+        assert (error.delivery, error.reason) == ("not_sent", "out of line")
+        stage.gate.set()
+        assert first.result(PATIENCE).text == "first"
+        with stage.stats as stats:
+            assert stats.requests["tools/call"] == 1
+            assert stats.cancels == []
+
+
+@pytest.mark.parametrize("way", ["blocking", "future"])
+@pytest.mark.pitfall("H11")
+def test_a_signal_handler_may_cancel_a_token_at_any_moment_of_a_call(way: str) -> None:
+    stage = Stage()
+    with Wire("memory", STATEFUL).connect(stage.server) as client:
+        call = client.call_tool if way == "blocking" else client.call_tool.future
+        number = 1
+        while True:
+            token = CancelToken()
+            job = partial(call, "echo", {"text": "x"}, cancel=token)
+            if not interrupted(job, number, token.cancel):
+                break
+            assert token.cancelled
+            number += 2
+        assert number > 50
+        assert client.call_tool("echo", {"text": "y"}).text == "y"
+
+
+def test_the_clock_of_a_token_that_nobody_holds_is_put_away() -> None:
+    before = len(timer._heap)
+    for _ in range(1000):
+        CancelToken.after(3600.0)
+    gc.collect()
+    done = threading.Event()
+    reaper.put(done.set)
+    assert done.wait(PATIENCE)
+    assert len(timer._heap) < before + 200
+
+
+@pytest.mark.pitfall("32")
+def test_in_a_forked_child_the_callbacks_of_a_timed_token_run() -> None:
+    code = """
+import warnings
+from syncmcp._concurrency import cancel
+warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
+
+def told():
+    event = threading.Event()
+    token = syncmcp.CancelToken.after(0.01)
+    token.on_cancel(event.set)
+    return event.wait(60)
+
+say(told())
+while not cancel._pool._idle:  # the thread that did it waits for more, in the parent
+    os.sched_yield()
+child = os.fork()
+if child == 0:
+    say(told())
+    os._exit(0)
+os.waitpid(child, 0)
+say(told())
+"""
+    with running(code) as program:
+        assert [program.line() for _ in range(3)] == ["True"] * 3
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.parametrize("way", ["timeout", "token", "future"])
+def test_what_was_claimed_for_a_call_that_ends_in_line_is_given_back(way: str) -> None:
+    stage = Stage()
+    stage.server.resource("demo://a")(lambda: "a")
+    token = CancelToken()
+    with Wire("http", STATEFUL).connect(stage.server, max_in_flight=1) as client:
+        held = client.call_tool.future("hold")
+        stage.inside("")
+        limit = 0.0 if way == "timeout" else PATIENCE
+        call = client.subscribe_resource.future("demo://a", timeout=limit, cancel=token)
+        if way == "future":
+            call.cancel()
+        elif way == "token":
+            token.cancel()
+        with pytest.raises((syncmcp.RequestTimeout, syncmcp.RequestCancelled)):
+            call.result(PATIENCE)
+        stage.gate.set()
+        held.result(PATIENCE)
+        client.ping.future().result(PATIENCE)  # the one behind it
+        assert client._core.state.uris.wanted() == []
+    assert stage.stats.requests["resources/subscribe"] == 0

@@ -1,0 +1,338 @@
+"""Methods that no revision knows, in both directions."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import syncmcp
+from syncmcp import Client, HandlerContext, InvalidOutput, Mode, NotSupported, Refused, UsageError
+from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.testing import script as s
+from syncmcp.types import ListToolsResult
+from tests.support.programs import CEILING
+from tests.support.scripts import NEW, OLD, REVISIONS, STATEFUL, WIRES, Scripted, opening
+
+
+class Stock(BaseModel):
+    item: str
+    pieces: int
+
+
+def warehouse() -> Server:
+    server = Server("warehouse")
+    server.on_request("acme/count", lambda params, context: {**params, "pieces": 3})
+
+    @server.tool()
+    def ask(context: ToolContext, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Ask the client, and say what came back."""
+        try:
+            return {"result": context.request(method, params)}
+        except RpcError as error:
+            return {"error": [error.code, error.message, error.data]}
+
+    return server
+
+
+def asked(client: Client, method: str = "acme/question", **params: Any) -> Any:
+    """What the server's tool was answered."""
+    result = client.call_tool("ask", {"method": method, "params": params})
+    return json.loads(result.raise_for_error().text)
+
+
+# -- from the client -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.requirement("M-31")
+def test_any_request_can_be_sent_and_answered_in_a_type_of_ones_own(revision: Mode) -> None:
+    with syncmcp.connect(warehouse(), mode=revision) as client:
+        stock = client.request("acme/count", {"item": "lamp"}, result=Stock)
+        assert stock == Stock(item="lamp", pieces=3)
+        later = client.request.future("acme/count", {"item": "desk"}, result=Stock)
+        assert later.result(CEILING).item == "desk"
+        raw = client.request("acme/count", {"item": "bed"})
+        assert raw["item"] == "bed"
+        assert raw["pieces"] == 3
+
+
+@WIRES
+@pytest.mark.requirement("M-31", "RPC-09")
+def test_a_custom_request_has_id_token_and_meta_and_a_notification_has_no_id(wire: str) -> None:
+    script = [*opening(), s.expect("acme/tell"), s.expect("acme/count"), s.reply({"pieces": 1})]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD) as client:
+        client.notify("acme/tell", {"a": 1})
+        client.request("acme/count", {"item": "x"}, meta={"acme.example/k": 1})
+        assert peer.requests("acme/tell") == [
+            {"jsonrpc": "2.0", "method": "acme/tell", "params": {"a": 1}}
+        ]
+        (sent,) = peer.requests("acme/count")
+        assert type(sent["id"]) is int
+        assert sent["params"]["item"] == "x"
+        assert sent["params"]["_meta"]["acme.example/k"] == 1
+        assert sent["params"]["_meta"]["progressToken"] == sent["id"]
+
+
+@pytest.mark.requirement("M-31", "STD-05")
+def test_a_custom_request_has_deadlines_cancellation_and_progress() -> None:
+    server = Server("slow")
+    withdrawn = threading.Semaphore(0)
+
+    def work(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        context.report_progress(1, 4, "begun")
+        if context.cancelled.wait(CEILING):
+            withdrawn.release()
+        return {}
+
+    server.on_request("acme/work", work)
+    token = syncmcp.CancelToken()
+    reports: list[tuple[Any, ...]] = []
+
+    def report(*values: Any) -> None:
+        reports.append(values)
+        token.cancel("enough")
+
+    with syncmcp.connect(server) as client:
+        with pytest.raises(syncmcp.RequestCancelled):
+            client.request("acme/work", cancel=token, on_progress=report)
+        assert reports == [(1, 4, "begun")]
+        with pytest.raises(syncmcp.RequestTimeout):
+            client.request("acme/work", timeout=0.5)
+        for _ in range(2):
+            assert withdrawn.acquire(timeout=CEILING)
+        with server.stats as stats:
+            assert len(stats.cancels) == 2
+
+
+@pytest.mark.requirement("M-31")
+def test_a_known_method_may_be_sent_by_name_and_keeps_its_gate() -> None:
+    server = warehouse()
+    with syncmcp.connect(server) as client:
+        assert client.request("tools/list", result=ListToolsResult).tools[0].name == "ask"
+        with pytest.raises(NotSupported):
+            client.request("prompts/list", undeclared="refuse")
+        with pytest.raises(UsageError):
+            client.request("")
+        with server.stats as stats:
+            assert stats.requests["prompts/list"] == 0
+
+
+def test_a_result_that_does_not_fit_the_callers_model_is_invalid_output() -> None:
+    with syncmcp.connect(warehouse()) as client:
+        with pytest.raises(InvalidOutput, match="Stock") as caught:
+            client.request("acme/count", {"item": ["no", "text"]}, result=Stock)
+        assert "item" in str(caught.value)
+        assert caught.value.method == "acme/count"
+
+
+@pytest.mark.requirement("M-31")
+def test_the_stateless_era_has_no_notifications_from_clients() -> None:
+    heard: list[object] = []
+    server = warehouse()
+    server.on_notification("acme/tell", heard.append)
+    with syncmcp.connect(server, mode=NEW) as client:
+        for method in ("acme/tell", "notifications/roots/list_changed"):
+            with pytest.raises(NotSupported, match=NEW):
+                client.notify(method)
+        client.list_tools()
+    assert heard == []
+
+
+# -- from the server -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", STATEFUL)
+@pytest.mark.requirement("M-31")
+def test_a_handler_answers_requests_that_the_library_does_not_know(revision: Mode) -> None:
+    contexts: list[HandlerContext] = []
+
+    def answer(params: dict[str, Any], context: HandlerContext) -> dict[str, Any]:
+        contexts.append(context)
+        return {"got": params}
+
+    client = Client(warehouse(), mode=revision)
+    client.on_request("acme/question", answer)
+    with client:
+        assert asked(client, door=7) == {"result": {"got": {"door": 7}}}
+        assert contexts[0].client is client
+        assert contexts[0].method == "acme/question"
+        assert not contexts[0].cancel.cancelled
+
+
+@pytest.mark.requirement("M-31")
+def test_a_handler_may_return_a_model_or_nothing_and_be_replaced_and_removed() -> None:
+    with syncmcp.connect(warehouse(), mode=OLD) as client:
+        assert asked(client)["error"][0] == -32601
+        client.on_request("acme/question", lambda params, context: None)
+        assert asked(client) == {"result": {}}
+        model: Any = lambda params, context: ListToolsResult(tools=[])  # noqa: E731
+        client.on_request("acme/question", model)
+        assert asked(client)["result"]["tools"] == []
+        client.on_request("acme/question", None)
+        assert asked(client)["error"][0] == -32601
+
+
+@pytest.mark.requirement("M-31", "RPC-08")
+def test_a_handler_refuses_with_an_error_of_its_own() -> None:
+    def refuse(params: dict[str, Any], context: HandlerContext) -> None:
+        raise Refused(418, "not my door", {"door": params["door"]})
+
+    client = Client(warehouse(), mode=OLD)
+    client.on_request("acme/question", refuse)
+    with client:
+        assert asked(client, door=7) == {"error": [418, "not my door", {"door": 7}]}
+
+
+@pytest.mark.requirement("RPC-08")
+def test_what_goes_wrong_in_a_handler_is_logged_here_and_hidden_from_the_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(params: dict[str, Any], context: HandlerContext) -> Any:
+        if params["odd"]:
+            return "no object"
+        raise RuntimeError("the password is swordfish")
+
+    client = Client(warehouse(), mode=OLD)
+    client.on_request("acme/question", fail)
+    with client, caplog.at_level(logging.ERROR, "syncmcp"):
+        for odd in (False, True):
+            code, message, data = asked(client, odd=odd)["error"]
+            assert code == -32603
+            assert "swordfish" not in message
+            assert data is None
+    assert "swordfish" in caplog.text
+    assert "acme/question" in caplog.text
+
+
+@pytest.mark.requirement("M-31")
+def test_a_server_withdraws_its_request_and_the_handler_is_told() -> None:
+    told = threading.Event()
+    reason: list[str | None] = []
+
+    def wait(params: dict[str, Any], context: HandlerContext) -> dict[str, Any]:
+        context.cancel.wait(CEILING)
+        reason.append(context.cancel.reason)
+        told.set()
+        return {"too": "late"}
+
+    script = [
+        *opening(),
+        s.request("acme/question", identifier="q-1"),
+        s.notify("notifications/cancelled", {"requestId": "q-1", "reason": "changed my mind"}),
+        s.gate("told"),
+        s.request("ping", identifier="after"),
+        s.expect("response"),
+    ]
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD)
+        client.on_request("acme/question", wait)
+        with client:
+            assert told.wait(CEILING)
+            peer.open("told")
+            answers = peer.requests("response")
+        assert reason == ["changed my mind"]
+        assert [answer["id"] for answer in answers] == ["after"]  # the late one is not sent
+
+
+@pytest.mark.requirement("M-31")
+def test_the_end_of_the_connection_cancels_what_a_handler_is_doing() -> None:
+    inside = threading.Event()
+    told = threading.Event()
+
+    def wait(params: dict[str, Any], context: HandlerContext) -> None:
+        inside.set()
+        if context.cancel.wait(CEILING):
+            told.set()
+
+    with Scripted([*opening(), s.request("acme/question")]) as peer:
+        client = Client(peer, mode=OLD)
+        client.on_request("acme/question", wait)
+        with client:
+            assert inside.wait(CEILING)
+        assert told.wait(CEILING)
+
+
+def test_a_handler_may_call_the_client_back() -> None:
+    client = Client(warehouse(), mode=OLD)
+    client.on_request(
+        "acme/question",
+        lambda params, context: context.client.request("acme/count", {"item": "lamp"}),
+    )
+    with client:
+        assert asked(client)["result"]["pieces"] == 3
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.requirement("M-31")
+def test_notifications_reach_the_handler_of_their_method_in_order(revision: Mode) -> None:
+    heard: list[object] = []
+    every: list[tuple[str, object]] = []
+    server = Server("tells")
+
+    @server.tool()
+    def tell(context: ToolContext) -> str:
+        for number in range(20):
+            context.notify("acme/news", {"number": number})
+        context.notify("acme/other")
+        return "told"
+
+    client = Client(server, mode=revision, on_notification=lambda *news: every.append(news))
+    client.on_notification("acme/news", heard.append)
+    with client:
+        client.call_tool("tell")
+        assert heard == [{"number": number} for number in range(20)]
+        assert every == [*(("acme/news", params) for params in heard), ("acme/other", {})]
+        client.on_notification("acme/news", None)
+        client.call_tool("tell")
+        assert len(heard) == 20
+
+
+# -- what cannot be ------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("M-31")
+def test_the_stateless_era_has_no_requests_from_servers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = Client(warehouse(), mode=NEW)
+    client.on_request("acme/question", lambda params, context: None)
+    with caplog.at_level(logging.WARNING, "syncmcp"), client:
+        assert "acme/question" in caplog.text  # it waits in vain, and its owner is told
+        with pytest.raises(NotSupported, match=NEW):
+            client.on_request("acme/other", lambda params, context: None)
+
+
+@pytest.mark.parametrize("method", ["ping", "roots/list", "sampling/createMessage"])
+def test_what_the_library_answers_itself_is_no_custom_method(method: str) -> None:
+    client = Client(warehouse())
+    with pytest.raises(UsageError, match=method):
+        client.on_request(method, lambda params, context: None)
+
+
+def test_coroutine_functions_are_refused_where_they_are_given() -> None:
+    async def later(*_: Any) -> None: ...
+
+    class Later:
+        async def __call__(self, *_: Any) -> None: ...
+
+    client = Client(warehouse())
+    function: Any
+    for function in (later, Later()):
+        with pytest.raises(UsageError, match="coroutine"):
+            client.on_request("acme/x", function)
+        with pytest.raises(UsageError, match="coroutine"):
+            client.on_notification("acme/x", function)
+        for option in ("on_log", "on_progress", "on_notification", "on_handler_error"):
+            options: dict[str, Any] = {option: function}
+            with pytest.raises(UsageError, match=option):
+                Client(warehouse(), **options)
+    with client, pytest.raises(UsageError, match="on_progress"):
+        client.call_tool("ask", on_progress=later)
+    nothing: Any = "no function"
+    with pytest.raises(UsageError, match="not callable"):
+        client.on_request("acme/x", nothing)

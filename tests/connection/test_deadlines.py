@@ -1,0 +1,564 @@
+"""Every call ends by its limits, whatever the server does or does not do."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp._concurrency.timing import Deadline
+from syncmcp._connection.pending_request import PendingRequest
+from syncmcp.testing import ScriptedPeer, ToolContext
+from syncmcp.testing import script as s
+from syncmcp.testing.script import Step
+from syncmcp.transports.memory import MemoryTransport
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Stage,
+    Wire,
+    every_wire,
+    in_threads,
+    relayed,
+)
+
+LIMIT = 0.5
+CEILING = 40 * LIMIT
+
+both_ways = pytest.mark.parametrize("way", ["blocking", "future"])
+
+
+def call(client: syncmcp.Client, way: str, name: str, arguments: Any, **options: Any) -> Any:
+    """Call a tool and return the result or the error."""
+    if way == "future":
+        future = client.call_tool.future(name, arguments, **options)
+        return future.exception(2 * PATIENCE) or future.result(0)
+    try:
+        return client.call_tool(name, arguments, **options)
+    except syncmcp.McpError as error:
+        return error
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun < seconds
+
+
+@every_wire
+@both_ways
+@pytest.mark.requirement("TMO-01", "TMO-02", "CAN-01", "M-01")
+@pytest.mark.pitfall("4", "14")
+def test_a_call_that_is_not_answered_ends_by_its_limit_and_the_server_is_told_once(
+    wire: Wire, way: str
+) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        with at_most(CEILING):
+            error = call(client, way, "hold", {"key": "a"}, timeout=LIMIT)
+        assert isinstance(error, syncmcp.RequestTimeout)
+        assert isinstance(error, TimeoutError)
+        assert (error.kind, error.seconds, error.delivery) == ("total", LIMIT, "unknown")
+        assert error.method == "tools/call"
+        assert error.server
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+        assert client.call_tool("echo", {"text": "still here"}).text == "still here"
+        with stage.stats as stats:
+            assert len(stats.cancels) == (1 if wire.announces else 0)
+            assert stats.cancelled == 1
+
+
+@every_wire
+@pytest.mark.requirement("TMO-01")
+def test_the_limit_of_the_client_counts_where_a_call_has_none(wire: Wire) -> None:
+    stage = Stage()
+    with wire.connect(stage.server, timeout=LIMIT) as client:
+        with at_most(CEILING), pytest.raises(syncmcp.RequestTimeout):
+            client.call_tool("hold", {"key": "a"})
+        stage.let_go("b")
+        assert client.call_tool("hold", {"key": "b"}, timeout=None).text == "b"
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Is released each time the library looks whether a call is out of time."""
+    counted = threading.Semaphore(0)
+    original = PendingRequest.overdue
+
+    def overdue(self: PendingRequest) -> Any:
+        if self.method == "tools/call":
+            counted.release()
+        return original(self)
+
+    monkeypatch.setattr(PendingRequest, "overdue", overdue)
+    return counted
+
+
+@every_wire
+@both_ways
+@pytest.mark.requirement("TMO-01")
+def test_silence_before_the_first_sign_of_life_is_not_idleness(
+    wire: Wire, way: str, looks: threading.Semaphore
+) -> None:
+    stage = Stage()
+
+    def watch() -> None:
+        for _ in range(3):
+            assert looks.acquire(timeout=PATIENCE)
+        stage.gate.set()
+
+    with wire.connect(stage.server) as client:
+        result, _ = in_threads(
+            lambda: call(client, way, "hold", {"key": "a"}, idle_timeout=0.02), watch
+        )
+        assert result.text == "a"
+
+
+@every_wire
+@both_ways
+@pytest.mark.requirement("TMO-01", "TMO-02")
+@pytest.mark.pitfall("4", "20")
+def test_silence_after_a_sign_of_life_ends_the_call(wire: Wire, way: str) -> None:
+    stage = Stage()
+
+    @stage.server.tool()
+    def begin(context: ToolContext) -> str:
+        """Report once, then say nothing."""
+        context.report_progress(1)
+        context.cancelled.wait(PATIENCE)
+        return "late"
+
+    with wire.connect(stage.server) as client:
+        with at_most(CEILING):
+            error = call(client, way, "begin", {}, idle_timeout=LIMIT)
+        assert isinstance(error, syncmcp.RequestTimeout)
+        assert (error.kind, error.seconds) == ("idle", LIMIT)
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+
+
+@every_wire
+@both_ways
+@pytest.mark.requirement("TMO-03", "PRG-01")
+@pytest.mark.pitfall("4", "20")
+def test_progress_keeps_a_call_alive_without_a_callback_but_not_beyond_its_limit(
+    wire: Wire, way: str
+) -> None:
+    stage = Stage()
+    steps: list[int] = []
+
+    @stage.server.tool()
+    def work(context: ToolContext) -> str:
+        """Report progress for ever."""
+        assert "progressToken" in context.meta
+        while not context.cancelled.wait(0.03):
+            steps.append(len(steps))
+            context.report_progress(len(steps))
+        return "late"
+
+    with wire.connect(stage.server) as client:
+        with at_most(CEILING):
+            error = call(client, way, "work", {}, timeout=1.6, idle_timeout=1.0)
+        assert isinstance(error, syncmcp.RequestTimeout)
+        assert (error.kind, error.seconds) == ("total", 1.6)
+        assert steps
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+
+
+ANSWER = s.reply({"content": [{"type": "text", "text": "late"}]})
+STUCK: dict[str, list[Step]] = {
+    "silent": [s.silence()],
+    "dripping": [s.drip(ANSWER, 0.05)],
+    "chattering": [s.repeat([s.progress(1), s.delay(0.02)])],
+}
+
+
+@both_ways
+@pytest.mark.parametrize("fault", STUCK)
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.requirement("TMO-01", "TMO-03")
+@pytest.mark.pitfall("4", "H5")
+def test_no_way_of_not_answering_holds_a_call_or_the_next_one(
+    transport: str, fault: str, way: str
+) -> None:
+    script = [*s.handshake(), s.expect("tools/call"), *STUCK[fault]]
+    with ScriptedPeer(script) as peer, relayed(peer) as target:
+        place: Any = target if transport == "stdio" else peer.url
+        with syncmcp.connect(place, mode=STATEFUL, close_timeout=1.0) as client:
+            for _ in range(2):
+                with at_most(CEILING):
+                    error = call(client, way, "stuck", {}, timeout=LIMIT)
+                assert isinstance(error, syncmcp.RequestTimeout)
+
+
+@both_ways
+@pytest.mark.requirement("TMO-01", "TMO-03")
+@pytest.mark.pitfall("4", "H5")
+def test_comments_on_a_stream_for_ever_do_not_hold_a_call(way: str) -> None:
+    forever = s.repeat([s.comment("still here"), s.delay(0.02)])
+    script = [*s.handshake(), s.expect("tools/call"), s.head(), forever]
+    with ScriptedPeer(script) as peer, syncmcp.connect(peer.url, mode=STATEFUL) as client:
+        for _ in range(2):
+            with at_most(CEILING):
+                error = call(client, way, "stuck", {}, timeout=1.6, idle_timeout=1.0)
+            assert isinstance(error, syncmcp.RequestTimeout)
+            assert error.kind == "total"
+
+
+@both_ways
+@pytest.mark.requirement("TMO-01")
+@pytest.mark.pitfall("4", "H13")
+def test_a_server_that_stops_reading_holds_neither_the_big_call_nor_the_small_one_after_it(
+    way: str,
+) -> None:
+    # The pong comes when nothing more is read.
+    script = [*s.handshake(), s.expect("ping"), s.stop_reading(), s.reply({}), s.silence()]
+    with ScriptedPeer(script) as peer:
+        target = syncmcp.Stdio(*peer.command)
+        with syncmcp.connect(target, mode=STATEFUL, close_timeout=1.0) as client:
+            client.ping()
+            with at_most(CEILING):
+                big = call(client, way, "big", {"text": "x" * 4_000_000}, timeout=LIMIT)
+            assert isinstance(big, syncmcp.RequestTimeout)
+            assert big.delivery == "unknown"
+            with at_most(CEILING):
+                small = call(client, way, "small", {}, timeout=LIMIT)
+            assert isinstance(small, syncmcp.RequestTimeout)
+            assert small.delivery == "not_sent"
+
+
+@pytest.mark.requirement("TMO-01")
+def test_the_limit_of_a_list_is_for_all_its_pages() -> None:
+    stage = Stage()
+
+    def page(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        context.cancelled.wait(0.02)
+        return {"tools": [], "nextCursor": str(int(params.get("cursor", "0")) + 1)}
+
+    stage.server.on_request("tools/list", page)
+    with Wire("memory", STATEFUL).connect(stage.server) as client:
+        with at_most(CEILING), pytest.raises(syncmcp.RequestTimeout) as caught:
+            client.list_tools(timeout=LIMIT)
+        assert caught.value.seconds == LIMIT
+
+
+@pytest.mark.pitfall("21")
+def test_a_server_that_never_answers_the_farewell_does_not_hold_close() -> None:
+    opened = {
+        "protocolVersion": STATEFUL,
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "rude", "version": "1"},
+    }
+    script = [
+        s.expect("initialize"),
+        s.head(headers={"Mcp-Session-Id": "kept"}),
+        s.event({"jsonrpc": "2.0", "id": "$id", "result": opened}),
+        s.end(),
+        s.expect("notifications/initialized"),
+        s.accept(),
+        s.expect("DELETE"),
+        s.silence(),
+    ]
+    with ScriptedPeer(script) as peer:
+        client = syncmcp.connect(peer.url, mode=STATEFUL, close_timeout=10 * CEILING)
+        with at_most(CEILING):
+            client.close()
+        peer.transcript.wait_received("DELETE")
+
+
+# -- values that make no sense, and some that do
+
+
+@pytest.mark.parametrize("value", [-1, -0.001, float("nan"), True, "5", [1]], ids=repr)
+@pytest.mark.parametrize("name", ["timeout", "idle_timeout"])
+def test_a_limit_that_makes_no_sense_is_refused_before_anything_is_sent(
+    name: str, value: Any
+) -> None:
+    stage = Stage()
+    options: Any = {name: value}
+    with Wire("memory", STATEFUL).connect(stage.server) as client:
+        with pytest.raises(syncmcp.UsageError, match=name):
+            client.call_tool("echo", {"text": "x"}, **options)
+        with pytest.raises(syncmcp.UsageError, match=name):
+            client.call_tool.future("echo", {"text": "x"}, **options)
+    with stage.stats as stats:
+        assert stats.requests["tools/call"] == 0
+    with pytest.raises(syncmcp.UsageError, match=name):
+        syncmcp.Client(stage.server, **options)
+
+
+@every_wire
+@both_ways
+@pytest.mark.parametrize(
+    "value", [float("inf"), 1e12, 10**400, None], ids=["inf", "1e12", "int", "none"]
+)
+def test_a_limit_beyond_all_clocks_is_none(wire: Wire, way: str, value: Any) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        result = call(client, way, "echo", {"text": "x"}, timeout=value, idle_timeout=value)
+        assert result.text == "x"
+
+
+@every_wire
+@both_ways
+@pytest.mark.requirement("TMO-01")
+def test_without_any_time_nothing_is_sent(wire: Wire, way: str) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        error = call(client, way, "echo", {"text": "x"}, timeout=0)
+        assert isinstance(error, syncmcp.RequestTimeout)
+        assert error.delivery == "not_sent"
+        assert client.call_tool("echo", {"text": "y"}).text == "y"
+    with stage.stats as stats:
+        assert stats.requests["tools/call"] == 1
+
+
+class _Odd:
+    pass
+
+
+@both_ways
+@pytest.mark.parametrize(
+    "arguments",
+    [{"x": _Odd()}, {"x": float("nan")}, {"x": [float("inf")]}, {"x": "\ud800"}],
+    ids=["object", "nan", "inf", "surrogate"],
+)
+def test_arguments_that_json_cannot_express_are_refused_and_leave_nothing_open(
+    way: str, arguments: Any
+) -> None:
+    stage = Stage()
+    with Wire("memory", STATEFUL).connect(stage.server, max_in_flight=1) as client:
+        error = call(client, way, "echo", arguments)
+        assert isinstance(error, syncmcp.UsageError)
+        # With room for one only, an entry left behind would keep this one in line.
+        assert client.call_tool("echo", {"text": "y"}, timeout=PATIENCE).text == "y"
+    with stage.stats as stats:
+        assert stats.requests["tools/call"] == 1
+
+
+# -- standing in line
+
+
+@every_wire
+@both_ways
+@pytest.mark.requirement("TMO-01")
+def test_a_call_in_line_ends_by_its_limit_and_was_not_sent(wire: Wire, way: str) -> None:
+    stage = Stage()
+    with wire.connect(stage.server, max_in_flight=1) as client:
+        first = client.call_tool.future("hold", {"key": "first"})
+        stage.inside("first")
+        with at_most(CEILING):
+            error = call(client, way, "echo", {"text": "x"}, timeout=LIMIT)
+        assert isinstance(error, syncmcp.RequestTimeout)
+        assert error.delivery == "not_sent"
+        stage.gate.set()
+        assert first.result(PATIENCE).text == "first"
+        assert client.call_tool("echo", {"text": "y"}).text == "y"
+    with stage.stats as stats:
+        assert stats.requests["tools/call"] == 2
+        assert stats.cancels == []
+
+
+@every_wire
+@pytest.mark.pitfall("H11")
+def test_threads_in_line_take_their_turn_and_run_only_their_own_calls(wire: Wire) -> None:
+    stage = Stage()
+    done: dict[str, threading.Event] = {key: threading.Event() for key in "ab"}
+
+    def run(key: str) -> Callable[[], Any]:
+        def job() -> Any:
+            if key == "b":
+                stage.inside("a")
+            result = client.call_tool("hold", {"key": key}, timeout=2 * PATIENCE)
+            done[key].set()
+            return result.text
+
+        return job
+
+    def direct() -> None:
+        stage.inside("a")
+        stage.let_go("a")
+        stage.inside("b")
+        # The thread of the first call is back although the second is still being answered.
+        assert done["a"].wait(PATIENCE)
+        stage.let_go("b")
+
+    with wire.connect(stage.server, max_in_flight=1) as client:
+        assert in_threads(run("a"), run("b"), direct) == ["a", "b", None]
+
+
+class _SlowMeta(Mapping[str, Any]):
+    """Takes its time when its value is read, which is when it is put into a frame."""
+
+    def __init__(self) -> None:
+        self.reading, self.gate = threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["slow"])
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, key: str) -> Any:
+        self.reading.set()
+        assert self.gate.wait(PATIENCE)
+        return True
+
+
+@every_wire
+def test_a_call_whose_turn_comes_while_its_frame_is_being_written_is_sent(wire: Wire) -> None:
+    stage = Stage()
+    meta = _SlowMeta()
+
+    def second() -> Any:
+        return client.call_tool("echo", {"text": "x"}, meta=meta, timeout=PATIENCE).text
+
+    def direct() -> None:
+        assert meta.reading.wait(PATIENCE)
+        stage.gate.set()
+        first.result(PATIENCE)
+        meta.gate.set()
+
+    with wire.connect(stage.server, max_in_flight=1) as client:
+        first = client.call_tool.future("hold", {"key": "first"})
+        stage.inside("first")
+        assert in_threads(second, direct) == ["x", None]
+
+
+def test_a_long_line_whose_frames_cannot_be_sent_ends_to_the_last_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+
+    def refuse(out: Any) -> None:
+        raise syncmcp.LimitExceeded("full", delivery="not_sent")
+
+    with Wire("memory", STATEFUL).connect(stage.server, max_in_flight=1) as client:
+        first = client.call_tool.future("hold", {"key": "first"})
+        stage.inside("first")
+        line = [client.call_tool.future("echo", {"text": "x"}) for _ in range(1500)]
+        assert client._core.connection is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(client._core.connection.transport, "send", refuse)
+            stage.gate.set()
+            assert first.result(PATIENCE).text == "first"
+            errors = [future.exception(PATIENCE) for future in line]
+        assert {type(error) for error in errors} == {syncmcp.LimitExceeded}
+        assert client.call_tool("echo", {"text": "y"}, timeout=PATIENCE).text == "y"
+
+
+def test_a_clock_that_strikes_while_the_client_closes_finds_the_end_of_the_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    gate, closing = threading.Event(), threading.Event()
+    original = MemoryTransport.withdraw
+
+    def withdraw(self: MemoryTransport, out: Any) -> Any:
+        closing.set()
+        assert gate.wait(PATIENCE)
+        return original(self, out)
+
+    def blocking() -> Any:
+        try:
+            return client.call_tool("hold", {"key": "a"}, timeout=LIMIT)
+        finally:
+            gate.set()
+
+    with Wire("memory", STATEFUL).connect(stage.server) as client:
+        # Over the call's limit, `close` stands between taking the call and telling it.
+        monkeypatch.setattr(MemoryTransport, "withdraw", withdraw)
+
+        def close() -> None:
+            stage.inside("a")
+            client.close()
+
+        outcome, _ = in_threads(blocking, close)
+        assert closing.is_set()
+        assert isinstance(outcome, syncmcp.ClosedError)
+
+
+@every_wire
+def test_more_calls_than_may_be_in_flight_are_all_answered(wire: Wire) -> None:
+    stage = Stage()
+
+    def job(number: int) -> Callable[[], Any]:
+        return lambda: client.call_tool("echo", {"text": str(number)}, timeout=2 * PATIENCE).text
+
+    with wire.connect(stage.server, max_in_flight=3) as client:
+        futures = [client.call_tool.future("echo", {"text": str(number)}) for number in range(50)]
+        blocking = in_threads(*map(job, range(20)))
+        assert blocking == [str(number) for number in range(20)]
+        answers = [future.result(2 * PATIENCE).text for future in futures]
+        assert answers == [str(number) for number in range(50)]
+
+
+@pytest.mark.parametrize("transport", ["memory", "http"])
+def test_close_reaches_calls_in_line(transport: str) -> None:
+    stage = Stage()
+    with Wire(transport, STATELESS).connect(stage.server, max_in_flight=1) as client:
+        first = client.call_tool.future("hold", {"key": "first"})
+        stage.inside("first")
+        waiting = [client.call_tool.future("echo", {"text": "x"}) for _ in range(20)]
+        client.close()
+        errors = [future.exception(PATIENCE) for future in (first, *waiting)]
+        assert {type(error) for error in errors} == {syncmcp.ClosedError}
+        assert [error.delivery for error in errors if isinstance(error, syncmcp.ClosedError)] == [
+            "unknown", *["not_sent"] * 20
+        ]  # fmt: skip
+
+
+def _at_instruction(number: int, job: Callable[[], object], action: Callable[[], object]) -> bool:
+    """Run `job` with `action` before the `number`th instruction of it and what it calls.
+
+    So may another thread come. Returns whether there are so many.
+    """
+    seen = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal seen
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen += 1
+            if seen == number:
+                sys.settrace(None)
+                action()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        job()
+    finally:
+        sys.settrace(before)
+    return seen >= number
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda d: d.expired, lambda d: d.remaining(), lambda d: d.sooner(5.0)],
+    ids=["expired", "remaining", "sooner"],
+)
+def test_a_deadline_may_be_held_or_released_in_the_middle_of_being_read(
+    read: Callable[[Deadline], object],
+) -> None:
+    for held_before in (False, True):
+        number, more = 1, True
+        while more:
+            deadline = Deadline(100.0)
+            if held_before:
+                deadline.hold()
+            action = deadline.release if held_before else deadline.hold
+            more = _at_instruction(number, partial(read, deadline), action)
+            assert deadline.held == (held_before != more)
+            number += 1
+        assert number > 10

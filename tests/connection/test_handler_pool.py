@@ -1,0 +1,378 @@
+"""The threads on which handlers answer: few, lent while a handler waits, and never stuck for good.
+
+See `test_seats.py` for the pool alone, and `stress/test_nested.py` for a crowd.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import HandlerContext, Refused
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.testing import Server, ToolContext
+from syncmcp.testing.server.wire import RpcError
+from syncmcp.types import (
+    CallToolResult,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    TextContent,
+)
+from tests.support.programs import running
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Wire,
+    every_wire,
+    stateful_wires,
+)
+
+INTERNAL_ERROR = -32603
+
+
+def until(look: Callable[[], object]) -> None:
+    """Look again and again until it is so."""
+    deadline = Deadline(PATIENCE)
+    while not look():
+        assert not deadline.expired, "it did not come"
+        threading.Event().wait(0)
+
+
+def heard(request: CreateMessageRequestParams) -> str:
+    content = request.messages[0].content
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+def said(text: str | None) -> CreateMessageResult:
+    return CreateMessageResult(role="assistant", content=TextContent(text=text or ""), model="none")
+
+
+def curious() -> Server:
+    """A server whose tools ask the client's model."""
+    server = Server("curious")
+
+    @server.tool()
+    def ask(context: ToolContext, text: str) -> str:
+        """Say what the model said, or the error that came instead."""
+        try:
+            return str(context.sample(text, max_tokens=10)["content"]["text"])
+        except RpcError as error:
+            return f"{error.code} {error.message}"
+
+    @server.tool()
+    def echo(text: str) -> str:
+        """Say `text`."""
+        return text
+
+    return server
+
+
+def asked(client: syncmcp.Client, text: str) -> syncmcp.RequestFuture[CallToolResult]:
+    return client.call_tool.future("ask", {"text": text})
+
+
+# -- more questions than threads -------------------------------------------------------------------
+
+
+@pytest.mark.pitfall("13")
+@every_wire
+def test_more_questions_than_threads_are_all_answered_and_never_by_more_threads(
+    wire: Wire,
+) -> None:
+    both_are_here = threading.Barrier(2)
+    # Guards the counters.
+    lock = threading.Lock()
+    inside = most = 0
+
+    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        both_are_here.wait(PATIENCE)
+        with lock:
+            inside -= 1
+        return said(f"heard {heard(request)}")
+
+    with wire.connect(curious(), sampling=answer, max_handlers=2) as client:
+        futures = {str(number): asked(client, str(number)) for number in range(12)}
+        for text, future in futures.items():
+            assert future.result(PATIENCE).text == f"heard {text}"
+    assert most == 2
+
+
+@pytest.mark.pitfall("13")
+@every_wire
+@pytest.mark.parametrize("kind", ["blocking", "future"])
+def test_questions_may_nest_five_deep_on_one_thread_of_the_pool(wire: Wire, kind: str) -> None:
+    def dig(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        depth = int(heard(request))
+        if depth == 0:
+            return said("the bottom")
+        arguments = {"text": str(depth - 1)}
+        if kind == "blocking":
+            result = context.client.call_tool("ask", arguments)
+        else:
+            result = context.client.call_tool.future("ask", arguments).result()
+        return said(f"{depth}, {result.text}")
+
+    with wire.connect(curious(), sampling=dig, max_handlers=1, timeout=PATIENCE) as client:
+        assert client.call_tool("ask", {"text": "5"}).text == "5, 4, 3, 2, 1, the bottom"
+        assert asked(client, "5").result(PATIENCE).text == "5, 4, 3, 2, 1, the bottom"
+
+
+@pytest.mark.pitfall("13")
+@every_wire
+def test_calls_of_handlers_do_not_stand_in_line_behind_those_that_wait_for_them(
+    wire: Wire,
+) -> None:
+    server = curious()
+    held, freed, called = threading.Semaphore(0), threading.Event(), threading.Event()
+
+    @server.tool()
+    def hold() -> str:
+        """Take a place among the calls in flight."""
+        held.release()
+        assert freed.wait(PATIENCE)
+        return "held"
+
+    @server.tool()
+    def last() -> str:
+        """Say that it was called."""
+        called.set()
+        return "at last"
+
+    arrived, go, all_are_back = threading.Semaphore(0), threading.Event(), threading.Barrier(4)
+    early: list[str] = []
+
+    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        call_tool, text = context.client.call_tool, heard(request)
+        arrived.release()
+        assert go.wait(PATIENCE)
+        future = call_tool.future("echo", {"text": f"future {text}"})
+        got = [call_tool("echo", {"text": f"call {text}"}).text, future.result(PATIENCE).text]
+        all_are_back.wait(PATIENCE)
+        if called.is_set():
+            early.append(text)
+        # All have looked before the first of them makes room in the line.
+        all_are_back.wait(PATIENCE)
+        freed.set()
+        return said(", ".join(map(str, got)))
+
+    options: dict[str, Any] = {"max_in_flight": 4, "max_handlers": 4, "timeout": 3 * PATIENCE}
+    with wire.connect(server, sampling=answer, **options) as client:
+        try:
+            futures = {str(number): asked(client, str(number)) for number in range(4)}
+            assert all(arrived.acquire(timeout=PATIENCE) for _ in futures)
+            in_line = [client.call_tool.future(name) for name in ("hold",) * 4 + ("last",)]
+            if wire.revision == STATELESS:
+                # A call that was answered with a question is not in flight: these are.
+                assert all(held.acquire(timeout=PATIENCE) for _ in range(4))
+            go.set()
+            for text, future in futures.items():
+                assert future.result(3 * PATIENCE).text == f"call {text}, future {text}"
+        finally:
+            freed.set()
+        texts = [future.result(PATIENCE).text for future in in_line]
+        assert texts == ["held"] * 4 + ["at last"]
+    assert early == []
+
+
+# -- handlers that do not behave -------------------------------------------------------------------
+
+
+@every_wire
+def test_a_handler_that_never_returns_keeps_nobody_else_waiting_once_its_time_is_over(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = threading.Event()
+    tokens: SimpleQueue[syncmcp.CancelToken] = SimpleQueue()
+
+    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        if heard(request) == "stuck":
+            tokens.put(context.cancel)
+            free.wait()
+        return said("here")
+
+    options: dict[str, Any] = {"max_handlers": 1, "human_timeout": 0.2}
+    with wire.connect(curious(), sampling=answer, **options) as client:
+        try:
+            stuck = asked(client, "stuck")
+            token = tokens.get(timeout=PATIENCE)
+            for _ in range(3):
+                assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
+            if wire.revision == STATEFUL:
+                assert stuck.result(PATIENCE).text == "-1 nobody answered in time"
+            else:
+                with pytest.raises(Refused, match="nobody answered in time"):
+                    stuck.result(PATIENCE)
+            assert token.wait(PATIENCE)
+        finally:
+            free.set()
+    assert "(option human_timeout)" in caplog.text
+
+
+@every_wire
+def test_a_handler_that_is_stuck_in_a_call_of_its_own_is_left_alone_too(wire: Wire) -> None:
+    free = threading.Event()
+    entered = threading.Event()
+    server = curious()
+
+    @server.tool()
+    def hold() -> str:
+        """Wait until the test is over."""
+        entered.set()
+        assert free.wait(PATIENCE)
+        return "free"
+
+    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        if heard(request) == "stuck":
+            context.client.call_tool("hold")
+        return said("here")
+
+    options: dict[str, Any] = {"max_handlers": 1, "human_timeout": 0.2}
+    with wire.connect(server, sampling=answer, **options) as client:
+        stuck = asked(client, "stuck")
+        try:
+            assert entered.wait(PATIENCE)
+            assert stuck.exception(PATIENCE) is None or wire.revision == STATELESS
+            assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
+        finally:
+            free.set()
+        # Its seat is gone for good: it may not be counted twice.
+        for _ in range(3):
+            assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
+        pool = client._core.pools.handlers
+        until(lambda: pool._threads == len(pool._idle))
+
+
+@every_wire
+def test_sys_exit_in_a_handler_ends_the_answer_and_nothing_else(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        if heard(request) == "leave":
+            sys.exit("for a secret reason")
+        return said("here")
+
+    with wire.connect(curious(), sampling=answer, max_handlers=1) as client:
+        for _ in range(3):
+            if wire.revision == STATEFUL:
+                told = client.call_tool("ask", {"text": "leave"}).text or ""
+                assert told.startswith(str(INTERNAL_ERROR))
+                assert "secret" not in told
+            else:
+                with pytest.raises(Refused) as caught:
+                    client.call_tool("ask", {"text": "leave"})
+                assert caught.value.code == INTERNAL_ERROR
+                assert isinstance(caught.value.__cause__, SystemExit)
+            assert client.call_tool("ask", {"text": "who is there?"}).text == "here"
+    assert "for a secret reason" in caplog.text
+
+
+@stateful_wires
+def test_questions_beyond_max_questions_are_refused_and_those_in_line_are_not_lost(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = threading.Event()
+    entered = threading.Semaphore(0)
+
+    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        entered.release()
+        assert free.wait(PATIENCE)
+        return said(f"heard {heard(request)}")
+
+    options: dict[str, Any] = {"max_handlers": 2, "max_questions": 3}
+    with wire.connect(curious(), sampling=answer, **options) as client:
+        pool = client._core.pools.handlers
+
+        def stand_in_line(count: int) -> bool:
+            return pool.waiting == count
+
+        try:
+            answered = {}
+            for number in range(5):
+                answered[number] = asked(client, str(number))
+                if number < 2:
+                    assert entered.acquire(timeout=PATIENCE)
+                else:
+                    until(partial(stand_in_line, number - 1))
+            surplus = [asked(client, "one too many") for _ in range(4)]
+            refused = f"{INTERNAL_ERROR} too many requests"
+            assert [each.result(PATIENCE).text for each in surplus] == [refused] * 4
+            assert pool.waiting == 3
+        finally:
+            free.set()
+        for number, future in answered.items():
+            assert future.result(PATIENCE).text == f"heard {number}"
+        assert client.call_tool("ask", {"text": "again"}).text == "heard again"
+    # Four were refused; one line says so, and what changes it.
+    assert caplog.text.count("max_questions") == 1
+
+
+@pytest.mark.parametrize("transport", ["memory", "stdio", "http"])
+def test_questions_that_come_with_a_result_are_bounded_by_our_own_calls_alone(
+    transport: str,
+) -> None:
+    def answer(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        return said(f"heard {heard(request)}")
+
+    options: dict[str, Any] = {"max_handlers": 1, "max_questions": 1}
+    wire = Wire(transport, STATELESS)
+    with wire.connect(curious(), sampling=answer, **options) as client:
+        futures = {str(number): asked(client, str(number)) for number in range(20)}
+        for text, future in futures.items():
+            assert future.result(PATIENCE).text == f"heard {text}"
+
+
+STUCK = """
+reached = threading.Semaphore(0)
+
+def stuck(request, context):
+    reached.release()
+    {stuck}
+
+server = syncmcp.Stdio(sys.executable, "-m", "syncmcp.testing")
+client = syncmcp.connect(server, mode={mode!r}, sampling=stuck, **{options!r})
+calls = [
+    client.call_tool.future("request_llm_help", dict(question="who?"))
+    for _ in range({calls})
+]
+for _ in calls:
+    reached.acquire()
+say("reached")
+"""
+
+WAYS_TO_BE_STUCK: dict[str, dict[str, Any]] = {
+    "for ever": {"stuck": "threading.Event().wait()", "options": {}, "calls": 1},
+    "every thread": {
+        "stuck": "threading.Event().wait()",
+        "options": {"max_handlers": 2, "human_timeout": 0.1},
+        "calls": 4,
+    },
+    "in a call": {
+        "stuck": "context.client.call_tool('sleep', dict(seconds=600))",
+        "options": {"max_handlers": 1},
+        "calls": 3,
+    },
+}
+
+
+@pytest.mark.pitfall("H7")
+@pytest.mark.parametrize("way", WAYS_TO_BE_STUCK)
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+def test_the_interpreter_exits_at_once_though_handlers_never_return(mode: str, way: str) -> None:
+    with running(STUCK.format(mode=mode, **WAYS_TO_BE_STUCK[way])) as program:
+        assert program.line() == "reached"
+        code, out, err = program.end()
+    assert (code, out) == (0, "")
+    assert "Traceback" not in err

@@ -1,0 +1,255 @@
+"""What holds while a hook of an interceptor takes its time, or calls the client itself."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Client, Message
+from tests.support.intercepting import (
+    MEMORY,
+    Ask,
+    Does,
+    Gate,
+    Seen,
+    block,
+    both_ways,
+    call_of,
+    future,
+    on_call,
+    throws,
+)
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    Clock,
+    Stage,
+    Wire,
+    every_wire,
+    in_threads,
+    tick,
+)
+
+# -- what is held up ---------------------------------------------------------------------------
+
+
+@every_wire
+@both_ways
+@pytest.mark.parametrize("hook", ["outgoing", "incoming"])
+def test_a_pause_ends_with_the_call(
+    wire: Wire, ask: Ask, hook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, clock = Stage(), Clock(monkeypatch, "syncmcp._concurrency.timing")
+    ended = threading.Event()
+
+    def hold(message: Message) -> None:
+        clock.advance(600 - 0.05)
+        tick()  # so that it knows how little is left
+        try:
+            message.pause(6 * PATIENCE)
+        finally:
+            ended.set()
+
+    chain = [on_call(hook, hold)]
+    with wire.connect(stage.server, interceptors=chain) as client:
+        call = call_of(client, ask)
+        with pytest.raises(syncmcp.RequestTimeout) as caught:
+            call("echo", {"text": "x"}, timeout=600)
+        delivery = "not_sent" if hook == "outgoing" else "unknown"
+        assert caught.value.delivery == delivery
+        assert ended.wait(PATIENCE)
+    assert stage.stats.requests["tools/call"] == (0 if hook == "outgoing" else 1)
+
+
+@every_wire
+@pytest.mark.parametrize("hook", ["outgoing", "incoming"])
+def test_a_cancel_ends_a_pause(wire: Wire, hook: str) -> None:
+    token, gate = syncmcp.CancelToken(), threading.Event()
+
+    def hold(message: Message) -> None:
+        gate.set()
+        message.pause(6 * PATIENCE)
+
+    with wire.connect(Stage().server, interceptors=[on_call(hook, hold)]) as client:
+        ended = in_threads(
+            lambda: client.call_tool("echo", {"text": "x"}, cancel=token),
+            lambda: gate.wait(PATIENCE) and token.cancel("enough"),
+        )
+    assert isinstance(ended[0], syncmcp.RequestCancelled)
+    assert ended[0].reason == "enough"
+    assert ended[0].delivery == ("not_sent" if hook == "outgoing" else "unknown")
+
+
+def close_after(client: Client, gate: threading.Event) -> None:
+    assert gate.wait(PATIENCE)
+    client.close()
+
+
+@every_wire
+def test_closing_the_client_ends_a_pause(wire: Wire) -> None:
+    gate = threading.Event()
+
+    def hold(message: Message) -> None:
+        gate.set()
+        message.pause(6 * PATIENCE)
+
+    with wire.connect(Stage().server, interceptors=[on_call("outgoing", hold)]) as client:
+        ended = in_threads(lambda: block(client, "x"), lambda: close_after(client, gate))
+    assert isinstance(ended[0], syncmcp.ClosedError)
+
+
+def test_a_pause_is_a_number_of_seconds_and_comes_to_an_end() -> None:
+    pauses: list[Any] = [-1, "long"]
+
+    def hold(message: Message) -> None:
+        message.pause(pauses.pop() if pauses else 0.001)
+
+    for hook in ("outgoing", "incoming"):
+        with MEMORY.connect(Stage().server, interceptors=[on_call(hook, hold)]) as client:
+            while pauses:
+                with pytest.raises(syncmcp.UsageError, match="seconds"):
+                    block(client, "x")
+            assert block(client, "x").text == "x"
+        pauses[:] = [-1]
+
+
+@every_wire
+@pytest.mark.parametrize("hook", ["outgoing", "incoming"])
+@pytest.mark.parametrize("end", ["timeout", "cancel", "token"])
+def test_a_future_ends_though_a_hook_of_it_never_does(
+    wire: Wire, hook: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, token, stage = Gate(), syncmcp.CancelToken(), Stage()
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+    with wire.connect(stage.server, interceptors=[on_call(hook, gate)], max_in_flight=1) as client:
+        call = client.call_tool.future("echo", {"text": "x"}, timeout=600, cancel=token)
+        gate.reached()
+        if end == "cancel":
+            assert call.cancel()
+        elif end == "token":
+            token.cancel("enough")
+        else:
+            clock.advance(600)
+            tick()
+        error = call.exception(PATIENCE) if end != "cancel" else None
+        if end == "timeout":
+            assert isinstance(error, syncmcp.RequestTimeout)
+        elif end == "token":
+            assert isinstance(error, syncmcp.RequestCancelled)
+        # Neither its place in flight nor its thread is missed.
+        assert client.list_tools.future().result(PATIENCE).tools
+        gate.open.set()
+    assert stage.stats.requests["tools/call"] == (0 if hook == "outgoing" else 1)
+
+
+@every_wire
+def test_a_future_ends_with_the_client_though_a_hook_never_does(wire: Wire) -> None:
+    gate = Gate()
+    with wire.connect(Stage().server, interceptors=[on_call("outgoing", gate)]) as client:
+        call = client.call_tool.future("echo", {"text": "x"})
+        gate.reached()
+        client.close()
+        assert isinstance(call.exception(PATIENCE), syncmcp.ClosedError)
+        gate.open.set()
+
+
+@every_wire
+def test_a_blocking_call_whose_hook_was_late_ends_by_its_own_limit_and_sends_nothing(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, gate = Stage(), Gate()
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+    with wire.connect(stage.server, interceptors=[on_call("outgoing", gate)]) as client:
+        error = in_threads(
+            lambda: client.call_tool("echo", {"text": "x"}, timeout=600),
+            lambda: let_go_too_late(gate, clock),
+        )[0]
+    assert isinstance(error, syncmcp.RequestTimeout)
+    assert error.delivery == "not_sent"
+    assert stage.stats.requests["tools/call"] == 0
+
+
+def let_go_too_late(gate: Gate, clock: Clock) -> None:
+    """Open the gate when the call is out of time."""
+    gate.reached()
+    clock.advance(600)
+    tick()
+    gate.open.set()
+
+
+@every_wire
+def test_calls_of_32_threads_each_have_their_own_way(wire: Wire) -> None:
+    seen = Seen()
+
+    def stamp(message: Message) -> Message:
+        text = message.params["arguments"]["text"]
+        return message.with_params({**message.params, "arguments": {"text": f"{text}!"}})
+
+    chain = [seen, on_call("outgoing", stamp)]
+    with wire.connect(Stage().server, interceptors=chain) as client:
+        jobs = [
+            lambda n=n: (block(client, f"b{n}").text, future(client, f"f{n}").text)
+            for n in range(32)
+        ]
+        assert in_threads(*jobs) == [(f"b{n}!", f"f{n}!") for n in range(32)]
+    calls = seen.of("tools/call")
+    for hook in ("outgoing", "incoming", "ended"):
+        assert len({message.id for each, message in calls if each == hook}) == 64
+    assert len(calls) == 3 * 64
+
+
+@every_wire
+@both_ways
+def test_a_result_is_freed_with_its_call_and_not_by_the_garbage_collector(
+    wire: Wire, ask: Ask
+) -> None:
+    freed = threading.Event()
+    with wire.connect(Stage().server, interceptors=[Does("", "", throws(ValueError()))]) as client:
+        gc.disable()
+        try:
+            weakref.finalize(ask(client, "x"), freed.set)
+            assert freed.wait(PATIENCE)
+        finally:
+            gc.enable()
+
+
+# -- calls from within -------------------------------------------------------------------------
+
+
+@every_wire
+@both_ways
+@pytest.mark.parametrize("hook", ["outgoing", "incoming", "ended"])
+def test_an_interceptor_may_call_the_client_and_does_not_see_what_it_does(
+    wire: Wire, ask: Ask, hook: str
+) -> None:
+    seen, stage = Seen(), Stage()
+    inside: list[str] = []
+    found: list[Client] = []
+
+    def audit(message: Message) -> None:
+        inside.append(ask(found[0], "audit").text)
+
+    chain = [on_call(hook, audit), seen]
+    # One place in flight: what a hook sends does not wait for the call that waits for the hook.
+    with wire.connect(stage.server, interceptors=chain, max_in_flight=1) as client:
+        found.append(client)
+        assert block(client, "x").text == "x"
+        assert client.call_tool.future("echo", {"text": "y"}).result(PATIENCE).text == "y"
+    assert inside == ["audit", "audit"]
+    assert stage.stats.requests["tools/call"] == 4
+    assert seen.hooks("tools/call").count(("outgoing", "request")) == 4
+
+
+def test_a_client_that_is_being_opened_cannot_be_used_by_its_interceptor() -> None:
+    found: list[Client] = []
+    guard = Does("outgoing", "initialize", lambda _: found[0].ping())
+    client = Client(Stage().server, mode=STATEFUL, interceptors=[guard])
+    found.append(client)
+    with pytest.raises(syncmcp.UsageError, match="cannot call a client that is being opened"):
+        client.open()
+    client.close()

@@ -1,0 +1,326 @@
+"""What interceptors see of notifications, of questions, and of what the library says by itself."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import HandlerContext, InterceptorFailed, Message
+from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.types import ElicitResult
+from tests.support.intercepting import (
+    Ask,
+    Does,
+    Gate,
+    Seen,
+    both_ways,
+    call_of,
+    throws,
+)
+from tests.support.stage import (
+    PATIENCE,
+    STATELESS,
+    WIRES,
+    Clock,
+    Stage,
+    Wire,
+    every_wire,
+    stateful_wires,
+    tick,
+)
+
+# -- notifications -----------------------------------------------------------------------------
+
+
+@every_wire
+@both_ways
+def test_notifications_pass_in_order_before_the_callbacks_and_the_result(
+    wire: Wire, ask: Ask
+) -> None:
+    heard: list[float] = []
+    double = Does(
+        "incoming",
+        "notifications/progress",
+        lambda m: m.with_params({**m.params, "progress": 2 * m.params["progress"]}),
+    )
+    seen = Seen()
+    with wire.connect(Stage().server, interceptors=[double, seen]) as client:
+        call = call_of(client, ask)
+        call("count", {"steps": 20}, on_progress=lambda done, *_: heard.append(done))
+        assert heard == [2.0 * step for step in range(1, 21)]
+    progress = seen.of("notifications/progress")
+    assert [message.params["progress"] for _, message in progress] == [*range(1, 21)]
+    names = {name for name in seen.threads if "worker" in name}
+    assert names
+    assert {(m.direction, m.kind, m.id) for _, m in progress} == {
+        ("incoming", "notification", None)
+    }
+
+
+@every_wire
+def test_a_notification_that_is_refused_is_dropped_and_logged(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[float] = []
+
+    def odd_ones(message: Message) -> None:
+        if message.params["progress"] % 2:
+            raise ValueError("odd")
+
+    guard = Does("incoming", "notifications/progress", odd_ones)
+    with wire.connect(Stage().server, interceptors=[guard]) as client:
+        result = client.call_tool(
+            "count", {"steps": 6}, on_progress=lambda done, *_: heard.append(done)
+        )
+    assert (result.text, heard) == ("counted", [2, 4, 6])
+    assert "notifications/progress was dropped" in caplog.text
+
+
+@every_wire
+def test_a_hook_that_never_ends_does_not_keep_a_result_beyond_the_limit_of_its_call(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, answered = Gate(), threading.Event()
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+    guard = Does("incoming", "notifications/progress", gate)
+    with wire.connect(Stage().server, interceptors=[guard]) as client:
+        assert client._core.connection is not None
+        calls = client._core.connection._clock
+        finishing = calls.finishing
+
+        def finish(call: Any) -> None:
+            finishing(call)
+            answered.set()
+
+        monkeypatch.setattr(calls, "finishing", finish)
+        call = client.call_tool.future("count", {"steps": 1}, timeout=600)
+        gate.reached()
+        assert answered.wait(PATIENCE)
+        clock.advance(600)
+        tick()
+        assert call.result(PATIENCE).text == "counted"
+        gate.open.set()
+
+
+# -- questions ---------------------------------------------------------------------------------
+
+
+def _asking() -> Server:
+    server = Server("asking")
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        return str(context.elicit("Who?", {"type": "object", "properties": {}})["action"])
+
+    return server
+
+
+def _decline(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
+    return ElicitResult(action="decline")
+
+
+@stateful_wires
+def test_a_question_and_its_answer_pass_on_the_thread_of_the_handler(wire: Wire) -> None:
+    seen, asked = Seen(), []
+
+    def rephrase(message: Message) -> Message:
+        return message.with_params({**message.params, "message": "Who are you?"})
+
+    def handler(request: Any, context: syncmcp.HandlerContext) -> Any:
+        asked.append((request.message, threading.current_thread().name))
+        return _decline(request, context)
+
+    chain = [
+        seen,
+        Does("incoming", "elicitation/create", rephrase),
+        Does("outgoing", "elicitation/create", lambda m: m.with_result({"action": "cancel"})),
+    ]
+    with wire.connect(_asking(), interceptors=chain, elicitation=handler) as client:
+        assert client.call_tool("ask").text == "cancel"
+    (before, question), (after, answer) = seen.of("elicitation/create")
+    assert (before, question.kind, question.direction) == ("incoming", "request", "incoming")
+    assert (after, answer.kind, answer.direction) == ("outgoing", "response", "outgoing")
+    assert question.id == answer.id
+    assert answer.result == {"action": "decline"}
+    assert answer.elapsed is not None
+    (said, thread) = asked[0]
+    assert said == "Who are you?"
+    hooks = [
+        name
+        for name, (_, _, message) in zip(seen.threads, seen.log, strict=True)
+        if message.method == "elicitation/create"
+    ]
+    assert hooks == [thread, thread]
+
+
+@stateful_wires
+@pytest.mark.parametrize("hook", ["incoming", "outgoing"])
+def test_a_question_that_is_refused_is_answered_with_an_error(wire: Wire, hook: str) -> None:
+    server = Server("asking")
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        try:
+            context.elicit("Who?", {"type": "object", "properties": {}})
+        except RpcError as error:
+            return f"{error.code}"
+        return "answered"
+
+    refusals: list[Exception] = [ValueError("a slip"), syncmcp.Refused(-31999, "not today")]
+    guard = Does(
+        "outgoing" if hook == "outgoing" else "incoming",
+        "elicitation/create",
+        lambda _: throws(refusals.pop())(_) if refusals else None,
+    )
+    with wire.connect(server, interceptors=[guard], elicitation=_decline) as client:
+        said = [client.call_tool("ask").text for _ in range(3)]
+    assert said == ["-31999", "-32603", "answered"]
+
+
+@stateful_wires
+def test_a_hook_that_never_ends_is_given_up_with_its_question(wire: Wire) -> None:
+    gate, seen = Gate(), Seen()
+    chain = [seen, Does("incoming", "elicitation/create", gate)]
+    with wire.connect(
+        _asking(), interceptors=chain, elicitation=_decline, human_timeout=0.1
+    ) as client:
+        assert client.call_tool("ask").text == "cancel"
+        gate.open.set()
+        # What the hook makes of it in the end comes too late.
+        answer = seen.wait("elicitation/create", "response", settled=True)
+        assert answer.result == {"action": "cancel"}
+
+
+# -- what the library says by itself -----------------------------------------------------------
+
+
+@stateful_wires
+def test_a_ping_is_answered_whatever_the_hooks_do_and_shown_to_them(wire: Wire) -> None:
+    server, seen = Server("pinging"), Seen()
+
+    @server.tool()
+    def ping(context: ToolContext) -> str:
+        return str(context.request("ping", timeout=PATIENCE))
+
+    gate = Gate()
+    chain = [
+        seen,
+        Does("outgoing", "ping", throws(ValueError("no"))),
+        Does("incoming", "ping", gate),
+    ]
+    with wire.connect(server, interceptors=chain) as client:
+        assert client.call_tool("ping").text == "{}"
+        gate.reached()
+        gate.open.set()
+        question = seen.wait("ping", "request")
+        answer = seen.wait("ping", "response")
+    assert question.settled
+    assert answer.settled
+    assert (answer.direction, answer.result, answer.id) == ("outgoing", {}, question.id)
+
+
+@every_wire
+def test_a_cancel_notice_is_shown_and_cannot_be_held_up(wire: Wire) -> None:
+    stage, seen = Stage(), Seen()
+    stuck: list[type[Exception]] = []
+
+    def hold(message: Message) -> None:
+        try:
+            message.pause(1)
+        except syncmcp.UsageError as error:
+            stuck.append(type(error))
+
+    chain = [Does("outgoing", "notifications/cancelled", hold), seen]
+    with wire.connect(stage.server, interceptors=chain) as client:
+        call = client.call_tool.future("hold")
+        stage.inside("")
+        call.cancel()
+        if wire.announces:
+            notice = seen.wait("notifications/cancelled", "notification")
+            assert notice.settled
+            assert notice.params["requestId"] == seen.of("tools/call")[0][1].id
+            assert stuck == [syncmcp.UsageError]
+        else:
+            assert seen.wait("tools/call", "response").error is not None
+            assert seen.of("notifications/cancelled") == []
+
+
+@stateful_wires
+def test_what_the_library_refuses_by_itself_is_shown(wire: Wire) -> None:
+    server, seen = Server("asking"), Seen()
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        with pytest.raises(RpcError):
+            context.request("acme/nobody", timeout=PATIENCE)
+        return "refused"
+
+    with wire.connect(server, interceptors=[seen]) as client:
+        assert client.call_tool("ask").text == "refused"
+        answer = seen.wait("acme/nobody", "response")
+    assert isinstance(answer.error, syncmcp.Refused)
+    assert answer.error.code == -32601
+    assert answer.settled
+
+
+@stateful_wires
+def test_a_handler_s_report_of_progress_is_shown(wire: Wire) -> None:
+    server, seen = Server("asking"), Seen()
+
+    @server.tool()
+    def ask(context: ToolContext) -> str:
+        params = {"_meta": {"progressToken": "t"}}
+        return str(context.request("acme/think", params, timeout=PATIENCE))
+
+    def think(params: dict[str, object], context: HandlerContext) -> dict[str, object]:
+        context.report_progress(1, 2, "half")
+        return {}
+
+    with wire.connect(server, interceptors=[seen]) as client:
+        client.on_request("acme/think", think)
+        assert client.call_tool("ask").text == "{}"
+        report = seen.wait("notifications/progress", "notification")
+    assert report.settled
+    assert report.direction == "outgoing"
+    expected = {"progressToken": "t", "progress": 1, "total": 2, "message": "half"}
+    assert report.params == expected
+
+
+# -- requests that last ------------------------------------------------------------------------
+
+
+stateless_wires = pytest.mark.parametrize(
+    "wire", [wire for wire in WIRES if wire.revision == STATELESS], ids=str
+)
+
+
+@stateless_wires
+def test_a_subscription_is_seen_when_it_begins_and_when_it_ends(wire: Wire) -> None:
+    seen, stage = Seen(), Stage()
+    chain = [Does("outgoing", "subscriptions/listen", lambda m: m.pause(0.001)), seen]
+    with wire.connect(stage.server, interceptors=chain) as client:
+        with client.listen(tools=True) as events:
+            assert seen.hooks("subscriptions/listen") == [("outgoing", "request")]
+            stage.server.list_changed("tools")
+            assert next(events).kind == "tools"
+            news = seen.wait("notifications/tools/list_changed", "notification")
+            assert news.direction == "incoming"
+        end = seen.wait("subscriptions/listen", "response")
+    assert isinstance(end.error, syncmcp.RequestCancelled)
+    assert seen.hooks("subscriptions/listen").count(("ended", "response")) == 1
+
+
+@stateless_wires
+def test_a_subscription_that_is_refused_never_begins(wire: Wire) -> None:
+    seen, stage = Seen(), Stage()
+    chain = [seen, Does("outgoing", "subscriptions/listen", throws(ValueError("a slip")))]
+    with (
+        wire.connect(stage.server, interceptors=chain) as client,
+        pytest.raises(InterceptorFailed, match="raised ValueError"),
+    ):
+        client.listen(tools=True)
+    assert stage.stats.requests["subscriptions/listen"] == 0
+    assert seen.hooks("subscriptions/listen") == [("outgoing", "request"), ("ended", "response")]

@@ -1,0 +1,480 @@
+"""What interceptors see of a client's messages, and what they may make of them."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+import syncmcp
+from syncmcp import Client, Interceptor, InterceptorFailed, Message
+from syncmcp.testing import Server, ToolContext, serve_http
+from tests.support.intercepting import (
+    MEMORY,
+    Ask,
+    Does,
+    Seen,
+    block,
+    both_ways,
+    call_of,
+    future,
+    on_call,
+    throws,
+)
+from tests.support.stage import (
+    PATIENCE,
+    STATEFUL,
+    STATELESS,
+    Clock,
+    Stage,
+    Wire,
+    every_wire,
+    in_threads,
+    stateful_wires,
+    tick,
+)
+
+# -- what is seen ------------------------------------------------------------------------------
+
+
+@every_wire
+@both_ways
+def test_a_call_is_seen_on_its_way_out_and_back_and_at_its_end(wire: Wire, ask: Ask) -> None:
+    seen, stage = Seen(), Stage()
+    with wire.connect(stage.server, interceptors=[seen], name="here") as client:
+        assert ask(client, "hello").text == "hello"
+    assert seen.hooks("tools/call") == [
+        ("outgoing", "request"),
+        ("incoming", "response"),
+        ("ended", "response"),
+    ]
+    (_, request), (_, response), (_, end) = seen.of("tools/call")
+    assert request.params["arguments"] == {"text": "hello"}
+    assert request.params["_meta"]["progressToken"] == request.id  # as it is on the wire
+    assert (request.server, request.direction, request.elapsed) == ("here", "outgoing", None)
+    assert response.id == end.id == request.id
+    assert response.params == end.params == request.params
+    assert response.result == end.result
+    assert response.result["content"][0]["text"] == "hello"
+    assert response.elapsed is not None
+    assert 0 <= response.elapsed < PATIENCE
+    assert (request.settled, response.settled, end.settled) == (False, False, True)
+    assert (response.error, end.error) == (None, None)
+
+
+@every_wire
+def test_the_messages_that_open_a_connection_are_seen(wire: Wire) -> None:
+    seen = Seen()
+    with wire.connect(Stage().server, interceptors=[seen]):
+        pass
+    first = "initialize" if wire.revision == STATEFUL else "server/discover"
+    assert seen.hooks(first) == [
+        ("outgoing", "request"),
+        ("incoming", "response"),
+        ("ended", "response"),
+    ]
+    told = seen.hooks("notifications/initialized")
+    assert told == ([("outgoing", "notification")] if wire.revision == STATEFUL else [])
+
+
+@every_wire
+def test_hooks_of_a_blocking_call_run_on_its_thread_and_those_of_a_future_on_the_pool(
+    wire: Wire,
+) -> None:
+    seen = Seen()
+    with wire.connect(Stage().server, interceptors=[seen]) as client:
+        del seen.threads[:]
+        block(client, "x")
+        assert seen.threads == [threading.current_thread().name] * 3
+        del seen.threads[:]
+        future(client, "x")
+        assert len(seen.threads) == 3
+        assert all(name.startswith("syncmcp-exchange") for name in seen.threads)
+
+
+@both_ways
+def test_what_goes_out_passes_in_order_and_what_comes_in_in_the_reverse_order(ask: Ask) -> None:
+    log: list[tuple[str, str, Message]] = []
+    onion = [Seen("outer", log), Seen("inner", log)]
+    with MEMORY.connect(Stage().server, interceptors=onion) as client:
+        del log[:]
+        ask(client, "x")
+    assert [(name, hook) for name, hook, _ in log] == [
+        ("outer", "outgoing"),
+        ("inner", "outgoing"),
+        ("inner", "incoming"),
+        ("outer", "incoming"),
+        ("inner", "ended"),
+        ("outer", "ended"),
+    ]
+
+
+@both_ways
+def test_the_hooks_of_a_call_share_the_context_of_its_caller_and_leave_it_alone(ask: Ask) -> None:
+    from contextvars import ContextVar
+
+    said: ContextVar[str] = ContextVar("said", default="nothing")
+    heard: list[str] = []
+
+    class Speaker(Interceptor):
+        def outgoing(self, message: Message) -> None:
+            heard.append(said.get())
+            said.set("out")
+
+        def incoming(self, message: Message) -> None:
+            heard.append(said.get())
+            said.set("in")
+
+        def ended(self, answer: Message) -> None:
+            heard.append(said.get())
+
+    with MEMORY.connect(Stage().server, interceptors=[Speaker()]) as client:
+        del heard[:]
+        said.set("caller")
+        ask(client, "x")
+    assert heard == ["caller", "out", "in"]
+    assert said.get() == "caller"
+
+
+@every_wire
+def test_the_refusal_of_a_server_is_a_response_with_an_error(wire: Wire) -> None:
+    seen = Seen()
+    with (
+        wire.connect(Stage().server, interceptors=[seen]) as client,
+        pytest.raises(syncmcp.ServerError) as caught,
+    ):
+        client.request("acme/nothing", result=dict)
+    responses = [message for hook, message in seen.of("acme/nothing") if hook != "outgoing"]
+    assert [each.error for each in responses] == [caught.value, caught.value]
+
+
+@every_wire
+@both_ways
+def test_the_end_of_a_call_without_an_answer_is_told_and_is_no_message(
+    wire: Wire, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, stage = Seen(), Stage()
+    clock = Clock(monkeypatch, "syncmcp._concurrency.timing")
+
+    def run_out_of_time() -> None:
+        stage.inside("")
+        clock.advance(600)
+        tick()
+
+    with wire.connect(stage.server, interceptors=[seen]) as client:
+        call = call_of(client, ask)
+        error, _ = in_threads(lambda: call("hold", timeout=600), run_out_of_time)
+        assert isinstance(error, syncmcp.RequestTimeout)
+        end = seen.wait("tools/call", "response")
+    assert seen.hooks("tools/call")[:2] == [("outgoing", "request"), ("ended", "response")]
+    assert isinstance(end.error, syncmcp.RequestTimeout)
+    assert end.elapsed is not None
+
+
+@every_wire
+def test_each_page_and_each_round_is_a_request_of_its_own(wire: Wire) -> None:
+    server = Server("pages", page_size=1)
+    for name in ("a", "b", "c"):
+        server.tool(name=name)(lambda: "page")
+    seen = Seen()
+    with wire.connect(server, interceptors=[seen]) as client:
+        assert len(client.list_tools.future().result(PATIENCE).tools) == 3
+    assert seen.hooks("tools/list").count(("outgoing", "request")) == 3
+    assert seen.hooks("tools/list").count(("ended", "response")) == 3
+
+
+def test_a_message_keeps_what_it_carries_out_of_its_repr() -> None:
+    message = Message("here", "outgoing", "request", "tools/call", 7, {"name": "s3cret"})
+    assert repr(message) == "<Message outgoing request tools/call 7 [here]>"
+    answer = Message(
+        "here", "incoming", "response", "x", 7, result="s3cret", error=ValueError("s3cret")
+    )
+    assert repr(answer) == "<Message incoming response x 7 [here]: ValueError>"
+
+
+# -- what can be changed -----------------------------------------------------------------------
+
+
+def _shout(message: Message) -> Message:
+    return message.with_params({**message.params, "arguments": {"text": "LOUD"}})
+
+
+def _mask(message: Message) -> Message:
+    return message.with_result({"content": [{"type": "text", "text": "masked"}]})
+
+
+@every_wire
+@both_ways
+def test_a_request_and_its_answer_can_be_changed(wire: Wire, ask: Ask) -> None:
+    seen = Seen()
+    chain = [on_call("incoming", _mask), seen, on_call("outgoing", _shout)]
+    with wire.connect(Stage().server, interceptors=chain) as client:
+        assert ask(client, "quiet").text == "masked"
+    (_, before), (_, answer), (_, end) = seen.of("tools/call")
+    assert before.params is not None
+    assert before.params["arguments"] == {"text": "quiet"}
+    assert answer.result["content"][0]["text"] == "LOUD"  # it went out changed
+    assert end.result["content"][0]["text"] == "masked"
+
+
+@every_wire
+def test_a_refusal_can_be_made_good(wire: Wire) -> None:
+    chain = [on_call("incoming", lambda message: _mask(message) if message.error else None)]
+    with wire.connect(Stage().server, interceptors=chain) as client:
+        assert client.call_tool("nowhere").text == "masked"
+        assert block(client, "fine").text == "fine"
+
+
+@every_wire
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_protocols_own_keys_cannot_be_taken_away(wire: Wire, in_place: bool) -> None:
+    metas: list[dict[str, Any]] = []
+
+    def bare(message: Message) -> Message | None:
+        if in_place:
+            message.params["_meta"].clear()
+            return None
+        return message.with_params(
+            {**message.params, "_meta": {"progressToken": "mine", "ours/note": 1}}
+        )
+
+    server = Server("metas")
+
+    @server.tool()
+    def look(context: ToolContext) -> str:
+        metas.append(context.meta)
+        context.report_progress(1)
+        return "looked"
+
+    seen: list[float] = []
+    with wire.connect(server, interceptors=[on_call("outgoing", bare)]) as client:
+        client.call_tool("look", on_progress=lambda done, total, message: seen.append(done))
+    assert seen == [1]
+    assert type(metas[0]["progressToken"]) is int
+    assert ("ours/note" in metas[0]) is not in_place
+    protocol = "io.modelcontextprotocol/protocolVersion"
+    assert metas[0].get(protocol) == (STATELESS if wire.revision == STATELESS else None)
+
+
+@stateful_wires
+def test_a_notification_of_the_program_can_be_changed_and_refused(wire: Wire) -> None:
+    stage = Stage()
+    chain: list[Interceptor] = [
+        Does("outgoing", "acme/a", lambda message: message.with_params({"changed": True})),
+        Does("outgoing", "acme/b", throws(ValueError("not this one"))),
+    ]
+    with wire.connect(stage.server, interceptors=chain) as client:
+        client.notify("acme/a", {"changed": False})
+        with pytest.raises(InterceptorFailed, match="outgoing raised ValueError"):
+            client.notify("acme/b")
+        assert stage.stats.wait_for(lambda stats: stats.notifications["acme/a"] == 1)
+        assert stage.stats.notifications["acme/b"] == 0
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+@every_wire
+@both_ways
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (syncmcp.Denied("not today"), syncmcp.Denied),
+        (ValueError("a slip"), InterceptorFailed),
+    ],
+)
+def test_what_an_interceptor_raises_ends_the_call_and_nothing_else(
+    wire: Wire, ask: Ask, error: Exception, kind: type[syncmcp.McpError]
+) -> None:
+    stage, outer, inner = Stage(), Seen("outer"), Seen("inner")
+    refuse = [True]
+    guard = on_call("outgoing", lambda _: throws(error)(_) if refuse[0] else None)
+    with wire.connect(stage.server, interceptors=[outer, guard, inner], name="here") as client:
+        with pytest.raises(kind) as caught:
+            ask(client, "x")
+        assert caught.value.server == "here"
+        assert caught.value.method == "tools/call"
+        if kind is InterceptorFailed:
+            assert isinstance(caught.value, InterceptorFailed)
+            assert caught.value.__cause__ is error
+            assert (caught.value.interceptor, caught.value.hook) == ("Does", "outgoing")
+            assert caught.value.delivery == "not_sent"
+            assert "the request was not sent" in str(caught.value)
+        assert outer.hooks("tools/call") == [("outgoing", "request"), ("ended", "response")]
+        assert inner.hooks("tools/call") == []
+        assert outer.of("tools/call")[1][1].error is caught.value
+        refuse[0] = False
+        assert ask(client, "again").text == "again"
+    assert stage.stats.requests["tools/call"] == 1
+
+
+@every_wire
+@both_ways
+def test_an_answer_that_is_refused_ends_the_call_and_the_next_one_works(
+    wire: Wire, ask: Ask
+) -> None:
+    stage, outer = Stage(), Seen("outer")
+    slips = [KeyError("a slip")]
+    guard = on_call("incoming", lambda _: throws(slips.pop())(_) if slips else None)
+    with wire.connect(stage.server, interceptors=[outer, guard]) as client:
+        with pytest.raises(InterceptorFailed, match="incoming raised KeyError") as caught:
+            ask(client, "x")
+        assert caught.value.delivery == "unknown"  # the server has done it
+        assert outer.hooks("tools/call") == [("outgoing", "request"), ("ended", "response")]
+        assert ask(client, "again").text == "again"
+    assert stage.stats.requests["tools/call"] == 2
+
+
+@every_wire
+@both_ways
+def test_what_is_raised_at_the_end_is_logged_and_changes_nothing(
+    wire: Wire, ask: Ask, caplog: pytest.LogCaptureFixture
+) -> None:
+    outer = Seen("outer")
+    chain = [outer, on_call("ended", throws(ValueError("a slip")))]
+    with wire.connect(Stage().server, interceptors=chain) as client:
+        assert ask(client, "x").text == "x"
+    assert "Does.ended failed" in caplog.text
+    assert ("ended", "response") in outer.hooks("tools/call")
+
+
+CHANGES: dict[str, Callable[[Message], Any]] = {
+    "changed the id of": lambda m: Message(m.server, "outgoing", "request", m.method, None),
+    "changed the method of": lambda m: Message(m.server, "outgoing", "request", "ping", m.id),
+    "changed the direction of": lambda m: Message(m.server, "incoming", "request", m.method, m.id),
+    "changed the kind of": lambda m: Message(m.server, "outgoing", "response", m.method, m.id),
+    "returned dict": lambda m: m.params,
+    "made the params a list": lambda m: m.with_params(cast("Any", [1])),
+}
+
+
+@both_ways
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_makes_a_message_another_one_cannot_be_changed(ask: Ask, what: str) -> None:
+    stage, twist = Stage(), [CHANGES[what]]
+    chain = [on_call("outgoing", lambda message: twist.pop()(message) if twist else None)]
+    with MEMORY.connect(stage.server, interceptors=chain) as client:
+        with pytest.raises(InterceptorFailed, match=what):
+            ask(client, "x")
+        assert ask(client, "y").text == "y"
+    assert stage.stats.requests["tools/call"] == 1
+
+
+def test_an_answer_is_no_error_and_no_list_unless_it_is_raised() -> None:
+    twists: list[Callable[[Message], Any]] = [
+        lambda message: replace(message, error=ValueError()),
+        lambda message: message.with_result([]),
+    ]
+    chain = [on_call("incoming", lambda message: twists.pop()(message) if twists else None)]
+    with MEMORY.connect(Stage().server, interceptors=chain) as client:
+        with pytest.raises(InterceptorFailed, match="made the result a list"):
+            block(client, "x")
+        with pytest.raises(InterceptorFailed, match="another error, which it should raise"):
+            block(client, "x")
+
+
+@both_ways
+def test_params_that_json_cannot_express_are_the_callers_mistake(ask: Ask) -> None:
+    twist: list[Any] = [object()]
+    chain = [
+        on_call("outgoing", lambda m: m.with_params({"x": twist.pop()}) if twist else None),
+    ]
+    with MEMORY.connect(Stage().server, interceptors=chain) as client:
+        with pytest.raises(syncmcp.UsageError, match="cannot be sent as JSON"):
+            ask(client, "x")
+        assert ask(client, "y").text == "y"
+
+
+def test_an_interceptor_that_refuses_the_handshake_keeps_the_client_closed() -> None:
+    slips: list[Exception] = [ValueError("a slip")]
+    guard = Does("outgoing", "initialize", lambda _: throws(slips.pop())(_) if slips else None)
+    client = Client(Stage().server, mode=STATEFUL, interceptors=[guard])
+    with pytest.raises(InterceptorFailed, match="raised ValueError"):
+        client.open()
+    with client:
+        assert block(client, "x").text == "x"
+
+
+def test_an_interrupt_in_a_hook_reaches_the_caller_and_the_table_forgets_the_call() -> None:
+    stage, seen = Stage(), Seen()
+    stops: list[BaseException] = [KeyboardInterrupt()]
+    guard = on_call("outgoing", lambda _: throws(stops.pop())(_) if stops else None)
+    with MEMORY.connect(stage.server, interceptors=[seen, guard], max_in_flight=1) as client:
+        with pytest.raises(KeyboardInterrupt):
+            block(client, "x")
+        assert isinstance(seen.of("tools/call")[-1][1].error, KeyboardInterrupt)
+        assert block(client, "y").text == "y"  # the only place in flight is free
+
+
+def test_faults_that_an_interceptor_makes_are_retried_like_real_ones() -> None:
+    seen, stage = Seen(), Stage()
+    faults: list[Exception] = [syncmcp.ConnectFailed("made up"), syncmcp.ConnectFailed("again")]
+    guard = Does("outgoing", "tools/list", lambda _: throws(faults.pop())(_) if faults else None)
+    swift = syncmcp.Retry(attempts=3, pause=0.001)
+    with serve_http(stage.server) as http:
+        chain = [seen, guard]
+        with syncmcp.connect(http.url, interceptors=chain, retry=swift) as client:
+            assert len(client.list_tools().tools) == 3
+    assert stage.stats.requests["tools/list"] == 1
+    assert seen.hooks("tools/list").count(("outgoing", "request")) == 3
+    assert seen.hooks("tools/list").count(("ended", "response")) == 3
+
+
+# -- what is taken -----------------------------------------------------------------------------
+
+
+class NoEnd:
+    def outgoing(self, message: Message) -> None: ...
+
+    def incoming(self, message: Message) -> None: ...
+
+
+class Coroutines(Interceptor):
+    async def outgoing(self, message: Message) -> None:  # type: ignore[override]
+        ...
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (Seen(), "a list of them"),
+        (7, "a list of them"),
+        ([Seen], "an object, not the class Seen"),
+        ([NoEnd()], "NoEnd.ended is not callable"),
+        ([Coroutines()], "coroutine function"),
+        ([print], "is not callable"),
+    ],
+)
+def test_what_is_no_interceptor_is_refused(given: Any, why: str) -> None:
+    with pytest.raises(syncmcp.UsageError, match=why):
+        Client(Stage().server, interceptors=given)
+
+
+class Plain(Interceptor):
+    """One that can be pickled."""
+
+
+def test_interceptors_are_part_of_a_pickled_client() -> None:
+    client = Client("http://127.0.0.1:1/", interceptors=[Plain()])
+    copy = pickle.loads(pickle.dumps(client))
+    assert [type(each) for each in copy._core.settings.interceptors] == [Plain]
+
+
+def test_an_error_of_an_interceptor_keeps_its_facts_when_it_is_pickled() -> None:
+    error = InterceptorFailed("X.outgoing raised", interceptor="X", hook="outgoing", server="s")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.interceptor, copy.hook, copy.server, str(copy)) == (
+        "X",
+        "outgoing",
+        "s",
+        str(error),
+    )
+
+
+def test_interceptors_log_by_a_logger_of_the_library() -> None:
+    assert logging.getLogger("syncmcp.interceptors").parent is logging.getLogger("syncmcp")

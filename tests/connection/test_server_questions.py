@@ -1,0 +1,406 @@
+"""What a server sends of itself: pings, requests nobody handles, batches, and broken frames."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import CancelToken, Client, Mode, ServerError
+from syncmcp.testing import script as s
+from tests.connection.questions.asking import PATIENCE, Held
+from tests.support.programs import CEILING
+from tests.support.scripts import NEW, OLD, STATEFUL, WIRES, Scripted, opening
+
+PING = [s.expect("ping"), s.reply({})]
+TOOLS: dict[str, Any] = {"resultType": "complete", "tools": []}
+
+
+@WIRES
+@pytest.mark.parametrize("revision", STATEFUL)
+@pytest.mark.parametrize("identifier", [0, 7, "", "seven"])
+@pytest.mark.requirement("RPC-24", "RPC-06", "RPC-07")
+def test_a_ping_is_answered_with_an_empty_result_and_its_own_id(
+    identifier: int | str, revision: Mode, wire: str
+) -> None:
+    script = [*opening(revision), s.request("ping", identifier=identifier), s.expect("response")]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=revision):
+        (answer,) = peer.requests("response")
+        assert answer == {"jsonrpc": "2.0", "id": identifier, "result": {}}
+        assert type(answer["id"]) is type(identifier)
+
+
+@WIRES
+@pytest.mark.requirement("RPC-24", "RPC-06")
+def test_a_ping_that_comes_before_the_answer_to_initialize_is_answered_too(wire: str) -> None:
+    script = [
+        s.expect("initialize", label="start"),
+        s.request("ping", identifier=1),
+        s.expect("response"),
+        s.reply({"protocolVersion": OLD, "capabilities": {}, "serverInfo": {}}, to="start"),
+        s.expect("notifications/initialized"),
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD):
+        (answer,) = peer.requests("response")
+        assert answer == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+@pytest.mark.requirement("RPC-24")
+def test_a_ping_is_answered_while_every_callback_is_stuck() -> None:
+    stuck = threading.Event()
+    gate = threading.Event()
+
+    def block(*_: object) -> None:
+        stuck.set()
+        gate.wait(CEILING)
+
+    script = [
+        *opening(),
+        s.notify("acme/news"),
+        s.gate("stuck"),
+        s.request("ping", identifier=1),
+        s.expect("response"),
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD, on_notification=block):
+        assert stuck.wait(CEILING)
+        peer.open("stuck")
+        assert peer.requests("response")[0]["result"] == {}
+        gate.set()
+
+
+@WIRES
+@pytest.mark.parametrize(
+    "method",
+    ["sampling/createMessage", "elicitation/create", "roots/list", "acme/what", "tasks/get"],
+)
+@pytest.mark.requirement("RPC-08", "RPC-19")
+def test_a_request_that_nobody_handles_is_refused_as_unknown(method: str, wire: str) -> None:
+    script = [*opening(), s.request(method, {"a": 1}, identifier="q"), s.expect("response")]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD):
+        (answer,) = peer.requests("response")
+        assert answer["id"] == "q"
+        assert answer["error"]["code"] == -32601
+        assert isinstance(answer["error"]["message"], str)
+        assert "result" not in answer
+
+
+@WIRES
+@pytest.mark.requirement("RPC-26")
+def test_in_the_stateless_era_a_server_is_never_sent_a_response(wire: str) -> None:
+    script = [
+        *opening(NEW),
+        s.request("ping", identifier=1),
+        s.request("sampling/createMessage", {}, identifier=2),
+        s.request("acme/what", identifier=3),
+        s.message({"jsonrpc": "2.0", "id": 4}),
+        s.expect("tools/list"),
+        s.reply(TOOLS),
+    ]
+    with Scripted(script) as peer:
+        with syncmcp.connect(peer.on(wire), mode=NEW) as client:
+            client.list_tools()
+        assert peer.gone()
+        assert peer.methods(2) == ["server/discover", "tools/list"]
+
+
+@pytest.mark.requirement("RPC-26")
+def test_a_request_that_comes_with_the_probe_is_not_answered_either() -> None:
+    script = [
+        s.request("ping", identifier=1),
+        *opening(NEW),
+        s.expect("tools/list"),
+        s.reply(TOOLS),
+    ]
+    with Scripted(script) as peer:
+        with syncmcp.connect(peer) as client:
+            client.list_tools()
+        assert peer.methods(2) == ["server/discover", "tools/list"]
+
+
+@WIRES
+@pytest.mark.requirement("RPC-09")
+def test_notifications_are_never_answered_whatever_is_wrong_with_them(wire: str) -> None:
+    script = [
+        *opening(),
+        s.notify("notifications/progress", {"progressToken": 99, "progress": 1}),
+        s.notify("notifications/progress", {"progressToken": 99, "progress": "much"}),
+        s.notify("notifications/progress"),
+        s.notify("notifications/cancelled", {"requestId": 99}),
+        s.notify("notifications/cancelled", {"requestId": {"a": 1}}),
+        s.notify("notifications/message", {"level": "loud"}),
+        s.notify("notifications/message", "text"),
+        s.notify("acme/what", {"x": 1}),
+        s.message({"jsonrpc": "2.0", "method": 7}),
+        *PING,
+    ]
+    with Scripted(script) as peer:
+        with syncmcp.connect(peer.on(wire), mode=OLD, on_log=lambda message: None) as client:
+            client.ping()
+        assert peer.gone()
+        assert peer.methods(3) == ["initialize", "notifications/initialized", "ping"]
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+@WIRES
+@pytest.mark.requirement("RPC-12", "RPC-06")
+def test_a_batch_is_taken_apart_and_each_of_its_members_counts(wire: str) -> None:
+    heard: list[object] = []
+    batch = [
+        {"jsonrpc": "2.0", "method": "acme/news", "params": {"n": 1}},
+        {"jsonrpc": "2.0", "id": 11, "method": "ping"},
+        {"jsonrpc": "2.0", "id": s.ID, "result": {"tools": []}},
+        {"jsonrpc": "2.0", "id": 12, "method": "acme/question"},
+        {"jsonrpc": "2.0", "id": None, "result": {}},
+        {"jsonrpc": "2.0", "id": 999, "result": {}},
+    ]
+    script = [*opening("2025-03-26"), s.expect("tools/list"), s.message(batch)]
+    script += [s.expect("response"), s.expect("response")]
+    with Scripted(script) as peer:
+        client = Client(peer.on(wire), mode="2025-03-26")
+        client.on_notification("acme/news", heard.append)
+        client.on_request("acme/question", lambda params, context: {"yes": True})
+        with client:
+            assert client.list_tools().tools == []
+            answers = {answer["id"]: answer for answer in peer.requests("response", 2)}
+        assert answers[11]["result"] == {}
+        assert answers[12]["result"] == {"yes": True}
+        assert heard == [{"n": 1}]
+
+
+@WIRES
+@pytest.mark.requirement("RPC-12")
+def test_answers_of_several_calls_may_come_in_one_batch(wire: str) -> None:
+    both = [
+        {"jsonrpc": "2.0", "id": 3, "error": {"code": -32602, "message": "no such tool"}},
+        {"jsonrpc": "2.0", "id": 2, "result": {"content": [{"type": "text", "text": "first"}]}},
+    ]
+    script = [
+        *opening("2025-03-26"),
+        s.expect("tools/call"),
+        s.expect("tools/call"),
+        s.message(both),
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode="2025-03-26") as client:
+        first, second = client.call_tool.future("a"), client.call_tool.future("b")
+        sent = [message["id"] for message in peer.requests("tools/call", 2)]
+        assert sent == [2, 3]
+        assert first.result(CEILING).text == "first"
+        assert isinstance(second.exception(CEILING), syncmcp.InvalidParams)
+
+
+@WIRES
+@pytest.mark.requirement("RPC-14", "RPC-01")
+def test_the_client_itself_sends_no_batches(wire: str) -> None:
+    script = [*opening("2025-03-26"), *PING * 5]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode="2025-03-26") as client:
+        for ping in [client.ping.future() for _ in range(5)]:
+            ping.result(CEILING)
+        peer.methods(7)
+        for seen in peer.transcript.received:
+            assert isinstance(seen.message, dict)
+            assert seen.message["jsonrpc"] == "2.0"
+
+
+# -- frames that are no messages -----------------------------------------------------------------
+
+BROKEN: dict[str, Any] = {
+    "a number": 7,
+    "a string": "hello",
+    "null": None,
+    "an empty batch": [],
+    "a batch of nothing": [None, 7, "x", []],
+    "an empty object": {},
+    "an id alone": {"jsonrpc": "2.0", "id": 77},
+    "an id that is a list": {"jsonrpc": "2.0", "id": [1], "result": {}},
+    "an id that is true": {"jsonrpc": "2.0", "id": True, "result": {}},
+    "an id that is a float": {"jsonrpc": "2.0", "id": 2.5, "result": {}},
+    "a result for nobody": {"jsonrpc": "2.0", "id": 4711, "result": {}},
+    "a huge id": {"jsonrpc": "2.0", "id": "9" * 5000, "result": {}},
+    "a result without an id": {"jsonrpc": "2.0", "result": {}},
+    "an error without an id": {"jsonrpc": "2.0", "error": {"code": -32700, "message": "what?"}},
+    "an error with a null id": {
+        "jsonrpc": "2.0",
+        "id": None,
+        "error": {"code": -32700, "message": "what?"},
+    },
+    "a request with a null id": {"jsonrpc": "2.0", "id": None, "method": "acme/what"},
+    "a method that is a number": {"jsonrpc": "2.0", "id": 77, "method": 7},
+    "params that are a list": {"jsonrpc": "2.0", "method": "acme/what", "params": [1]},
+}
+
+
+@WIRES
+@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.requirement("RPC-10")
+@pytest.mark.pitfall("12")
+def test_a_broken_frame_disturbs_nobody(broken: str, wire: str) -> None:
+    script = [*opening(), s.expect("ping"), s.message(BROKEN[broken]), s.reply({}), *PING]
+    with Scripted(script) as peer:
+        with syncmcp.connect(peer.on(wire), mode=OLD) as client:
+            client.ping()
+            client.ping()
+        assert peer.gone()
+        assert "response" not in peer.methods(4)
+
+
+@pytest.mark.requirement("RPC-10")
+def test_an_error_that_names_no_request_is_shown_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    error = {"jsonrpc": "2.0", "error": {"code": -32700, "message": "cannot parse that"}}
+    script = [*opening(), s.message(error), *PING]
+    with (
+        caplog.at_level(logging.WARNING, "syncmcp"),
+        Scripted(script) as peer,
+        syncmcp.connect(peer, mode=OLD) as client,
+    ):
+        client.ping()
+    assert "cannot parse that" in caplog.text
+
+
+@WIRES
+def test_deeply_nested_and_truncated_json_disturbs_nobody(wire: str) -> None:
+    deep = b'{"jsonrpc":"2.0","method":"x","params":' + b'{"a":' * 5000 + b"1" + b"}" * 5001
+    script = [*opening(), s.raw(deep + b"\n"), s.raw(b'{"jsonrpc":"2.0","id":2,"res\n')]
+    script += [s.raw(b'{"jsonrpc":"2.0","id":2,"result":NaN}\n'), *PING]
+    with Scripted(script) as peer, syncmcp.connect(peer.on(wire), mode=OLD) as client:
+        client.ping()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"jsonrpc": "2.0", "id": s.ID},
+        {"jsonrpc": "2.0", "id": s.ID, "error": "text"},
+        {"jsonrpc": "2.0", "id": s.ID, "error": {"message": "no code"}},
+        {"jsonrpc": "2.0", "id": s.ID, "result": {}, "error": {"code": 1, "message": "both"}},
+    ],
+)
+def test_a_malformed_answer_to_a_request_fails_that_request(answer: object) -> None:
+    script = [*opening(), s.expect("ping"), s.message(answer), *PING]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        with pytest.raises(syncmcp.ProtocolError, match="malformed") as caught:
+            client.ping()
+        assert caught.value.method == "ping"
+        client.ping()
+
+
+def test_an_id_that_comes_back_as_text_is_still_ours() -> None:
+    script = [
+        *opening(),
+        s.expect("ping"),
+        s.message({"jsonrpc": "2.0", "id": "2", "result": {}}),
+    ]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        client.ping()
+
+
+def test_an_id_that_is_used_twice_by_the_server_is_answered_once() -> None:
+    gate = threading.Event()
+    script = [
+        *opening(),
+        s.request("acme/question", identifier=5),
+        s.request("acme/question", identifier=5),
+        s.request("ping", identifier=6),
+        s.expect("response"),
+        s.gate("go"),
+        s.expect("response"),
+        *PING,
+    ]
+
+    def wait(params: dict[str, Any], context: syncmcp.HandlerContext) -> None:
+        gate.wait(CEILING)
+
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD)
+        client.on_request("acme/question", wait)
+        with client:
+            assert peer.requests("response")[0]["id"] == 6
+            gate.set()
+            peer.open("go")
+            client.ping()
+        assert [answer["id"] for answer in peer.requests("response", 2)] == [6, 5]
+
+
+def test_more_questions_than_may_wait_are_refused() -> None:
+    held = Held(dict)
+    numbered = [s.request("acme/question", identifier=number) for number in range(12)]
+    script = [*opening(), numbered[0], s.gate("inside"), *numbered[1:]]
+    script += [s.expect("response")] * 12
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD, max_handlers=1, max_questions=4)
+        client.on_request("acme/question", held)
+        with client:
+            # One is being answered, four wait for it to end, and there is no room for the rest.
+            held.entered()
+            peer.open("inside")
+            refused = peer.requests("response", 7)
+            assert [answer["id"] for answer in refused] == list(range(5, 12))
+            assert {answer["error"]["code"] for answer in refused} == {-32603}
+            held.gate.set()
+            answered = peer.requests("response", 12)[7:]
+            assert [answer["id"] for answer in answered] == list(range(5))
+            assert all(answer["result"] == {} for answer in answered)
+
+
+def test_by_default_64_questions_may_wait_for_eight_handlers() -> None:
+    held = Held(dict)
+    numbered = [s.request("acme/question", identifier=number) for number in range(8 + 64 + 2)]
+    script = [*opening(), *numbered[:8], s.gate("inside"), *numbered[8:]]
+    script += [s.expect("response")] * len(numbered)
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD)
+        client.on_request("acme/question", held)
+        with client:
+            for _ in range(8):
+                held.entered()
+            peer.open("inside")
+            refused = peer.requests("response", 2)
+            assert [answer["id"] for answer in refused] == [72, 73]
+            assert [answer["error"]["code"] for answer in refused] == [-32603, -32603]
+            held.gate.set()
+            assert len(peer.requests("response", len(numbered))) == len(numbered)
+
+
+def test_an_error_answer_becomes_the_callers_exception_not_the_readers() -> None:
+    script = [*opening(), s.expect("ping"), s.error(7, "odd", [1]), *PING]
+    with Scripted(script) as peer, syncmcp.connect(peer, mode=OLD) as client:
+        with pytest.raises(ServerError) as caught:
+            client.ping()
+        assert (caught.value.code, caught.value.data) == (7, [1])
+        client.ping()
+
+
+def test_handlers_that_lend_their_seats_do_not_open_the_door_to_any_number_of_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("syncmcp._connection.server_requests.MAX_OPEN", 3)
+    inside, go_on = threading.Semaphore(0), CancelToken()
+
+    def wait_and_lend(_: dict[str, Any], __: Any) -> None:
+        inside.release()
+        assert go_on.wait(PATIENCE)
+
+    questions = [
+        step
+        for number in range(4)
+        for step in (s.request("acme/question", identifier=number), s.gate(f"after {number}"))
+    ]
+    script = [*opening(), *questions, *[s.expect("response")] * 4]
+    with Scripted(script) as peer:
+        client = Client(peer, mode=OLD, max_handlers=1, max_questions=2)
+        client.on_request("acme/question", wait_and_lend)
+        with client:
+            for number in range(4):
+                if number < 3:
+                    assert inside.acquire(timeout=PATIENCE)
+                peer.open(f"after {number}")
+            (refused,) = peer.requests("response", 1)
+            assert (refused["id"], refused["error"]["code"]) == (3, -32603)
+            go_on.cancel()
+            assert {answer["id"] for answer in peer.requests("response", 4)} == {0, 1, 2, 3}

@@ -1,0 +1,52 @@
+"""Mutants of batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.contract.mutant import Mutant
+from tests.contract.mutant_switches.change import always
+
+if TYPE_CHECKING:
+    from tests.contract.mutant_switches.change import Function
+
+FRAME = "syncmcp._connection.outgoing"
+
+
+def _cut_all(original: Function) -> Function:
+    def withdraw(self: Any, out: Any) -> Any:
+        return self.transport.withdraw(out.carrier or out)
+
+    return withdraw
+
+
+MUTANTS = (
+    Mutant(
+        "batches-apart",
+        "the calls of a batch go one by one in every revision",
+        f"{FRAME}:BatchAssembler.join",
+        always(False),
+        ("M-24",),
+    ),
+    Mutant(
+        "handshake-among-others",
+        "a handshake may stand in a frame with other requests",
+        f"{FRAME}:_ALONE",
+        lambda original: "",
+        ("RPC-13",),
+    ),
+    Mutant(
+        "frame-unblamed",
+        "an error that names no request reaches nobody where answers have no stream of their own",
+        f"{FRAME}:BatchFrames.blamed",
+        always(None),
+        ("M-24",),
+    ),
+    Mutant(
+        "all-for-one",
+        "withdrawing one call of a frame ends the exchange of all",
+        "syncmcp._connection.connection:Connection._withdraw",
+        _cut_all,
+        ("M-24",),
+    ),
+)

@@ -1,0 +1,94 @@
+"""Mutants of results that are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from syncmcp._http.exchange import Identity
+from tests.contract.mutant import Mutant
+from tests.contract.mutant_switches.change import always
+
+if TYPE_CHECKING:
+    from tests.contract.mutant_switches.change import Function
+
+CACHING = "syncmcp._protocol.caching"
+KEPT = "syncmcp._client.caching:ResultCache"
+
+
+def _whatever_the_parameters(original: Function) -> Function:
+    def key(self: Any, owner: Any, revision: Any, offer: Any, method: Any, params: Any) -> Any:
+        return original(self, owner, revision, offer, method, None)
+
+    return key
+
+
+def _also_answers(original: Function) -> Function:
+    return lambda method, params: original(method, None)
+
+
+def _for_everybody(original: Function) -> Function:
+    def key(self: Any, owner: Any, *request: Any) -> Any:
+        return original(self, None if owner is None else Identity(), *request)
+
+    return key
+
+
+def _asked_when_it_came(original: Function) -> Function:
+    def outdated(self: Any, method: Any, params: Any, asked: float) -> Any:
+        # As if a result were as new as the moment in which it came.
+        return original(self, method, params, asked + 0.5)
+
+    return outdated
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "kept-by-method",
+        "a kept result answers every request of its method",
+        f"{KEPT}._key",
+        _whatever_the_parameters,
+        ("CCH-01",),
+    ),
+    Mutant(
+        "answers-kept",
+        "results of requests that answer questions are kept",
+        f"{CACHING}:may_be_kept",
+        _also_answers,
+        ("CCH-02",),
+    ),
+    Mutant(
+        "one-identity",
+        "private results are kept for whoever the client speaks as",
+        f"{KEPT}._key",
+        _for_everybody,
+        ("CCH-03",),
+    ),
+    Mutant(
+        "kept-without-a-lifetime",
+        "every result is kept for a minute",
+        f"{CACHING}:lifetime",
+        always(60.0),
+        ("CCH-04",),
+    ),
+    Mutant(
+        "kept-whatever-the-news",
+        "change notifications outdate nothing that is kept",
+        f"{KEPT}.heard",
+        always(None),
+        ("CCH-06",),
+    ),
+    Mutant(
+        "late-results-kept",
+        "a result that was on its way while a change was told is kept",
+        f"{CACHING}:InvalidationLog.outdated",
+        _asked_when_it_came,
+        ("CCH-06",),
+    ),
+    Mutant(
+        "pages-of-a-refused-cursor",
+        "a refused cursor leaves the pages that led to it where they are",
+        f"{CACHING}:refused_page",
+        always(None),
+        ("CCH-07",),
+    ),
+)

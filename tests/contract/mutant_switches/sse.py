@@ -1,0 +1,89 @@
+"""Mutants of HTTP+SSE: the address for messages, the events, the way there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
+
+from tests.contract.mutant import Mutant
+from tests.contract.mutant_switches.change import always
+
+if TYPE_CHECKING:
+    from tests.contract.mutant_switches.change import Function
+
+NEGOTIATE = "syncmcp._protocol.negotiate"
+REPLY = "syncmcp.transports._http_reply"
+
+_REFUSED_POST = (400, 404, 405)
+
+
+def _post_to_the_stream(original: Function) -> Function:
+    return lambda url, named: url
+
+
+def _post_anywhere(original: Function) -> Function:
+    return lambda url, named: urljoin(url, named.decode())
+
+
+def _take_every_event_for_a_message(original: Function) -> Function:
+    def end_event(self: Any) -> bytes:
+        if self._event != b"endpoint":
+            self._event = b""
+        taken: bytes = original(self)
+        return taken
+
+    return end_event
+
+
+def _fall_back_after_any_refusal(original: Function) -> Function:
+    return lambda error: error.method == "initialize" and error.status >= 400
+
+
+def _fall_back_whatever_the_body_says(original: Function) -> Function:
+    return lambda error: error.method == "initialize" and error.status in _REFUSED_POST
+
+
+MUTANTS = (
+    Mutant(
+        "post-to-the-stream",
+        "messages are posted to the stream's own address",
+        f"{REPLY}:posting_address",
+        _post_to_the_stream,
+        ("SSE-01",),
+    ),
+    Mutant(
+        "post-anywhere",
+        "messages, and secrets with them, are posted wherever the server says",
+        f"{REPLY}:posting_address",
+        _post_anywhere,
+        ("SEC-05", "SSE-01"),
+    ),
+    Mutant(
+        "every-event-is-a-message",
+        "events that are not named `message` are read as messages",
+        "syncmcp.transports._http_reply:EventStream._end_event",
+        _take_every_event_for_a_message,
+        ("SSE-02",),
+    ),
+    Mutant(
+        "no-older-transport",
+        "a server that refuses a POST as old ones do is given up",
+        f"{NEGOTIATE}:_is_of_an_older_server",
+        always(False),
+        ("HTL-16",),
+    ),
+    Mutant(
+        "older-transport-after-anything",
+        "any refusal makes a server an old one",
+        f"{NEGOTIATE}:_is_of_an_older_server",
+        _fall_back_after_any_refusal,
+        ("HTL-16", "SSE-03"),
+    ),
+    Mutant(
+        "modern-refusal-means-old",
+        "a refusal that a stateless server wrote makes it an old one",
+        f"{NEGOTIATE}:_is_of_an_older_server",
+        _fall_back_whatever_the_body_says,
+        ("SSE-03",),
+    ),
+)

@@ -1,0 +1,249 @@
+"""Switches one behaviour of the library off at a time and sees which tests notice.
+
+``make mutants`` (``python -m tests.contract.mutants [NAME ...]``) first runs the tests it is about to use
+on the library as it is; they have to be green. Then, for each mutant and each row that the mutant
+names, it runs the tests that carry this row, in a process of its own with the mutant applied, and
+prints the first that goes red. A mutant that some row's tests do not notice has survived: exit
+code 1. So has one whose target is gone or whose rows no test carries. A run of all mutants writes
+what noticed them to ``docs/requirements.md``.
+
+To add a mutant, add an entry to a module of `tests/contract/mutant_switches/`:
+
+* `target` names a function, method or property of ``syncmcp``; the change is a monkeypatch, never
+  code inside the library. Choose the one place where the behaviour is decided.
+* `change` gets the original and returns the replacement, which does everything the original does
+  but for that one behaviour. A mutant that breaks everything proves nothing.
+* `shows` names the rows it must turn red. Ask yourself for each row: with this behaviour off, is
+  the row still true? If it is, the row does not belong there.
+* Run ``python -m tests.contract.mutants NAME``. If it survives, the tests of the row are too weak: mend
+  them, not the mutant. The switch reaches programs that a test runs with this environment, too, but
+  no server that the library starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tests.contract.mutant import VARIABLE, Mutant, check
+from tests.contract.mutant_switches import MUTANTS, find
+from tests.contract.requirement_marks import TESTS, scan
+from tests.contract.requirements import EXTENSIONS, PROTOCOL, ROWS, carriers_by_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tests.contract.requirement_marks import Carrier
+
+TEST_LIMIT: Final = 20.0
+"""Seconds for one test: one that needs a behaviour to end at all hangs without it."""
+RUN_LIMIT: Final = 300.0
+"""Seconds for the tests of one row."""
+BEFORE_LIMIT: Final = 900.0
+"""Seconds for all of them, on the library as it is."""
+AT_ONCE: Final = 2
+"""Runs of pytest at one time; more would make tests late that have a limit."""
+MISFIT: Final = re.compile(r"mutant_switches/\S+: TypeError|TypeError: \w+\.<locals>\.")
+"""What pytest prints when a switch no longer fits what it replaces: that is no catch."""
+PAGE: Final = TESTS.parent / "docs" / "requirements.md"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run of pytest ended.
+
+    Attributes:
+        code: Its exit code; `None` when it did not end in time.
+        red: The tests that failed, or the one that hung.
+        output: What it printed.
+    """
+
+    code: int | None
+    red: tuple[str, ...]
+    output: str
+
+    @property
+    def noticed(self) -> bool:
+        """Whether a test failed or hung, as opposed to pytest or the switch going wrong."""
+        if MISFIT.search(self.output):
+            return False
+        return self.code is None or (self.code == 1 and bool(self.red))
+
+
+def _red(output: str) -> tuple[str, ...]:
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$", output, re.MULTILINE)
+    if failed:
+        return tuple(dict.fromkeys(failed))
+    # No summary: the process was ended during the test whose name it had printed last.
+    begun = re.findall(r"^(tests/\S+::\S+)", output, re.MULTILINE)
+    return (f"{begun[-1]} (hangs)",) if begun else ()
+
+
+def run_tests(
+    files: Iterable[str], rows: Iterable[str], mutant: Mutant | None, *, first: bool
+) -> Outcome:
+    """Run the tests in these files that carry one of the rows; `first` stops at the first red."""
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.plugin_requirements"]
+    command += ["-v", "-rfE", "--no-header", "--tb=line", "-p", "no:cacheprovider"]
+    command += ["-m", "not peer and not stress and not bench", f"--timeout={TEST_LIMIT:g}"]
+    command += ["-x"] if first else []
+    command += [argument for row in rows for argument in ("--shows", row)]
+    command += sorted(set(files))
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    environment["COLUMNS"] = "400"  # pytest cuts the lines of its summary at the terminal's width
+    if mutant is not None:
+        environment[VARIABLE] = mutant.name
+    # A file, not a pipe: what a killed run leaves behind could hold a pipe open for ever.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        try:
+            code: int | None = subprocess.run(
+                command,
+                cwd=TESTS.parent,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=BEFORE_LIMIT if mutant is None else RUN_LIMIT,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = None
+        log.seek(0)
+        output = log.read()
+    return Outcome(code, _red(output) if code != 0 else (), output)
+
+
+def wrong_entries(mutants: Sequence[Mutant]) -> list[str]:
+    """What is wrong with the list itself: names, rows, targets."""
+    shown = {row.id for row in ROWS if row.shown}
+    names = [mutant.name for mutant in mutants]
+    wrong = [
+        f"two mutants are called {name}" for name in sorted(set(names)) if names.count(name) > 1
+    ]
+    for mutant in mutants:
+        if not mutant.shows:
+            wrong.append(f"mutant {mutant.name} names no row")
+        wrong += [
+            f"mutant {mutant.name}: {row} is no row that is shown now"
+            for row in mutant.shows
+            if row not in shown
+        ]
+        try:
+            check(mutant)
+        except LookupError as error:
+            wrong.append(str(error))
+    return wrong
+
+
+def _try(files: Mapping[str, set[str]], shown: tuple[Mutant, str]) -> Outcome:
+    mutant, row = shown
+    return run_tests(files[row], (row,), mutant, first=True)
+
+
+def _print(row: str, outcome: Outcome) -> None:
+    if outcome.noticed:
+        print(f"    {row:8} caught by {', '.join(outcome.red)}", flush=True)
+    elif outcome.code == 0:
+        print(f"    {row:8} SURVIVED: its tests stay green", flush=True)
+    else:
+        print(f"    {row:8} BROKEN: pytest ended with {outcome.code}\n{outcome.output}", flush=True)
+
+
+def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> str:
+    """The page of the documentation: each row that is shown, and how.
+
+    Args:
+        caught: The test that noticed, by the name of the mutant and the id of the row.
+        carriers: The marks in the tests.
+    """
+    effects = {mutant.name: mutant.effect for mutant in MUTANTS}
+    places = carriers_by_row(carriers)
+    lines = [
+        "# Requirements",
+        "",
+        "What the tests show, row by row. `make mutants` wrote this page: it switches one",
+        "behaviour of the library off at a time, and names the first test that then goes red. A",
+        "row without a switch names the tests that carry its id. All rows, those included that are",
+        "about what this client does not do, are printed by `python -m tests.contract.requirements`.",
+    ]
+    for row in (row for row in ROWS if row.shown):
+        lines += ["", f"**{row.id}** ({row.level}, {row.revisions_in_words}): {row.duty}", ""]
+        switches = [(name, test) for (name, shown), test in caught.items() if shown == row.id]
+        lines += [f"* Without it, {effects[name]}: `{test}`" for name, test in switches]
+        if not switches:
+            lines += [f"* `{place}`" for place in places[row.id]]
+        lines += [f"* Example: `examples/{name}.py`" for name in row.examples]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the mutants; exit code 1 when one survives."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.contract.mutants", description=main.__doc__
+    )
+    parser.add_argument("name", nargs="*", help="only these mutants")
+    parser.add_argument("--list", action="store_true", help="print the mutants and their rows")
+    options = parser.parse_args(arguments)
+    try:
+        mutants = tuple(find(name) for name in options.name) or MUTANTS
+    except LookupError as error:
+        parser.error(str(error))
+    if options.list:
+        for mutant in mutants:
+            print(f"{mutant.name:32} {', '.join(mutant.shows):24} {mutant.effect}")
+        return 0
+    carriers = scan()[0]
+    files: dict[str, set[str]] = defaultdict(set)
+    for carrier in carriers:
+        files[carrier.row_id].add(carrier.file)
+    rows = list(dict.fromkeys(row for mutant in mutants for row in mutant.shows))
+    wrong = wrong_entries(mutants)
+    wrong += [f"no test carries {row}" for row in rows if not files[row]]
+    if wrong:
+        print(*wrong, sep="\n")
+        return 1
+    before = run_tests({file for row in rows for file in files[row]}, rows, None, first=False)
+    if before.code != 0:
+        print(f"{before.output}\nThese tests have to be green before they can notice anything.")
+        return 1
+    caught: dict[tuple[str, str], str] = {}
+    shown = [(mutant, row) for mutant in mutants for row in mutant.shows]
+    told = None
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for (mutant, row), outcome in zip(
+            shown, pool.map(partial(_try, files), shown), strict=True
+        ):
+            if mutant is not told:
+                print(f"{mutant.name}: {mutant.effect}", flush=True)
+                told = mutant
+            _print(row, outcome)
+            if outcome.noticed:
+                caught[mutant.name, row] = outcome.red[0]
+    survivors = [
+        f"{mutant.name} ({row})" for mutant, row in shown if (mutant.name, row) not in caught
+    ]
+    covered = {row for mutant in MUTANTS for row in mutant.shows}
+    duties = PROTOCOL + EXTENSIONS
+    musts = [row.id for row in duties if row.shown and row.level.startswith("MUST")]
+    bare = [row for row in musts if row not in covered]
+    print(f"{len(mutants)} mutants for {len(rows)} rows, {len(caught)} of {len(shown)} caught")
+    print(f"{len(bare)} of {len(musts)} MUST rows have no mutant: {', '.join(bare)}")
+    if survivors:
+        print(f"survived: {', '.join(survivors)}")
+        return 1
+    if mutants is MUTANTS:
+        PAGE.write_text(page(caught, carriers), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""The public names of syncmcp and their signatures, as text that can be compared.
+
+``python -m tests.contract.public_api`` writes the snapshot ``tests/contract/public_api.txt``; a test holds the code
+against it. Read the difference as a user would: what vanished or changed breaks somebody.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import MemberDescriptorType, ModuleType, UnionType
+from typing import Annotated, Any, ForwardRef, Generic, Protocol, Union, get_args, get_origin
+
+from syncmcp._client.batch import Collected
+from syncmcp._client.operation import Operation
+from syncmcp.group.catalog import Routed
+
+MODULES = (
+    "syncmcp",
+    "syncmcp.approval",
+    "syncmcp.auth",
+    "syncmcp.observe.logging",
+    "syncmcp.cache",
+    "syncmcp.completion",
+    "syncmcp.observe.diagnosis",
+    "syncmcp.errors",
+    "syncmcp.handlers.forms",
+    "syncmcp.group",
+    "syncmcp.handlers",
+    "syncmcp.handlers.links",
+    "syncmcp.llm",
+    "syncmcp.observe.metrics",
+    "syncmcp.handlers.pending",
+    "syncmcp.handlers.roots",
+    "syncmcp.saving",
+    "syncmcp.servers_file",
+    "syncmcp.skills",
+    "syncmcp.tasks",
+    "syncmcp.templates",
+    "syncmcp.testing",
+    "syncmcp.tools",
+    "syncmcp.observe.tracing",
+    "syncmcp.types",
+    "syncmcp.ui.browser",
+    "syncmcp.ui.terminal",
+    "syncmcp.ui",
+)
+SNAPSHOT = Path(__file__).with_name("public_api.txt")
+
+
+def describe() -> str:
+    """Every public name of every public module, sorted within each; a class only once."""
+    lines: list[str] = []
+    told: dict[object, str] = {}
+    for name in MODULES:
+        module = importlib.import_module(name)
+        lines.append(f"[{name}]")
+        for public in sorted(module.__all__):
+            value: object = getattr(module, public)
+            is_class = inspect.isclass(value) and get_origin(value) is None
+            if is_class and value in told:
+                lines.append(f"{public}: {told[value]}.{public}")
+                continue
+            if is_class:
+                told[value] = name
+            lines.extend(_describe(public, value, module))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _describe(name: str, value: object, owner: ModuleType) -> Iterator[str]:
+    home = getattr(value, "__module__", owner.__name__)
+    if inspect.isclass(value) and home.startswith("syncmcp"):
+        yield from _describe_class(name, value)
+    elif inspect.ismodule(value):
+        yield f"module {name}"
+    elif inspect.isroutine(value):
+        yield f"def {name}{_signature(value)}"
+    elif isinstance(value, (str, int, float, bool, type(None))):
+        yield f"{name} = {value!r}"
+    else:
+        yield f"{name}: {_alias(value)}"
+
+
+def _describe_class(name: str, cls: type) -> Iterator[str]:
+    bases = ", ".join(dict.fromkeys(_public_bases(cls)))
+    yield f"class {name}({bases}){_call_signature(cls)}"
+    if issubclass(cls, enum.Enum):
+        yield from (f"    {member.name} = {member.value!r}" for member in cls)
+        return
+    members: dict[str, str] = {}
+    for ancestor in reversed([cls, *_hidden_ancestors(cls)]):
+        for member in {**ancestor.__dict__.get("__annotations__", {}), **vars(ancestor)}:
+            if not member.startswith("_") and member != "model_config":
+                members[member] = _describe_member(ancestor, member)
+    yield from (f"    {members[member]}" for member in sorted(members))
+
+
+def _public_bases(cls: type) -> Iterator[str]:
+    """The bases that a user sees; what a private one is made of instead of its own name."""
+    for base in cls.__bases__:
+        if _is_hidden(base):
+            yield from _public_bases(base)
+        elif base not in (object, Generic, Protocol):
+            yield base.__name__
+
+
+def _hidden_ancestors(cls: type) -> list[type]:
+    """Classes of the library that users cannot name; what they define is the subclass's own."""
+    return [ancestor for ancestor in cls.__mro__[1:] if _is_hidden(ancestor)]
+
+
+def _is_hidden(cls: type) -> bool:
+    if not cls.__module__.startswith("syncmcp"):
+        return False
+    modules = [importlib.import_module(module) for module in MODULES]
+    return not any(
+        cls.__name__ in module.__all__ and getattr(module, cls.__name__) is cls
+        for module in modules
+    )
+
+
+def _describe_member(cls: type, name: str) -> str:
+    annotation = cls.__dict__.get("__annotations__", {}).get(name)
+    if annotation is not None:
+        return f"{name}: {_annotation(annotation)}"
+    value = vars(cls)[name]
+    if isinstance(value, property):
+        settable = "" if value.fset is None else ", settable"
+        return f"property {name}{_returns(value.fget)}{settable}"
+    if isinstance(value, MemberDescriptorType):
+        return f"attribute {name}"
+    if isinstance(value, functools.cached_property):
+        return f"property {name}{_returns(value.func)}"
+    if isinstance(value, (classmethod, staticmethod)):
+        return f"{type(value).__name__} {name}{_signature(value.__func__)}"
+    if isinstance(value, Routed):
+        value = value.operation
+    if isinstance(value, Operation):
+        # Written as steps; called, it returns what the steps return.
+        called = re.sub(r"-> Steps.(.*).$", r"-> \1", _signature(value))
+        return f"operation {name}{called}"
+    if isinstance(value, Collected):
+        return f"collected operation {name}"
+    if inspect.isroutine(value):
+        return f"def {name}{_signature(value)}"
+    return f"{name} = {_stable(repr(value))}"
+
+
+def _alias(value: Any) -> str:
+    """A type alias without its metadata, which is pydantic's business."""
+    if get_origin(value) is Annotated:
+        return _alias(get_args(value)[0])
+    if get_origin(value) in (Union, UnionType):
+        return " | ".join(_alias(part) for part in get_args(value))
+    return _annotation(value) if isinstance(value, type) else _stable(repr(value))
+
+
+def _call_signature(cls: type) -> str:
+    if issubclass(cls, (enum.Enum, BaseException)):
+        return ""
+    if hasattr(cls, "model_fields"):
+        return ""  # a model's fields follow one by one
+    try:
+        return f" {_signature(cls)}"
+    except ValueError:
+        return ""
+
+
+def _returns(function: Any) -> str:
+    annotation = inspect.signature(function).return_annotation
+    return "" if annotation is inspect.Signature.empty else f" -> {_annotation(annotation)}"
+
+
+def _signature(value: Any) -> str:
+    signature = inspect.signature(value)
+    parameters = [
+        parameter.replace(
+            annotation=_Verbatim(_annotation(parameter.annotation))
+            if parameter.annotation is not inspect.Parameter.empty
+            else parameter.annotation,
+            default=parameter.default
+            if parameter.default is inspect.Parameter.empty
+            else _Verbatim(_stable(repr(parameter.default))),
+        )
+        for parameter in signature.parameters.values()
+    ]
+    returns: Any = signature.return_annotation
+    if returns is not inspect.Signature.empty:
+        returns = _Verbatim(_annotation(returns))
+    return str(signature.replace(parameters=parameters, return_annotation=returns))
+
+
+class _Verbatim:
+    """Text that `inspect` prints as it is."""
+
+    __module__ = "builtins"
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _annotation(annotation: Any) -> str:
+    if isinstance(annotation, ForwardRef):  # of a NamedTuple or TypedDict
+        annotation = annotation.__forward_arg__
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return _stable(text)
+
+
+def _stable(text: str) -> str:
+    """Without what differs from run to run or from Python to Python: addresses, module prefixes."""
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", text).replace("pathlib._local.", "pathlib.")
+    return re.sub(r"\b(?:typing|typing_extensions|collections\.abc|builtins)\.", "", text)
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text(describe(), encoding="utf-8")
+    print(f"wrote {SNAPSHOT}")

@@ -1,0 +1,136 @@
+"""The requirement manifest: every duty of the client, and which tests show it.
+
+A row (`tests/contract/requirement_rows/`) is a duty of the protocol, a goal of the project, or a guard
+against a known failure. Tests carry the ids of the rows they show::
+
+    @pytest.mark.requirement("CAN-04", "CAN-05")
+    @pytest.mark.pitfall("14", "H10")
+    def test_a_late_answer_is_dropped() -> None: ...
+
+`tests/support/plugin_requirements.py` refuses wrong marks, and `tests/contract/test_requirements.py` keeps both
+directions true. ``python -m tests.contract.requirements`` prints the table of rows and tests
+(``--markdown`` for the documentation, ``--missing`` for the rows that lack one).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from tests.contract.requirement_marks import REQUIREMENT_MARK, Carrier, scan
+from tests.contract.requirement_rows import (
+    authorization,
+    base,
+    feature,
+    goal,
+    pitfall,
+    question,
+    security,
+    skill,
+    task,
+    transport,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tests.contract.requirement_rows.row import Row
+
+PROTOCOL = (
+    base.ROWS
+    + transport.ROWS
+    + feature.ROWS
+    + question.ROWS
+    + task.ROWS
+    + authorization.ROWS
+    + security.ROWS
+)
+EXTENSIONS = skill.ROWS
+"""Duties of those who use an extension that is not of the protocol."""
+GOALS = goal.ROWS
+PITFALLS = pitfall.ROWS
+ROWS = PROTOCOL + EXTENSIONS + GOALS + PITFALLS
+
+MOST_IDS = 6
+"""So many ids one mark kind may have on a test: a test that shows more shows none of them well."""
+
+
+def rows_of(kind: str) -> dict[str, Row]:
+    """The rows that a mark of this kind may name, by id."""
+    duties = PROTOCOL + EXTENSIONS + GOALS
+    return {row.id: row for row in (duties if kind == REQUIREMENT_MARK else PITFALLS)}
+
+
+def faults(kind: str, ids: Iterable[object]) -> list[str]:
+    """What is wrong with the ids that one test carries in marks of one kind."""
+    known = rows_of(kind)
+    found = []
+    distinct = list(dict.fromkeys(ids))
+    for row_id in distinct:
+        row = known.get(row_id) if isinstance(row_id, str) else None
+        if row is None:
+            found.append(f"{kind}({row_id!r}) names no row")
+        elif not row.shown:
+            found.append(f"{kind}({row_id!r}) is about nothing: {row.moot}")
+    if len(distinct) > MOST_IDS:
+        found.append(f"{len(distinct)} ids in {kind} marks, at most {MOST_IDS} are allowed")
+    return found
+
+
+def carriers_by_row(carriers: Iterable[Carrier]) -> dict[str, list[str]]:
+    """The places that carry each row's id, every row included."""
+    places: dict[str, list[str]] = {row.id: [] for row in ROWS}
+    for carrier in carriers:
+        found = places.get(carrier.row_id)
+        if found is not None and carrier.place not in found:
+            found.append(carrier.place)
+    return places
+
+
+def missing(carriers: Iterable[Carrier]) -> list[Row]:
+    """The rows that have to be shown and that no test carries."""
+    places = carriers_by_row(carriers)
+    return [row for row in ROWS if row.shown and not places[row.id]]
+
+
+def _state(row: Row, places: Sequence[str]) -> str:
+    tests = ", ".join(places) if places else "no test"
+    return tests if row.shown else f"({row.moot})"
+
+
+def _markdown(row: Row, places: Sequence[str]) -> str:
+    cells = (row.id, row.level, row.revisions_in_words, row.duty, _state(row, places))
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; exit code 1 when a row that is to be shown has no test."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.contract.requirements", description=main.__doc__
+    )
+    parser.add_argument("--markdown", action="store_true", help="as a table for the documentation")
+    parser.add_argument("--missing", action="store_true", help="only rows that lack a test")
+    options = parser.parse_args(arguments)
+    carriers, problems = scan()
+    places = carriers_by_row(carriers)
+    lacking = missing(carriers)
+    if options.markdown:
+        print("| Row | Level | Revisions | Duty | Shown by |\n| --- | --- | --- | --- | --- |")
+    for row in lacking if options.missing else ROWS:
+        if options.markdown:
+            print(_markdown(row, places[row.id]))
+        else:
+            print(f"{row.id:8} {row.level:10} {_state(row, places[row.id])}\n{'':20}{row.duty}")
+    shown = sum(row.shown for row in ROWS)
+    print(
+        f"{len(ROWS)} rows, {shown} to be shown, {len(lacking)} of them without a test",
+        *problems,
+        sep="\n",
+        file=sys.stderr,
+    )
+    return 1 if lacking or problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""The architecture page says where each design pattern is, and it is there."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "syncmcp"
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py")))
+
+
+def rows() -> list[tuple[str, str]]:
+    """The rows of the table of patterns: a pattern, and where it is."""
+    section = PAGE.partition("## Patterns, and where they are\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| ([^|]+) \| (.+) \|$", section, re.MULTILINE)
+    return [row for row in found if row[0] not in ("Pattern", "---")]
+
+
+def places(text: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def exists(place: str) -> bool:
+    """Whether the library has this file, this member of a module, or uses this name anywhere."""
+    if place.endswith((".py", "/")):
+        return (PACKAGE / place).exists()
+    module, _, name = place.rpartition(".")
+    if module and (PACKAGE / f"{module}.py").exists():
+        return hasattr(importlib.import_module(f"syncmcp.{module}"), name)
+    return re.search(rf"\b{re.escape(place)}\b", SOURCE) is not None
+
+
+@pytest.mark.requirement("M-36")
+def test_the_page_has_the_patterns_a_reader_would_ask_for() -> None:
+    patterns = {pattern for pattern, _ in rows()}
+    assert {"Façade", "Adapter", "Strategy", "Callbacks", "Context manager"} <= patterns
+
+
+@pytest.mark.parametrize(("pattern", "where"), rows())
+@pytest.mark.requirement("M-36")
+def test_each_pattern_is_where_the_page_says(pattern: str, where: str) -> None:
+    named = [place for place in places(where) if place != "with"]
+    assert named, f"{pattern} names no place"
+    assert [place for place in named if not exists(place)] == []

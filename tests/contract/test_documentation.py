@@ -1,0 +1,234 @@
+"""What the pages show has been tried: code, commands, names, and links within the project."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.contract.public_api import MODULES
+from tests.system import test_examples
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+
+# What is drawn or printed, and what gives orders to Sphinx.
+NO_CODE = ("text", "{eval-rst}", "{toctree}", "{container}", "{measured}")
+
+# Commands of a shell that are not the project's.
+FOREIGN = ("jq", "kill")
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    page: str
+    kind: str
+    rest: str
+    text: str
+
+
+def blocks() -> Iterator[Block]:
+    """All of them; what a `{container}` holds comes one by one."""
+    fence = re.compile(r"^(`{3,})([^\s`]*)[ ]?(.*)\n((?:.*\n)*?)\1$", re.MULTILINE)
+    for path in PAGES:
+        waiting = [path.read_text(encoding="utf-8")]
+        while waiting:
+            for _, kind, rest, text in fence.findall(waiting.pop()):
+                yield Block(path.relative_to(ROOT).as_posix(), kind, rest, text)
+                if kind == "{container}":
+                    waiting.append(text)
+
+
+def pages_that_run() -> set[str]:
+    """Those whose Python a test of the examples puts together and runs."""
+    test = test_examples.test_what_a_page_shows_runs_from_top_to_bottom
+    marks: list[pytest.Mark] = vars(test)["pytestmark"]
+    (mark,) = (mark for mark in marks if mark.name == "parametrize")
+    run = {f"docs/{page}.md" for page, _ in mark.args[1]}
+    return run | set(re.findall(r'blocks\("([^"]+\.md)"\)', inspect.getsource(test_examples)))
+
+
+def programs_that_run() -> set[Path]:
+    """The files of examples that a test starts."""
+    run = set(test_examples.EXAMPLES)
+    words = "".join(path.read_text("utf-8") for path in ROOT.glob("tests/system/embedding/*.py"))
+    run |= {path for path in ROOT.glob("examples/embedding/*.py") if path.stem in words}
+    sides = ("tests/system/test_from_official_sdk.py", "tests/system/peers/test_version_1.py")
+    words = "".join((ROOT / path).read_text("utf-8") for path in sides)
+    for path in ROOT.glob("examples/from_official_sdk/*.py"):
+        name = re.sub("_(official|syncmcp)$", "", path.stem)
+        if re.search(rf'"{name}(_\{{side\}})?(\.py)?"', words):
+            run.add(path)
+    return run
+
+
+def test_there_are_blocks_of_each_kind() -> None:
+    kinds = {block.kind for block in blocks()}
+    assert kinds == {"python", "console", "{literalinclude}", *NO_CODE}
+
+
+def test_every_block_of_python_runs() -> None:
+    tried = pages_that_run()
+    shown = {block.page for block in blocks() if block.kind == "python"}
+    assert sorted(shown - tried) == []
+
+
+def test_every_file_that_a_page_shows_runs() -> None:
+    tried = {path.resolve() for path in programs_that_run()}
+    shown = {
+        ((ROOT / block.page).parent / block.rest).resolve()
+        for block in blocks()
+        if block.kind == "{literalinclude}"
+    }
+    assert len(shown) > 20
+    assert sorted(shown - tried) == []
+
+
+def commands() -> list[str]:
+    """The command lines of every page, without what stands in for output, and without comments."""
+    lines = [
+        line.removeprefix("$ ").partition("  #")[0].strip()
+        for block in blocks()
+        if block.kind == "console"
+        for line in block.text.splitlines()
+        if line.startswith("$ ")
+    ]
+    return sorted({part.strip() for line in lines for part in line.split(" | ")})
+
+
+def extras() -> set[str]:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    table = text.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    return set(re.findall(r"^(\w+) = \[", table, re.MULTILINE))
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_exists(command: str) -> None:
+    words = command.split()
+    if words[0] == "make":
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE)
+    elif command.startswith("pip install"):
+        named = re.search(r"\[([\w,]+)\]", command)
+        assert "syncmcp-client" in command
+        assert named is None or set(named[1].split(",")) <= extras()
+    elif words[0] == "python" and words[1].endswith(".py"):
+        source = (ROOT / words[1]).read_text(encoding="utf-8")
+        assert [word for word in words[2:] if word.startswith("--") and word not in source] == []
+    elif words[0] == "python":
+        assert words[1] == "-c" or words[2] in ("pip", "tests.system.bench", "pytest")
+        if words[1] == "-c":
+            code = command.partition('"')[2].rpartition('"')[0]
+            subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    elif words[0] == "pytest":
+        assert {word for word in words[1:] if word.startswith("--")} <= {"--mcp-record=all"}
+    elif words[0] == "syncmcp" and words[1].startswith("--"):
+        asked = [sys.executable, "-m", "syncmcp", "--help"]
+        page = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+        assert re.search(rf"^ *{words[1]}\b", page, re.MULTILINE)
+    elif words[0] == "syncmcp":
+        page = (DOCS / "command-line.md").read_text(encoding="utf-8")
+        assert re.search(rf"^Usage: syncmcp {words[1]}\b", page, re.MULTILINE)
+    else:
+        assert words[0] in FOREIGN
+
+
+def told(module: str, name: str) -> bool:
+    """Whether a module of its own has a docstring for this value below it."""
+    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+    for line, following in zip(tree.body, tree.body[1:], strict=False):
+        targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return isinstance(following, ast.Expr)
+    return False
+
+
+@functools.cache
+def documented() -> set[object]:
+    """What the reference describes: identities of objects, module and name of plain values."""
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    found: set[object] = set()
+    directive = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   :.*\n)*)", re.MULTILINE)
+    for kind, target, options in directive.findall(page):
+        if kind != "module":
+            module, _, name = target.rpartition(".")
+            found |= {id(getattr(importlib.import_module(module), name)), (module, name)}
+            continue
+        home = importlib.import_module(target)
+        left_out = re.search(r":exclude-members: (.*)", options)
+        some = re.search(r":members: (.+)", options)
+        names = set(some[1].split(", ")) if some else set(getattr(home, "__all__", ()))
+        for name in names - set(left_out[1].split(", ") if left_out else ()):
+            value = getattr(home, name)
+            if inspect.isclass(value) or inspect.isroutine(value):
+                if value.__module__ == target or ":imported-members:" in options or some:
+                    found.add(id(value))
+            elif inspect.ismodule(value) or told(target, name):
+                found.add((target, name))
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_name_is_in_the_reference(module: str) -> None:
+    home = importlib.import_module(module)
+    known = documented()
+    # Equal numbers and strings may be one object without being one name.
+    missing = [
+        name
+        for name in home.__all__
+        if (module, name) not in known
+        and (id(getattr(home, name)) not in known or isinstance(getattr(home, name), (int, str)))
+    ]
+    assert missing == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What links may lead to within a page: its headings."""
+    text = re.sub(r"^(`{3,}).*?^\1$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_headings(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text):
+        there = (page.parent / target) if target else page
+        assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
+
+
+def test_every_page_is_in_the_table_of_contents_once() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    listed = [
+        line
+        for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL)
+        for line in block.splitlines()
+        if line and not line.startswith(":")
+    ]
+    assert sorted(listed) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
+
+
+def test_every_drawing_is_shown_and_every_picture_has_words_for_those_who_do_not_see_it() -> None:
+    shown: set[str] = set()
+    for page in PAGES:
+        for words, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text("utf-8")):
+            assert len(words) > 15, f"{page.name}: {target}"
+            shown.add((page.parent / target).resolve().relative_to(DOCS).as_posix())
+    drawn = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.svg")}
+    assert drawn <= shown
+    for name in drawn:
+        text = (DOCS / name).read_text(encoding="utf-8")
+        assert "<title>" in text
+        # Paper of its own: it is read on dark pages, too.
+        assert re.search(r'<rect width="\d+" height="\d+"[^>]* fill="#fff"/>', text)

@@ -1,0 +1,136 @@
+"""The project keeps its own rules: what no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import syncmcp
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "syncmcp"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+REVISIONS = {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"}
+
+DIALECTS = {f"_protocol/{name}.py" for name in ("revisions", "stateful", "stateless")}
+
+# The longest a file of the library may be, in lines: beyond that it is two ideas.
+LONGEST_FILE = 620
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def docstrings(tree: ast.Module) -> set[ast.expr]:
+    """Strings that stand alone: docstrings of modules, classes, functions and attributes."""
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def strings(tree: ast.Module) -> Iterator[str]:
+    """Every string the code works with; docstrings and comments may say what they like."""
+    prose = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose:
+            yield node.value
+
+
+def may_name_a_revision(path: Path) -> bool:
+    inside = path.relative_to(PACKAGE)
+    return inside.as_posix() in DIALECTS or inside.parts[0] == "testing"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SOURCES if not may_name_a_revision(path)], ids=relative
+)
+def test_only_dialects_name_a_revision(path: Path) -> None:
+    named = {
+        revision for text in strings(parse(path)) for revision in REVISIONS if revision in text
+    }
+    assert named == set(), f"{relative(path)} names a revision; ask the dialect instead"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_a_file_is_one_idea_long_and_its_annotations_cost_nothing(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= LONGEST_FILE
+    tree = parse(path)
+    if any(not isinstance(node, (ast.Expr, ast.Assign)) for node in tree.body):
+        assert "from __future__ import annotations" in text
+
+
+def needed_by(distribution: str) -> set[str]:
+    """What is installed with it, extras left out."""
+    try:
+        required = metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:  # for another Python, or another system
+        return set()
+    names = [re.match(r"[\w.-]+", line) for line in required if "extra ==" not in line]
+    return {re.sub(r"[-_.]+", "-", name[0]).lower() for name in names if name}
+
+
+def test_the_distribution_and_the_package_tell_one_version() -> None:
+    assert metadata.version("syncmcp-client") == syncmcp.__version__
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## {syncmcp.__version__}" in changelog
+
+
+def test_each_base_dependency_is_tested_at_its_floor() -> None:
+    required = metadata.requires("syncmcp-client") or []
+    floors = dict(line.split(">=") for line in required if "extra ==" not in line)
+    tested = dict(
+        line.split("==")
+        for line in (ROOT / "tests/constraints/floors.txt").read_text().splitlines()
+        if "==" in line
+    )
+    assert "urllib3" in floors
+    for name, floor in floors.items():
+        lowest = tested[name]
+        assert lowest == floor or re.fullmatch(rf"{re.escape(floor)}(\.0)+", lowest), (
+            f"{name}: pyproject.toml says {floor}, floors.txt tests {lowest}"
+        )
+
+
+def test_the_library_alone_needs_six_packages_and_what_they_need() -> None:
+    six = {"jsonschema", "pydantic", "requests", "sseclient-py", "uritemplate", "urllib3"}
+    allowed, unseen = set(six), list(six)
+    while unseen:
+        needs = needed_by(unseen.pop()) - allowed
+        allowed |= needs
+        unseen += needs
+    needed = needed_by("syncmcp-client")
+    assert six <= needed <= allowed
+
+
+def test_each_supported_python_has_pins() -> None:
+    classifiers = metadata.metadata("syncmcp-client").get_all("Classifier") or []
+    supported = set(re.findall(r"Python :: (3\.\d+)", "\n".join(classifiers)))
+    pinned = {path.stem for path in (ROOT / "tests/constraints").glob("3.*.txt")}
+    assert pinned == supported
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    commands = set(re.findall(r"\bmake ([a-z]+)\b", readme))
+    assert {"demo", "test"} <= commands
+    for command in commands:
+        assert re.search(rf"^{command}:", makefile, re.MULTILINE), f"make {command} does not exist"
+    assert re.search(r"^run .* make test$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" not in target and not target.startswith("mailto:"):
+                assert (page.parent / target).exists(), f"{relative(page)} links to {target}"

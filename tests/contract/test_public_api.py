@@ -1,0 +1,39 @@
+"""What users may rely on: the names syncmcp exports and how they are called."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import get_origin
+
+import pytest
+
+from tests.contract.public_api import MODULES, SNAPSHOT, describe
+
+
+def test_names_and_signatures_are_those_of_the_snapshot() -> None:
+    # When a change is meant: `make api`, and an entry in CHANGELOG.md.
+    assert describe().splitlines() == SNAPSHOT.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_announced_name_exists_once(name: str) -> None:
+    module = importlib.import_module(name)
+    assert len(module.__all__) == len(set(module.__all__))
+    for public in module.__all__:
+        assert hasattr(module, public), f"{name}.{public} is announced but missing"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_class_and_function_is_documented(name: str) -> None:
+    module = importlib.import_module(name)
+    values = {public: getattr(module, public) for public in module.__all__}
+    bare = [
+        public
+        for public, value in values.items()
+        # On 3.10 an alias of a generic type passes for a class.
+        if get_origin(value) is None
+        and (inspect.isclass(value) or inspect.isroutine(value))
+        and not inspect.getdoc(value)
+    ]
+    assert bare == []

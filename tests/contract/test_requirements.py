@@ -1,0 +1,185 @@
+"""The manifest is whole, every row that is shown has a test, and every mark names a row."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contract.requirement_marks import TESTS, Carrier, read, scan
+from tests.contract.requirement_rows.pitfall import HAZARDS, REPORTS
+from tests.contract.requirement_rows.row import ALL, EXTENSION
+from tests.contract.requirements import EXTENSIONS, GOALS, PROTOCOL, ROWS, faults, main, missing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_manifest_is_whole_and_its_ids_are_unique() -> None:
+    assert len(PROTOCOL) == 284
+    assert [row.id for row in EXTENSIONS] == [f"SKL-{number:02}" for number in range(1, 9)]
+    assert [row.id for row in GOALS] == [f"M-{number:02}" for number in range(1, 37)]
+    assert [row.id for row in REPORTS] == [str(number) for number in range(1, 34)]
+    hazards = ["H1", "H1b", "H1c", *(f"H{number}" for number in range(2, 14))]
+    assert [row.id for row in HAZARDS] == hazards
+    assert len({row.id for row in ROWS}) == len(ROWS) == 284 + 8 + 36 + 33 + 15
+
+
+def test_each_row_says_what_it_is_in_which_revisions_and_by_which_source() -> None:
+    for row in ROWS:
+        assert row.duty.endswith("."), row.id
+        assert row.source, row.id
+        assert row.revisions, row.id
+        assert set(row.revisions) <= {*ALL, *EXTENSION}, row.id
+    assert len({row.duty for row in ROWS}) == len(ROWS)
+
+
+def test_no_row_is_open_but_those_about_what_the_client_does_not_do() -> None:
+    moot = {row.id for row in ROWS if not row.shown}
+    assert moot == {"ICN-01", "ICN-02", "TSK-01", "TSK-10"}
+
+
+def test_what_people_would_use_has_an_example() -> None:
+    there = {path.stem for path in (TESTS.parent / "examples").glob("*.py")}
+    shown = {row.id: row.examples for row in GOALS}
+    assert {name for names in shown.values() for name in names} <= there
+    # What a client declares follows from its handlers; the last is about how the library is made.
+    assert {row_id for row_id, names in shown.items() if not names} == {"M-08", "M-36"}
+
+
+def test_every_row_that_is_to_be_shown_has_a_test() -> None:
+    lacking = missing(scan()[0])
+    table = "\n".join(f"  {row.id:8} {row.duty}" for row in lacking)
+    assert not lacking, f"{len(lacking)} rows have no test:\n{table}"
+
+
+def test_every_mark_names_a_row_that_is_to_be_shown() -> None:
+    carriers, problems = scan()
+    wrong = list(problems)
+    marks: dict[tuple[str, str], list[str]] = {}
+    for carrier in carriers:
+        marks.setdefault((carrier.place, carrier.kind), []).append(carrier.row_id)
+    for (place, kind), ids in marks.items():
+        # The limit of ids is for one test; a place may be a table of many cases.
+        wrong += [f"{place}: {fault}" for row_id in ids for fault in faults(kind, [row_id])]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_mark_may_not_name_what_is_unknown_or_moot_or_more_than_six() -> None:
+    assert faults("requirement", ["RPC-01", "M-16"]) == []
+    assert faults("pitfall", ["4", "H1b"]) == []
+    assert faults("requirement", ["4"]) == ["requirement('4') names no row"]
+    assert faults("pitfall", [4]) == ["pitfall(4) names no row"]
+    (fault,) = faults("requirement", ["TSK-10"])
+    assert fault.startswith("requirement('TSK-10') is about nothing: no tasks are run for servers")
+    seven = [f"RPC-{number:02}" for number in range(1, 8)]
+    assert faults("requirement", seven[:6] * 2) == []
+    assert faults("requirement", seven) == ["7 ids in requirement marks, at most 6 are allowed"]
+
+
+def test_marks_are_found_on_functions_classes_modules_and_parameters() -> None:
+    source = """
+        pytestmark = [pytest.mark.pitfall("1"), pytest.mark.peer]
+        CASES = [pytest.param(1, marks=pytest.mark.requirement("A"))]
+
+        @pytest.mark.requirement("B", "C")
+        @pytest.mark.parametrize("n", [*CASES, pytest.param(2, marks=pytest.mark.pitfall("H1"))])
+        def test_one(n): ...
+
+        if True:
+            @mark.requirement("D")
+            class TestTwo:
+                @pytest.mark.requirement("E")
+                def test_three(self): ...
+    """
+    carriers, problems = read(dedent(source), "t.py")
+    assert problems == []
+    assert carriers == [
+        Carrier("pitfall", "1", "t.py"),
+        Carrier("requirement", "A", "t.py (CASES)"),
+        Carrier("requirement", "B", "t.py::test_one"),
+        Carrier("requirement", "C", "t.py::test_one"),
+        Carrier("pitfall", "H1", "t.py::test_one"),
+        Carrier("requirement", "D", "t.py::TestTwo"),
+        Carrier("requirement", "E", "t.py::TestTwo::test_three"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("@pytest.mark.requirement('A')\ndef prepare(): ...", "mark on no test"),
+        ("@pytest.mark.requirement('A')\nclass Server: ...", "mark on no test"),
+        ("pytestmark = pytest.mark.pitfall('1')", "mark on no test"),
+        ("unused = pytest.mark.pitfall('1')", "mark on no test"),
+        ("def test_it(request):\n    request.add(pytest.mark.pitfall('1'))", "mark on no test"),
+        ("@pytest.mark.pitfall\ndef test_it(): ...", "mark without ids"),
+        ("@pytest.mark.pitfall()\ndef test_it(): ...", "takes ids, nothing else"),
+        ("@pytest.mark.pitfall(4)\ndef test_it(): ...", "ids as plain strings"),
+        ("@pytest.mark.requirement(*IDS)\ndef test_it(): ...", "ids as plain strings"),
+    ],
+)
+def test_a_mark_that_shows_nothing_is_a_problem(source: str, problem: str) -> None:
+    carriers, problems = read(source, "t.py")
+    assert carriers == []
+    assert len(problems) == 1
+    assert problem in problems[0]
+
+
+def test_the_table_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--markdown"])
+    table = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0].removeprefix("| ") for line in table[2:]] == [r.id for r in ROWS]
+
+
+def _pytest(folder: Path, source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  requirement\n  pitfall\n")
+    (folder / "test_marks.py").write_text("import pytest\n" + dedent(source))
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.plugin_requirements", "-v"]
+    command += ["-c", str(folder / "pytest.ini"), *arguments, str(folder / "test_marks.py")]
+    return subprocess.run(
+        command,
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_pytest_refuses_wrong_marks_before_it_runs_a_test(tmp_path: Path) -> None:
+    source = """
+        pytestmark = pytest.mark.requirement("RPC-01", "RPC-02", "RPC-03")
+
+        @pytest.mark.requirement("RPC-04", "RPC-05", "RPC-06", "RPC-07")
+        def test_too_much(): ...
+
+        @pytest.mark.pitfall("99")
+        @pytest.mark.requirement("TSK-10")
+        def test_unknown_and_moot(): ...
+    """
+    run = _pytest(tmp_path, source, "-k", "neither")
+    assert run.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "test_too_much: 7 ids in requirement marks" in run.stderr
+    assert "test_unknown_and_moot: pitfall('99') names no row" in run.stderr
+    assert "test_unknown_and_moot: requirement('TSK-10') is about nothing: no tasks" in run.stderr
+
+
+def test_pytest_can_run_only_what_shows_a_row(tmp_path: Path) -> None:
+    source = """
+        @pytest.mark.requirement("RPC-04")
+        def test_four(): ...
+
+        @pytest.mark.pitfall("H1b")
+        def test_hazard(): ...
+
+        def test_nothing(): ...
+    """
+    run = _pytest(tmp_path, source, "--shows", "H1b")
+    assert run.returncode == 0
+    assert "test_hazard PASSED" in run.stdout
+    assert "1 passed, 2 deselected" in run.stdout
+    assert _pytest(tmp_path, source, "--shows", "XY-1").returncode == pytest.ExitCode.USAGE_ERROR

@@ -1,0 +1,134 @@
+"""What type checkers, `help()` and editors see of the operations."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import pydoc
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import syncmcp
+from syncmcp import Client
+from syncmcp._client.operation import Operation
+from syncmcp.testing import Server
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+SNIPPETS = Path(__file__).with_name("typing_snippets.py")
+
+
+def wrong_lines() -> set[int]:
+    lines = SNIPPETS.read_text().splitlines()
+    return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+
+
+@pytest.fixture
+def snippets(tmp_path: Path) -> Path:
+    """The snippets without the comments that keep this project's own checks off them."""
+    copy = tmp_path / "typing_snippets.py"
+    copy.write_text(re.sub(r"(?m)^# (mypy|pyright): .*$", "#", SNIPPETS.read_text()))
+    return copy
+
+
+def run(*command: str) -> str:
+    # A caller's own settings: no plug-in, nothing of this project's configuration.
+    ended = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def mypy(file: Path) -> dict[int, str]:
+    cache = str(ROOT / "build" / "mypy" / "snippets")
+    output = run(
+        "mypy",
+        "--strict",
+        "--config-file=",
+        "--explicit-package-bases",
+        "--cache-dir",
+        cache,
+        str(file),
+    )
+    found = re.findall(r"typing_snippets\.py:(\d+): error: (.*)", output)
+    return {int(line): message for line, message in found}
+
+
+def pyright(file: Path) -> dict[int, str]:
+    output = run("pyright", "--outputjson", "--pythonpath", sys.executable, str(file))
+    return {
+        entry["range"]["start"]["line"] + 1: entry["message"]
+        for entry in json.loads(output)["generalDiagnostics"]
+        if entry["severity"] == "error"
+    }
+
+
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_type_checkers_see_exact_arguments_and_results(
+    checker: Callable[[Path], dict[int, str]], snippets: Path
+) -> None:
+    found = checker(snippets)
+    expected = wrong_lines()
+    assert len(expected) > 20
+    assert {line: found[line] for line in found.keys() - expected} == {}
+    assert expected - found.keys() == set()
+
+
+OPERATIONS = [name for name in dir(Client) if isinstance(getattr(Client, name), Operation)]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_help_shows_signature_and_docstring_of_each_operation(name: str) -> None:
+    operation = getattr(Client(Server("x")), name)
+    shown = pydoc.plain(pydoc.render_doc(operation))
+    doc = inspect.getdoc(operation)
+    assert doc
+    assert doc.splitlines()[0] in shown
+    assert f"{name}(" in shown
+    assert "**options" in shown
+    assert "self" not in inspect.signature(operation).parameters
+
+
+def test_a_signature_names_the_arguments_of_the_operation() -> None:
+    client = Client(Server("x"))
+    assert list(inspect.signature(client.call_tool).parameters) == [
+        "name",
+        "arguments",
+        "validate_output",
+        "validate_input",
+        "options",
+    ]
+    assert "Call a tool" in (client.call_tool.__doc__ or "")
+    assert client.call_tool.__name__ == "call_tool"
+    assert "call_tool" in repr(client.call_tool)
+    shown = pydoc.plain(pydoc.render_doc(Client))
+    assert "call_tool(" in shown
+    assert "Call a tool" in shown
+
+
+def test_connect_has_the_signature_of_the_client() -> None:
+    theirs = inspect.signature(Client).parameters
+    assert list(inspect.signature(syncmcp.connect).parameters) == list(theirs)
+    assert theirs["timeout"].default == 300.0
+    assert "open" in (syncmcp.connect.__doc__ or "")
+
+
+def test_an_operation_can_be_called_through_the_class() -> None:
+    server = Server("x")
+    server.add_tool(lambda: "y", name="x")
+    with syncmcp.connect(server) as client:
+        assert Client.call_tool(client, "x").text == "y"

@@ -1,0 +1,217 @@
+"""Where results are kept: in memory within bounds, in a store of the program's, or nowhere."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import UsageError
+from syncmcp.cache import CachedResult, CacheStore, MemoryCache
+from tests.client.test_cache import MEMORY, Recorder, asked, names, shop, wires
+from tests.support.stage import PATIENCE, STATELESS, Wire, in_threads, is_gone
+
+
+@wires
+def test_it_can_be_switched_off(wire: Wire) -> None:
+    server = shop()
+    with wire.connect(server, cache=False) as client:
+        for use in ("use", "refresh", "bypass"):
+            assert names(client, cache=use) == ["echo"]
+        assert client.list_tools.future().result(PATIENCE).tools
+        assert client.request("tools/list")["tools"]
+        assert client.request.future("tools/list").result(PATIENCE)["tools"]
+    assert asked(server, "tools/list") == 6
+
+
+@pytest.mark.parametrize("wrong", [None, "memory", 5, MemoryCache, object()])
+def test_what_is_no_store_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="cache is True, False or a CacheStore"):
+        syncmcp.Client(shop(), cache=wrong)
+
+
+@wires
+@pytest.mark.parametrize("fault", ["get", "put", "both"])
+def test_a_store_that_fails_costs_a_request_and_no_result(
+    wire: Wire, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Recorder):
+        def get(self, key: str) -> CachedResult | None:
+            if fault != "put":
+                raise OSError("no disk")
+            return super().get(key)
+
+        def put(self, key: str, result: CachedResult) -> None:
+            if fault != "get":
+                raise OSError("no disk")
+            super().put(key, result)
+
+    server = shop()
+    with wire.connect(server, cache=Broken()) as client:
+        assert names(client) == names(client) == ["echo"]
+        assert client.list_tools.future().result(PATIENCE).tools
+    assert asked(server, "tools/list") == 3
+    assert "the cache store failed" in caplog.text
+
+
+def test_a_store_of_the_programs_never_runs_on_the_thread_that_reads() -> None:
+    seen: set[str] = set()
+
+    class Watching(Recorder):
+        def put(self, key: str, result: CachedResult) -> None:
+            seen.add(threading.current_thread().name)
+            super().put(key, result)
+
+    with Wire("stdio", STATELESS).connect(shop(), cache=Watching()) as client:
+        client.list_tools.future().result(PATIENCE)
+        client.request.future("prompts/list").result(PATIENCE)
+    assert len(seen) >= 1
+    assert not [name for name in seen if "reader" in name or "stdio" in name], seen
+
+
+def entry(size: int) -> CachedResult:
+    return CachedResult(b"x" * size, 0.0, 1.0)
+
+
+def test_memory_keeps_what_was_used_last_within_its_bounds() -> None:
+    cache = MemoryCache(max_entries=3, max_bytes=100)
+    for key in "abc":
+        cache.put(key, entry(10))
+    assert cache.get("a") is not None
+    cache.put("d", entry(10))
+    assert [key for key in "abcd" if cache.get(key)] == ["a", "c", "d"]
+    cache.put("e", entry(90))
+    assert [key for key in "acde" if cache.get(key)] == ["d", "e"]
+    cache.put("d", entry(10))
+    cache.put("d", entry(10))
+    assert (len(cache), cache.get("e") is not None) == (2, True)
+    cache.put("e", entry(101))  # too large: what it replaces is gone all the same
+    assert [key for key in "de" if cache.get(key)] == ["d"]
+    assert repr(cache) == "<MemoryCache of 1 results, 10 bytes>"
+    cache.clear()
+    assert (len(cache), cache.get("d")) == (0, None)
+    assert repr(cache) == "<MemoryCache of 0 results, 0 bytes>"
+
+
+def test_the_bounds_of_memory_hold_while_threads_use_it() -> None:
+    cache = MemoryCache(max_entries=20, max_bytes=1000)
+
+    def use(seed: int) -> Callable[[], None]:
+        def job() -> None:
+            for number in range(2000):
+                cache.put(str(number * seed % 50), entry(number % 120))
+                cache.get(str(number % 50))
+
+        return job
+
+    assert in_threads(*(use(seed) for seed in (3, 7, 11))) == [None] * 3
+    kept = [cache.get(str(key)) for key in range(50)]
+    sizes = [len(each.body) for each in kept if each is not None]
+    assert len(sizes) == len(cache) <= 20
+    assert repr(cache) == f"<MemoryCache of {len(sizes)} results, {sum(sizes)} bytes>"
+    assert sum(sizes) <= 1000
+
+
+@pytest.mark.parametrize("wrong", [{"max_entries": 0}, {"max_bytes": -1}, {"max_entries": True}])
+def test_the_bounds_are_whole_numbers_above_nothing(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        MemoryCache(**wrong)
+
+
+def test_a_pickled_client_has_an_empty_memory_of_the_same_size() -> None:
+    store = MemoryCache(max_entries=7, max_bytes=8)
+    store.put("a", entry(1))
+    copy = pickle.loads(pickle.dumps(store))
+    assert isinstance(copy, MemoryCache)
+    assert isinstance(copy, CacheStore)
+    assert (len(copy), copy._max_entries, copy._max_bytes) == (0, 7, 8)
+    for cache in (True, False, store):
+        client = syncmcp.Client(syncmcp.Stdio("x"), cache=cache)
+        again = pickle.loads(pickle.dumps(client))
+        assert (again._core.cache is None) == (cache is False)
+
+
+def test_what_is_kept_shows_nothing_of_what_is_in_it(caplog: pytest.LogCaptureFixture) -> None:
+    store = Recorder()
+    server = shop()
+    server.resource("shelf:/canary")(lambda: "canary-content")
+    with (
+        caplog.at_level(logging.DEBUG, "syncmcp.cache"),
+        MEMORY.connect(server, cache=store) as client,
+    ):
+        client.read_resource("shelf:/canary")
+    ((key, kept),) = store.kept.items()
+    assert b"canary-content" in kept.body
+    assert "canary" not in key + repr(kept) + caplog.text
+
+
+def test_a_client_that_nobody_has_leaves_nothing_behind() -> None:
+    gone: list[Callable[[], bool]] = []
+
+    class Watched(MemoryCache):
+        def put(self, key: str, result: CachedResult) -> None:
+            gone.append(is_gone(result))
+            super().put(key, result)
+
+    server = shop()
+    with MEMORY.connect(server, cache=Watched()) as client:
+        for _ in range(3):
+            client.list_tools()
+            client.list_tools.future().result(PATIENCE)
+    del client
+    assert [look() for look in gone] == [True]
+
+
+class Held(MemoryCache):
+    """Holds the first result that is put, until `gate` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came, self.gate = threading.Event(), threading.Event()
+
+    def put(self, key: str, result: CachedResult) -> None:
+        if not self.came.is_set():
+            self.came.set()
+            assert self.gate.wait(PATIENCE)
+        super().put(key, result)
+
+
+def test_what_was_asked_for_later_stays_whoever_puts_it_first() -> None:
+    server, store = shop(), Held()
+    editions = iter(("first", "second", "third"))
+    server.resource("shelf:/edition")(lambda: next(editions))
+    with syncmcp.connect(server, mode=STATELESS, cache=store) as client:
+
+        def read(**options: Any) -> str:
+            return client.read_resource("shelf:/edition", **options).text
+
+        def refresh() -> str:
+            assert store.came.wait(PATIENCE)
+            try:
+                return read(cache="refresh")
+            finally:
+                store.gate.set()
+
+        assert in_threads(read, refresh) == ["first", "second"]
+        assert read() == "second"
+    assert asked(server, "resources/read") == 2
+
+
+def test_a_store_that_is_interrupted_keeps_the_next_result() -> None:
+    class Interrupted(MemoryCache):
+        def put(self, key: str, result: CachedResult) -> None:
+            if interrupts:
+                raise interrupts.pop()
+            super().put(key, result)
+
+    server, interrupts = shop(), [KeyboardInterrupt()]
+    with syncmcp.connect(server, mode=STATELESS, cache=Interrupted()) as client:
+        with pytest.raises(KeyboardInterrupt):
+            names(client)
+        assert names(client) == names(client) == ["echo"]
+    assert asked(server, "tools/list") == 2

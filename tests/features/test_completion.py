@@ -1,0 +1,391 @@
+"""Completion: what is asked for, and the help for somebody who is typing."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    ClosedError,
+    InvalidParams,
+    Mode,
+    RequestCancelled,
+    RequestTimeout,
+    UsageError,
+)
+from syncmcp.completion import Completer
+from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.types import (
+    Completion,
+    Prompt,
+    PromptArgument,
+    PromptReference,
+    ResourceTemplate,
+    ResourceTemplateReference,
+)
+from tests.support.scripts import REVISIONS
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, every_wire, in_threads
+
+CITIES = {"no": ["Bergen", "Bodø"], "jp": ["Beppu", "Kyoto"]}
+LETTER = Prompt(name="letter", arguments=[PromptArgument(name="to"), PromptArgument(name="tone")])
+METHOD = "completion/complete"
+
+
+def atlas() -> Server:
+    """A server that completes a prompt and a template, whose city depends on the country."""
+    server = Server("atlas")
+
+    @server.prompt()
+    def letter(to: str, tone: str = "friendly") -> str:
+        return f"{to}: {tone}"
+
+    server.completion(prompt="letter", argument="tone")(
+        lambda typed, _: [tone for tone in ("curt", "cute", "friendly") if tone.startswith(typed)]
+    )
+
+    @server.resource_template("acme://{country}/{city}")
+    def city(country: str, city: str) -> str:
+        return f"{city} in {country}"
+
+    @server.completion(template="acme://{country}/{city}", argument="city")
+    def cities(typed: str, settled: Any) -> list[str]:
+        known = CITIES.get(settled.get("country"), [])
+        return [name for name in known if name.startswith(typed)]
+
+    return server
+
+
+class Held:
+    """A server that is asked for completions, and answers when the test lets it.
+
+    Attributes:
+        server: The server.
+        came: What was typed, as the requests came.
+    """
+
+    def __init__(self) -> None:
+        self.server = Server("held")
+        self.server.prompt(name="letter")(lambda to="", tone="": "")
+        self.server.completion(prompt="letter", argument="to")(lambda typed, _: [])
+        self.server.on_request(METHOD, self._complete)
+        self.came: list[str] = []
+        self._changed = threading.Condition()
+        self._free: set[str] = set()
+
+    def _complete(self, params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        typed = params["argument"]["value"]
+        with self._changed:
+            self.came.append(typed)
+            self._changed.notify_all()
+        while typed not in self._free and not context.cancelled.wait(0.01):
+            pass
+        return {"completion": {"values": [typed + "!"]}}
+
+    def let_go(self, *typed: str) -> None:
+        self._free.update(typed)
+
+    def wait_for(self, typed: str) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: typed in self.came, PATIENCE), self.came
+
+
+def values(found: Completion | None) -> list[str] | None:
+    return None if found is None else found.values
+
+
+# -- the operation -------------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("M-13")
+def test_arguments_of_prompts_and_templates_are_completed_with_context(wire: Wire) -> None:
+    with wire.connect(atlas()) as client:
+        (template,) = client.list_resource_templates().resource_templates
+        (prompt,) = client.list_prompts().prompts
+        for ref in (prompt, PromptReference(name="letter")):
+            assert client.complete(ref, "tone", "cu").completion.values == ["curt", "cute"]
+        for place in (template, ResourceTemplateReference(uri=template.uri_template)):
+            found = client.complete(place, "city", "B", {"country": "no"}).completion
+            assert (found.values, found.total, found.has_more) == (["Bergen", "Bodø"], 2, False)
+            asked = client.complete.future(place, "city", "B", {"country": "jp"})
+            assert asked.result().completion.values == ["Beppu"]
+
+
+@every_wire
+@pytest.mark.requirement("M-13")
+def test_a_string_is_the_name_of_a_prompt_or_a_template_with_its_scheme(wire: Wire) -> None:
+    with wire.connect(atlas()) as client:
+        assert client.complete("letter", "tone", "cu").completion.values == ["curt", "cute"]
+        assert client.complete.future("letter", "tone", "f").result().completion.values == [
+            "friendly"
+        ]
+        place = "acme://{country}/{city}"
+        for found in (
+            client.complete(place, "city", "B", {"country": "no"}),
+            client.complete.future(place, "city", "B", {"country": "no"}).result(),
+        ):
+            assert found.completion.values == ["Bergen", "Bodø"]
+        assert values(Completer(client, "letter", pause=0).suggest("tone", "cur")) == ["curt"]
+
+
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+@pytest.mark.parametrize(
+    ("ref", "sent"),
+    [
+        ("letter", {"type": "ref/prompt", "name": "letter"}),
+        ("git:commit", {"type": "ref/prompt", "name": "git:commit"}),
+        ("a letter / to", {"type": "ref/prompt", "name": "a letter / to"}),
+        ("acme://home", {"type": "ref/resource", "uri": "acme://home"}),
+        ("acme://{city}", {"type": "ref/resource", "uri": "acme://{city}"}),
+        ("urn:isbn:{isbn}", {"type": "ref/resource", "uri": "urn:isbn:{isbn}"}),
+        ("file:{+path}", {"type": "ref/resource", "uri": "file:{+path}"}),
+    ],
+)
+@pytest.mark.requirement("M-13")
+def test_a_string_is_sent_as_what_it_names(ref: str, sent: Any, mode: Any) -> None:
+    server = atlas()
+    seen: list[Any] = []
+
+    def complete(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        seen.append(params["ref"])
+        return {"completion": {"values": []}}
+
+    server.on_request(METHOD, complete)
+    with syncmcp.connect(server, mode=mode) as client:
+        client.complete(ref, "x", "")
+    assert seen == [sent]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.requirement("CMP-02", "M-13")
+def test_the_context_is_sent_where_the_revision_has_one(revision: Mode) -> None:
+    server = atlas()
+    seen: list[dict[str, Any]] = []
+
+    def complete(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        seen.append({key: params[key] for key in params if key != "_meta"})
+        return {"completion": {"values": []}}
+
+    server.on_request(METHOD, complete)
+    with syncmcp.connect(server, mode=revision) as client:
+        client.complete(LETTER, "tone", "", {"to": "Ann"})
+        client.complete(LETTER, "tone", "")
+    bare = {
+        "ref": {"type": "ref/prompt", "name": "letter"},
+        "argument": {"name": "tone", "value": ""},
+    }
+    has_context = revision not in ("2024-11-05", "2025-03-26")
+    assert seen == [
+        {**bare, "context": {"arguments": {"to": "Ann"}}} if has_context else bare,
+        bare,
+    ]
+
+
+TEMPLATE = ResourceTemplate(name="city", uri_template="acme://{country}/{city}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((LETTER, "tune", ""), "prompt 'letter' has no argument 'tune'; it has 'to', 'tone'"),
+        ((LETTER, "tone", "", {"too": "Ann"}), "no argument 'too'"),
+        ((TEMPLATE, "town", ""), "has no argument 'town'; it has 'country', 'city'"),
+        ((TEMPLATE, "city", "", {"land": "no"}), "no argument 'land'"),
+        ((LETTER, "", ""), "argument_name"),
+        ((LETTER, None, ""), "argument_name"),
+        ((LETTER, "tone", None), "value is a string"),
+        ((LETTER, "tone", 1), "value is a string"),
+        ((LETTER, "tone", "", {"to": 1}), "context"),
+        ((LETTER, "tone", "", {1: "Ann"}), "context"),
+        ((LETTER, "tone", "", "Ann"), "context"),
+        ((None, "tone", ""), "ref is the name"),
+        (({"type": "ref/prompt", "name": "letter"}, "tone", ""), "ref is the name"),
+        (("", "tone", ""), "ref is a string that is not empty"),
+        (("{country}", "tone", ""), "'{country}' may be the name of a prompt or a URI template"),
+        (("letter}", "tone", ""), "may be the name of a prompt or a URI template"),
+        (("to: {who}", "tone", ""), "may be the name of a prompt or a URI template"),
+        (("a acme://city", "tone", ""), "may be the name of a prompt or a URI template"),
+        (("letter", "", ""), "argument_name"),
+    ],
+)
+@pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+@pytest.mark.requirement("CMP-01")
+def test_what_cannot_be_completed_is_not_sent(
+    mode: Any, arguments: tuple[Any, ...], problem: str
+) -> None:
+    server = atlas()
+    with syncmcp.connect(server, mode=mode) as client:
+        with pytest.raises(UsageError, match=problem):
+            client.complete(*arguments)
+        with pytest.raises(UsageError, match=problem):
+            client.complete.future(*arguments).result()
+        assert server.stats.requests[METHOD] == 0
+
+
+def test_a_prompt_that_tells_no_arguments_is_asked_for_any() -> None:
+    with syncmcp.connect(atlas()) as client:
+        assert client.complete(Prompt(name="letter"), "tone", "f").completion.values == ["friendly"]
+
+
+# -- while somebody types --------------------------------------------------------------------------
+
+
+@every_wire
+@pytest.mark.requirement("CMP-02", "M-13")
+def test_what_is_typed_is_completed_and_remembered(wire: Wire) -> None:
+    server = atlas()
+    with wire.connect(server) as client:
+        completer = Completer(client, TEMPLATE, pause=0)
+        for typed, country, expected in (
+            ("B", "no", ["Bergen", "Bodø"]),
+            ("Be", "no", ["Bergen"]),
+            ("B", "jp", ["Beppu"]),
+            ("B", "no", ["Bergen", "Bodø"]),
+            ("Be", "no", ["Bergen"]),
+        ):
+            assert values(completer.suggest("city", typed, {"country": country})) == expected
+        assert server.stats.requests[METHOD] == 3
+
+
+def test_only_so_many_answers_are_remembered() -> None:
+    server = atlas()
+    with syncmcp.connect(server) as client:
+        completer = Completer(client, LETTER, pause=0, remembered=2)
+        for typed in ("a", "b", "a", "c", "a"):
+            completer.suggest("tone", typed)
+        assert server.stats.requests[METHOD] == 3
+        completer.suggest("tone", "b")
+        assert server.stats.requests[METHOD] == 4
+
+
+class Counted:
+    """A client that counts how often it is asked to complete something."""
+
+    def __init__(self, client: syncmcp.Client) -> None:
+        self._client = client
+        self.calls = 0
+
+    def complete(self, *arguments: Any, **options: Any) -> Any:
+        self.calls += 1
+        return self._client.complete(*arguments, **options)
+
+
+@pytest.mark.requirement("CMP-02")
+def test_nothing_is_sent_before_the_pause_and_a_newer_question_ends_it() -> None:
+    held = Held()
+    held.let_go("abc")
+    with syncmcp.connect(held.server) as client, ThreadPoolExecutor(2) as threads:
+        counted = Counted(client)
+        patient = Completer(cast("Any", counted), LETTER, pause=100 * PATIENCE)
+        asked = {threads.submit(patient.suggest, "to", typed) for typed in ("a", "ab")}
+        outdated, open_ones = wait(asked, PATIENCE, FIRST_COMPLETED)
+        assert [question.result() for question in outdated] == [None]
+        while open_ones:  # until it has begun, there is nothing to dismiss
+            patient.dismiss()
+            open_ones = wait(open_ones, 0.01).not_done
+        assert [question.result() for question in asked] == [None, None]
+        assert counted.calls == 0
+        assert values(Completer(client, LETTER).suggest("to", "abc")) == ["abc!"]
+
+
+@every_wire
+@pytest.mark.requirement("CMP-02")
+def test_a_request_that_is_outdated_is_cancelled(wire: Wire) -> None:
+    held = Held()
+    held.let_go("ab")
+    with wire.connect(held.server) as client:
+        completer = Completer(client, LETTER, pause=0)
+
+        def next_one() -> Completion | None:
+            held.wait_for("a")
+            return completer.suggest("to", "ab")
+
+        first, second = in_threads(lambda: completer.suggest("to", "a"), next_one)
+        assert (first, values(second)) == (None, ["ab!"])
+        assert held.server.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+        # What was outdated is not remembered: it is asked for again.
+        held.let_go("a")
+        assert values(completer.suggest("to", "a")) == ["a!"]
+
+
+def test_dismissing_ends_the_request_that_is_open_and_nothing_else() -> None:
+    held = Held()
+    with syncmcp.connect(held.server) as client:
+        completer = Completer(client, LETTER, pause=0)
+        completer.dismiss()
+
+        def dismiss() -> None:
+            held.wait_for("a")
+            completer.dismiss()
+
+        assert in_threads(lambda: completer.suggest("to", "a"), dismiss) == [None, None]
+        held.let_go("b")
+        assert values(completer.suggest("to", "b")) == ["b!"]
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_server_that_completes_nothing_is_asked_once_at_most(revision: Mode) -> None:
+    server = Server("bare")
+    server.prompt(name="letter")(lambda to="": "")
+
+    def refuse(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        raise RpcError(-32601, "no such method")
+
+    server.on_request(METHOD, refuse)
+    with syncmcp.connect(server, mode=revision) as client:
+        completer = Completer(client, LETTER, pause=0)
+        assert values(completer.suggest("to", "a")) == []
+        assert values(completer.suggest("to", "b")) == []
+        # The oldest revision has no capability for it, so there one has to try.
+        assert server.stats.requests[METHOD] == (revision == "2024-11-05")
+
+
+@pytest.mark.parametrize(("count", "more"), [(100, None), (101, True)])
+def test_no_more_values_are_offered_than_the_protocol_allows(count: int, more: bool | None) -> None:
+    server = atlas()
+    many = [str(number) for number in range(count)]
+    server.on_request(METHOD, lambda params, context: {"completion": {"values": many}})
+    with syncmcp.connect(server) as client:
+        found = Completer(client, LETTER, pause=0).suggest("to", "")
+        assert found is not None
+        assert (found.values, found.has_more) == (many[:100], more)
+
+
+def test_what_goes_wrong_is_told_and_the_next_question_is_asked() -> None:
+    held = Held()
+    held.let_go("b")
+    with syncmcp.connect(held.server) as client:
+        with pytest.raises(RequestTimeout):
+            Completer(client, LETTER, pause=0, timeout=0.05).suggest("to", "a")
+        completer = Completer(client, LETTER, pause=0, timeout=None)
+        with pytest.raises(UsageError, match="no argument 'tune'"):
+            completer.suggest("tune", "a")
+        assert values(completer.suggest("to", "b")) == ["b!"]
+        unknown = Completer(client, PromptReference(name="none"), pause=0)
+        held.server.handlers.clear()
+        with pytest.raises(InvalidParams):
+            unknown.suggest("to", "a")
+    with pytest.raises(ClosedError):
+        completer.suggest("to", "c")
+
+
+def test_a_request_that_somebody_else_cancels_is_not_taken_for_outdated() -> None:
+    def cancelled(*arguments: object, **options: object) -> None:
+        raise RequestCancelled("by somebody else")
+
+    client: Any = SimpleNamespace(complete=cancelled)
+    with pytest.raises(RequestCancelled, match="somebody else"):
+        Completer(client, LETTER, pause=0).suggest("to", "a")
+
+
+@pytest.mark.parametrize(
+    "options", [{"pause": -1}, {"pause": None}, {"timeout": "soon"}, {"remembered": 0}]
+)
+def test_options_that_make_no_sense_are_refused(options: Any) -> None:
+    with syncmcp.connect(atlas()) as client, pytest.raises(UsageError, match=next(iter(options))):
+        Completer(client, LETTER, **options)

@@ -1,0 +1,576 @@
+"""Files of servers: what editors write is read, and nothing of it is touched before it may be."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import Http, NotApproved, ServersFileError, Stdio, UsageError, servers_file
+from syncmcp.servers_file import MAX_BYTES, ServerReview, ServersFile, known_files, read
+from syncmcp.testing import Server, serve_http
+from tests.support.stage import in_threads
+
+SERVER = [sys.executable, "-m", "syncmcp.testing"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of its own, and a project in it that is the working tree."""
+    folder = tmp_path / "home"
+    (folder / "project").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder))
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(folder / "project")
+    return folder
+
+
+def written(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = content if isinstance(content, str) else json.dumps(content)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def of_user(content: Any, **options: Any) -> ServersFile:
+    """A file outside of the working tree."""
+    return read(written(Path.home() / "servers.json", content), **options)
+
+
+def one(entry: Any, **options: Any) -> Stdio | Http:
+    return of_user({"mcpServers": {"one": entry}}, **options)["one"].target()
+
+
+def of_project(entry: Any, **options: Any) -> ServersFile:
+    """A file that comes with the project."""
+    return read(written(Path(".cursor/mcp.json"), {"mcpServers": {"one": entry}}), **options)
+
+
+class TestTheFormats:
+    def test_claude_desktop(self) -> None:
+        server = {"command": "npx", "args": ["-y", "files", "/tmp"], "env": {"DEPTH": "3"}}
+        servers = of_user({"globalShortcut": "", "mcpServers": {"files": server}})
+        target = servers["files"].target()
+        assert isinstance(target, Stdio)
+        assert (target.command, target.args) == ("npx", ("-y", "files", "/tmp"))
+        assert target.env == {"DEPTH": "3"}
+        assert servers["files"].options == {"name": "files"}
+
+    def test_vs_code_with_comments_and_inputs(self) -> None:
+        text = """\ufeff{
+          // asked for once
+          "inputs": [{"type": "promptString", "id": "key", "description": "The key"},],
+          "servers": {
+            "here": {"type": "stdio", "command": "node", "args": ["${workspaceFolder}/a.js"],},
+            /* not // over yet */
+            "there": {"type": "http", "url": "https://example.com/a//b", "headers":
+              {"X-Key": "${input:key}"}},
+          },
+        }"""
+        file = written(Path.home() / "work" / ".vscode" / "mcp.json", text)
+        servers = read(file, inputs={"key": "k3y"})
+        assert servers.inputs == {"key": "The key"}
+        here, there = servers["here"].target(), servers["there"].target()
+        assert isinstance(here, Stdio)
+        assert here.args == (f"{Path.home()}/work/a.js",)
+        assert isinstance(there, Http)
+        assert (there.url, there.headers) == ("https://example.com/a//b", {"X-Key": "k3y"})
+
+    def test_the_settings_of_vs_code(self) -> None:
+        settings = {"editor.tabSize": 4, "mcp": {"servers": {"a": {"command": "a"}}}}
+        assert list(of_user(settings)) == ["a"]
+
+    def test_cursor(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TOKEN", "t")
+        entry = {
+            "url": "https://example.com/mcp",
+            "headers": {"Authorization": "Bearer ${env:TOKEN}"},
+        }
+        target = one(entry)
+        assert isinstance(target, Http)
+        assert target.headers == {"Authorization": "Bearer t"}
+        assert target.transport == "auto"
+
+    @pytest.mark.parametrize(
+        ("kind", "transport"),
+        [
+            ("http", "auto"),
+            ("streamable-http", "streamable"),
+            ("streamableHttp", "streamable"),
+            ("sse", "sse"),
+        ],
+    )
+    def test_kinds_of_http(self, kind: str, transport: str) -> None:
+        target = one({"type": kind, "url": "https://example.com"})
+        assert isinstance(target, Http)
+        assert target.transport == transport
+
+    def test_a_time_limit_is_in_milliseconds(self) -> None:
+        servers = of_user({"mcpServers": {"slow": {"command": "x", "timeout": 1500}}})
+        assert servers["slow"].options == {"name": "slow", "timeout": 1.5}
+
+    def test_numbers_and_null_in_the_environment(self) -> None:
+        target = one({"command": "x", "env": {"PORT": 80, "LEFT": None}})
+        assert isinstance(target, Stdio)
+        assert target.env == {"PORT": "80"}
+
+
+class TestPlaceholders:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("${A}", "1"),
+            ("${env:A}", "1"),
+            ("<${A}${A}>", "<11>"),
+            ("${NONE:-x}", "x"),
+            ("${EMPTY:-x}", "x"),
+            ("${EMPTY}", ""),
+            ("${env:NONE:-}", ""),
+            ("${A:-x}", "1"),
+            ("${HIDDEN}", "${A}"),
+            ("$A ${x%y} ${}", "$A ${x%y} ${}"),
+            ("${userHome}${/}x", None),
+        ],
+    )
+    def test_they_are_filled_in_once(self, text: str, value: str | None) -> None:
+        variables = {"A": "1", "EMPTY": "", "HIDDEN": "${A}"}
+        target = one({"command": "x", "args": [text], "cwd": "~"}, variables=variables)
+        assert isinstance(target, Stdio)
+        home = os.path.expanduser("~")
+        assert target.args == (f"{home}{os.sep}x" if value is None else value,)
+        assert target.cwd == home
+
+    @pytest.mark.parametrize(
+        ("entry", "key", "name"),
+        [
+            ({"command": "${NONE}"}, "command", "NONE"),
+            ({"command": "x", "args": ["a", "${NONE}"]}, "args[1]", "NONE"),
+            ({"command": "x", "env": {"K": "${env:NONE}"}}, "env.K", "NONE"),
+            ({"command": "x", "cwd": "${NONE}"}, "cwd", "NONE"),
+            ({"url": "https://${NONE}/"}, "url", "NONE"),
+            ({"url": "https://x/", "headers": {"K": "${input:key}"}}, "headers.K", "key"),
+            ({"command": "x", "args": ["${command:pick}"]}, "args[0]", "not supported"),
+        ],
+    )
+    def test_one_without_a_value_is_named(self, entry: Any, key: str, name: str) -> None:
+        with pytest.raises(ServersFileError, match=name) as caught:
+            one(entry, variables={})
+        assert (caught.value.server, caught.value.key) == ("one", key)
+        assert caught.value.file.endswith("servers.json")
+        assert pickle.loads(pickle.dumps(caught.value)).key == key
+
+    def test_nothing_is_expanded_before_it_is_used(self) -> None:
+        entry = of_user({"mcpServers": {"one": {"command": "${LATER}"}}})["one"]
+        assert entry.problem is None
+        os.environ["LATER"] = "x"
+        try:
+            target = entry.target()
+        finally:
+            del os.environ["LATER"]
+        assert isinstance(target, Stdio)
+        assert target.command == "x"
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("content", "text"),
+        [
+            ("{", "is no JSON"),
+            ("[]", "no JSON object"),
+            ("{}", "neither mcpServers nor servers"),
+            ('{"mcpServers": {}, "servers": {}}', "both"),
+            ('{"mcpServers": []}', "an object of servers"),
+            ('{"mcpServers": {"": {}}}', "no name"),
+            ('{"mcpServers": {"a": {}, "a": {}}}', "'a' is there twice"),
+            ('{"mcpServers": {"a": NaN}}', "NaN"),
+            ('{"servers": {}, "inputs": {}}', "is a list"),
+            ('{"servers": {}, "inputs": [{}]}', "has no id"),
+            ("[" * 100_000, "nested too deeply"),
+        ],
+    )
+    def test_a_file_that_is_none_is_named(self, content: str, text: str) -> None:
+        with pytest.raises(ServersFileError, match=text) as caught:
+            of_user(content)
+        assert caught.value.file == str(Path.home() / "servers.json")
+
+    def test_a_file_that_cannot_be_read_is_named(self) -> None:
+        file = Path.home() / "servers.json"
+        with pytest.raises(ServersFileError, match="cannot be read"):
+            read(file)
+        file.write_bytes(b"\xff{}")
+        with pytest.raises(ServersFileError, match="UTF-8"):
+            read(file)
+        file.write_bytes(b" " * (MAX_BYTES + 1))
+        with pytest.raises(ServersFileError, match="longer"):
+            read(file)
+
+    @pytest.mark.parametrize(
+        ("entry", "key", "text"),
+        [
+            ("x", None, "an object"),
+            ({}, None, "neither"),
+            ({"command": "x", "url": "https://x"}, None, "both"),
+            ({"command": ""}, "command", "not empty"),
+            ({"command": "x", "args": "y"}, "args", "a list of strings"),
+            ({"command": "x", "env": []}, "env", "an object"),
+            ({"command": "x", "env": {"A": True}}, "env.A", "a string or a number"),
+            ({"command": "x", "type": "http"}, "type", "'http'"),
+            ({"url": "https://x", "type": "stdio"}, "type", "'stdio'"),
+            ({"command": "x", "disabled": "no"}, "disabled", "true or false"),
+            ({"command": "x", "timeout": 0}, "timeout", "above 0"),
+            ({"command": "x", "envFile": ".env"}, "envFile", "not read"),
+        ],
+    )
+    def test_a_bad_entry_is_told_and_hurts_no_other(
+        self, entry: Any, key: str | None, text: str
+    ) -> None:
+        servers = of_user({"mcpServers": {"bad": entry, "good": {"command": "x"}}})
+        problem = servers["bad"].problem
+        assert problem is not None
+        assert (problem.server, problem.key) == ("bad", key)
+        with pytest.raises(ServersFileError, match=text):
+            servers["bad"].target()
+        assert isinstance(servers["good"].target(), Stdio)
+
+    @pytest.mark.parametrize(
+        "entry",
+        [{"url": "ftp://x"}, {"command": "x\0"}, {"url": "http://x", "headers": {"a b": "c"}}],
+    )
+    def test_what_is_no_target_is_told_with_the_server(self, entry: Any) -> None:
+        with pytest.raises(ServersFileError) as caught:
+            one(entry)
+        assert caught.value.server == "one"
+
+    def test_a_disabled_server_is_not_used(self) -> None:
+        servers = of_user({"mcpServers": {"off": {"command": "x", "disabled": True}}})
+        assert servers["off"].disabled
+        with pytest.raises(ServersFileError, match="not to use"):
+            syncmcp.Client(servers["off"])
+
+    @pytest.mark.parametrize("options", [{"trust": 1}, {"confine": "bwrap"}, {"confine": [1]}])
+    def test_arguments_that_make_no_sense(self, options: Any) -> None:
+        with pytest.raises(UsageError):
+            of_user({"mcpServers": {}}, **options)
+
+    def test_a_coroutine_function_approves_nothing(self) -> None:
+        async def approve(review: ServerReview) -> bool:
+            return True
+
+        with pytest.raises(UsageError):
+            of_user({"mcpServers": {}}, approve=approve)
+
+    @pytest.mark.parametrize(
+        "content", ['"' + '\\"' * 500_000, "/*" * 500_000, "," * 500_000, '{"a": /*']
+    )
+    def test_what_has_no_end_takes_no_time(self, content: str) -> None:
+        with pytest.raises(ServersFileError, match="is no JSON"):
+            of_user(content)
+
+    def test_a_command_that_nobody_can_read_is_soon_looked_through(self) -> None:
+        review = of_project({"command": "x", "args": ["dd rm " * 200_000]})["one"].review()
+        assert "It is too long to be read." in review.warnings
+
+
+class TestAsTargets:
+    def test_a_server_of_a_file_is_started(self) -> None:
+        servers = of_user({"mcpServers": {"demo": {"command": SERVER[0], "args": SERVER[1:]}}})
+        with syncmcp.connect(servers["demo"]) as client:
+            assert client.server.name == "demo"
+            assert client.list_tools().tools
+
+    def test_a_server_of_a_file_is_contacted_with_its_headers(self) -> None:
+        with serve_http(Server()) as http:
+            servers = of_user({"servers": {"web": {"url": http.url, "headers": {"X-A": "b"}}}})
+            with syncmcp.connect(servers["web"], name="mine") as client:
+                assert client.server.name == "mine"
+
+    @pytest.mark.parametrize(
+        ("options", "limit"),
+        [({}, 2.0), ({"timeout": 300.0 + 0}, 300.0), ({"timeout": None}, None)],
+    )
+    def test_its_time_limit_counts_unless_the_program_has_one(
+        self, options: Any, limit: float | None
+    ) -> None:
+        servers = of_user({"mcpServers": {"one": {"command": "x", "timeout": 2000}}})
+        client = pickle.loads(pickle.dumps(syncmcp.Client(servers["one"], **options)))
+        assert client._core.settings.timeout == limit
+
+
+class TestApproval:
+    @pytest.mark.requirement("SEC-06")
+    def test_what_the_project_names_is_not_touched_unless_approved(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Watched(dict[str, str]):
+            def get(self, *key: Any) -> Any:
+                raise AssertionError("looked at")
+
+        server = Server()
+        with serve_http(server) as http:
+            url = {"url": http.url, "headers": {"K": "${SECRET}"}}
+            program = {"command": "touch", "args": ["${SECRET}"]}
+            for entry in (url, program):
+                servers = of_project(entry, variables=Watched())
+                assert servers.guarded
+                with pytest.raises(NotApproved, match="nobody approved") as caught:
+                    syncmcp.connect(servers["one"])
+                assert caught.value.by == "nobody"
+                assert caught.value.review.server == "one"
+            assert server.stats.requests.total() == 0
+
+    @pytest.mark.requirement("SEC-06")
+    def test_a_person_sees_the_whole_of_it_once(self) -> None:
+        seen: list[ServerReview] = []
+
+        def approve(review: ServerReview) -> bool:
+            seen.append(review)
+            return True
+
+        words = ["-c", "x" * 500, "a b", "${TOKEN}\u202e"]
+        entry = {"command": "sh", "args": words, "env": {"API_KEY": "s3cret", "MODE": "fast"}}
+        variables = {"TOKEN": "hush"}
+        for _ in range(2):
+            target = of_project(entry, approve=approve, variables=variables)["one"].target()
+            assert isinstance(target, Stdio)
+            assert target.args[-1] == "hush\u202e"
+        (review,) = seen
+        assert review.command == ("sh", *words)
+        text = str(review)
+        assert f"sh -c {'x' * 500} 'a b' '${{TOKEN}}<U+202E>'" in text
+        assert "with all of your rights" in text
+        assert "TOKEN" in review.variables
+        assert "MODE=fast" in text
+        assert "hush" not in text + repr(review)
+        assert "s3cret" not in text + repr(review)
+        assert "Warning: A shell interprets it" in text
+
+    @pytest.mark.requirement("SEC-06")
+    def test_a_no_is_final_and_not_remembered(self) -> None:
+        answers = [False, True]
+        servers = of_project({"command": "x"}, approve=lambda review: answers.pop(0))
+        with pytest.raises(NotApproved) as caught:
+            servers["one"].target()
+        assert caught.value.by == "person"
+        assert not servers["one"].approved
+        servers["one"].target()
+        assert servers["one"].approved
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"args": ["other"]},
+            {"env": {"NODE_OPTIONS": "--require ./x.js"}},
+            {"cwd": "/"},
+            {"url": "https://example.com", "command": None},
+        ],
+    )
+    def test_something_else_is_asked_for_again(self, change: dict[str, Any]) -> None:
+        entry = {"command": "x", "args": ["y"]}
+        of_project(entry)["one"].approve()
+        assert of_project(entry)["one"].approved
+        assert not of_project({**entry, **change})["one"].approved
+
+    def test_the_same_words_in_another_project_are_asked_for_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        of_project({"command": "./run"})["one"].approve()
+        other = Path.home() / "other"
+        other.mkdir()
+        monkeypatch.chdir(other)
+        assert not of_project({"command": "./run"})["one"].approved
+
+    def test_an_approval_can_be_taken_back(self) -> None:
+        entry = of_project({"command": "x"})["one"]
+        entry.forget()
+        entry.approve()
+        entry.forget()
+        assert not entry.approved
+
+    def test_trust_asks_nobody_and_remembers_nothing(self) -> None:
+        of_project({"command": "x"}, trust=True)["one"].target()
+        assert not of_project({"command": "x"})["one"].approved
+
+    def test_the_file_of_another_place_needs_no_approval(self) -> None:
+        assert not of_user({"mcpServers": {}}).guarded
+
+    def test_the_whole_repository_is_the_working_tree(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Path(".git").mkdir()
+        below = Path("a/b")
+        below.mkdir(parents=True)
+        file = written(Path("mcp.json"), {"mcpServers": {}}).absolute()
+        monkeypatch.chdir(below)
+        assert read(file).guarded
+
+    @pytest.mark.parametrize("into", [True, False])
+    def test_a_link_into_or_out_of_the_tree_is_in_it(self, into: bool) -> None:
+        inside, outside = Path("in.json").absolute(), Path.home() / "out.json"
+        link, file = (outside, inside) if into else (inside, outside)
+        written(file, {"mcpServers": {}})
+        link.symlink_to(file)
+        assert read(link).guarded
+
+    def test_what_confines_it_is_seen_and_used(self) -> None:
+        servers = of_project({"command": "x", "args": ["y"]}, confine=("jail", "--tight"))
+        assert servers["one"].review().command == ("jail", "--tight", "x", "y")
+        servers["one"].approve()
+        target = servers["one"].target()
+        assert isinstance(target, Stdio)
+        assert (target.command, *target.args) == ("jail", "--tight", "x", "y")
+        assert not of_project({"command": "x", "args": ["y"]})["one"].approved
+
+    @pytest.mark.requirement("SEC-07")
+    def test_a_server_runs_confined(self) -> None:
+        jail = "import os, sys; os.environ['JAILED'] = 'yes'; os.execv(sys.argv[1], sys.argv[1:])"
+        Path("server.py").write_text(
+            "import os\n"
+            "from syncmcp.testing import Server\n"
+            "server = Server()\n"
+            "@server.tool()\n"
+            "def jailed() -> str:\n"
+            "    return os.environ.get('JAILED', 'no')\n"
+            "server.run_stdio()\n"
+        )
+        servers = of_project(
+            {"command": sys.executable, "args": ["server.py"]},
+            trust=True,
+            confine=(sys.executable, "-c", jail),
+        )
+        with syncmcp.connect(servers["one"]) as client:
+            assert client.call_tool("jailed").text == "yes"
+
+    @pytest.mark.requirement("SEC-07")
+    @pytest.mark.parametrize(
+        ("entry", "warning"),
+        [
+            ({"command": "sudo", "args": ["x"]}, "administrator"),
+            ({"command": "/bin/bash", "args": ["-lc", "x"]}, "shell"),
+            ({"command": "powershell.exe", "args": ["-EncodedCommand", "eA=="]}, "shell"),
+            ({"command": "cmd", "args": ["/c", "x"]}, "shell"),
+            ({"command": "python3", "args": ["-c", "x"]}, "in the command itself"),
+            ({"command": "sh", "args": ["x", "rm -rf /"]}, "deletes"),
+            ({"command": "curl", "args": ["x"]}, "over the network"),
+            ({"command": "cat", "args": ["/home/me/.ssh/id_rsa"]}, "credentials"),
+            ({"command": "npx", "args": ["-y", "x"]}, "from the internet"),
+            ({"command": "docker", "args": ["run", "--privileged", "x"]}, "not shut off"),
+            ({"command": "x", "env": {"LD_PRELOAD": "y"}}, "LD_PRELOAD decides"),
+            ({"url": "http://example.com"}, "changed on its way"),
+            ({"url": "https://me:pw@example.com"}, "password"),
+            ({"url": "https://${HOST}/"}, "decided by the environment"),
+            ({"url": "https://[::1"}, "cannot be read"),
+        ],
+    )
+    def test_what_looks_dangerous_carries_a_warning(self, entry: Any, warning: str) -> None:
+        review = of_project(entry)["one"].review()
+        assert any(warning in said for said in review.warnings), review.warnings
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            {"command": "my-server", "args": ["--format", "json"], "env": {"MODE": "x"}},
+            {"command": "node", "args": ["server.js"]},
+            {"url": "https://example.com/mcp"},
+            {"url": "http://localhost:8000/mcp"},
+        ],
+    )
+    def test_what_looks_harmless_carries_none(self, entry: Any) -> None:
+        assert of_project(entry)["one"].review().warnings == ()
+
+
+class TestTheMemory:
+    def file(self) -> Path:
+        return Path.home() / ".local" / "state" / "syncmcp" / "approved-servers.json"
+
+    def test_it_belongs_to_its_owner_alone_and_holds_no_secret(self) -> None:
+        of_project({"command": "x", "env": {"KEY": "s3cret"}})["one"].approve()
+        assert self.file().stat().st_mode & 0o777 == 0o600
+        assert self.file().parent.stat().st_mode & 0o777 == 0o700
+        assert "s3cret" not in self.file().read_text()
+
+    def test_one_that_others_may_write_is_not_believed(self) -> None:
+        entry = of_project({"command": "x"})["one"]
+        entry.approve()
+        self.file().chmod(0o666)
+        with pytest.raises(UsageError, match="0666"):
+            entry.target()
+
+    @pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "x"}', "[" * 100_000])
+    def test_one_that_cannot_be_read_is_left_as_it_is(self, content: str) -> None:
+        entry = of_project({"command": "x"})["one"]
+        entry.approve()
+        self.file().write_text(content)
+        for use in (entry.target, entry.approve, entry.forget):
+            with pytest.raises(UsageError, match="move it away"):
+                use()
+        assert self.file().read_text() == content
+
+    def test_one_that_cannot_be_made_is_told(self) -> None:
+        (Path.home() / ".local").write_text("no folder")
+        with pytest.raises(UsageError, match="cannot be used"):
+            of_project({"command": "x"})["one"].approve()
+
+    def test_it_can_be_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        mine = Path.home() / "mine.json"
+        of_project({"command": "x"}, approvals=mine)["one"].approve()
+        assert mine.exists()
+        assert not self.file().exists()
+        monkeypatch.setenv("XDG_STATE_HOME", "relative")
+        of_project({"command": "x"})["one"].approve()
+        assert self.file().exists()
+
+    def test_many_may_approve_at_one_time(self) -> None:
+        content = {"mcpServers": {str(number): {"command": str(number)} for number in range(8)}}
+        file = written(Path("mcp.json"), content)
+        start = threading.Barrier(8)
+
+        def approve(number: int) -> None:
+            entry = read(file)[str(number)]
+            start.wait()
+            entry.approve()
+
+        in_threads(*[lambda number=number: approve(number) for number in range(8)])
+        assert all(entry.approved for entry in read(file).values())
+
+
+class TestWhereEditorsKeepThem:
+    def test_those_that_are_there_are_found(self, home: Path) -> None:
+        assert known_files() == []
+        linux = sys.platform == "linux"
+        settings = home / ".config" if linux else home / "Library" / "Application Support"
+        files = [
+            settings / "Claude" / "claude_desktop_config.json",
+            settings / "Code" / "User" / "mcp.json",
+            home / "project" / ".vscode" / "mcp.json",
+            home / ".cursor" / "mcp.json",
+            home / "project" / ".cursor" / "mcp.json",
+        ]
+        for file in files:
+            written(file, {"servers": {}})
+        found = known_files()
+        assert [place.path for place in found] == files
+        assert [(place.editor, place.scope) for place in found] == [
+            ("Claude Desktop", "user"),
+            ("VS Code", "user"),
+            ("VS Code", "project"),
+            ("Cursor", "user"),
+            ("Cursor", "project"),
+        ]
+        assert [read(place.path).guarded for place in found] == [False, False, True, False, True]
+
+    def test_in_the_home_directory_each_is_named_once(self, home: Path) -> None:
+        written(home / ".cursor" / "mcp.json", {"mcpServers": {}})
+        assert [place.scope for place in known_files(home)] == ["user"]
+
+
+def test_the_module_is_reached_by_its_names() -> None:
+    assert syncmcp.ServersFile is servers_file.ServersFile
+    assert syncmcp.ServerEntry is servers_file.ServerEntry

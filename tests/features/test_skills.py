@@ -1,0 +1,804 @@
+"""Skills: nothing is read before it is wanted, and nothing used that is not what was announced."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import InvalidOutput, InvalidParams, LimitExceeded, NotSupported, ProtocolError
+from syncmcp.skills import EXTENSION, LoadedSkill, SkillRefused, Skills, problem
+from syncmcp.skills.entry import MAX_BYTES, MAX_FILES
+from syncmcp.testing import Cut, FaultProxy, RpcError, Server, ToolContext, serve_http
+from syncmcp.types import Skill
+from tests.support.stage import STATEFUL, STATELESS, WIRES, Wire, in_threads
+
+ON: dict[str, Any] = {EXTENSION: {}}
+
+stateless_wires = pytest.mark.parametrize(
+    "wire", [wire for wire in WIRES if wire.revision == STATELESS], ids=str
+)
+
+HEAD = "---\nname: refunds\ndescription: Give money back\n---\n"
+SAID = {"name": "refunds", "description": "Give money back"}
+ROOT = "skill://shop/refunds"
+
+
+def shop(**options: Any) -> Server:
+    """A server with two skills of the same name, a generated one, and one that it does not list."""
+    server = Server("shop", **options)
+    files = {"references/letter to send.md": "Dear Ann,", "references/de/Brief.md": "Liebe Anna,"}
+    server.skill(ROOT, SAID, "Be kind.\n", {**files, "scripts/sum.py": b"\x80print()"})
+    server.skill("skill://bank/refunds", {**SAID, "license": "MIT"}, "Be quick.\n")
+    server.skill(
+        "skill://daily",
+        {"name": "daily", "description": "What happened today"},
+        "Look around.\n",
+        {"today/one.md": "1", "today/more/two.md": "2"},
+        dynamic=True,
+    )
+    server.skill("github://shop/hidden", {"name": "hidden", "description": "Hush"}, listed=False)
+    return server
+
+
+def asked(server: Server, method: str = "resources/read") -> int:
+    return server.stats.requests[method]
+
+
+def entry(files: dict[str, bytes], **changes: Any) -> dict[str, Any]:
+    """An entry of the skill at `ROOT` that announces these files."""
+    resources = [
+        {
+            "uri": f"{ROOT}/{name}",
+            "digest": f"sha256:{hashlib.sha256(data).hexdigest()}",
+            "size": len(data),
+        }
+        for name, data in files.items()
+    ]
+    return {"uri": f"{ROOT}/SKILL.md", "frontmatter": SAID, "resources": resources, **changes}
+
+
+def giving(content: Any) -> Callable[[], Any]:
+    return lambda: content
+
+
+def telling(
+    said: dict[str, Any], served: dict[str, Any], settings: dict[str, Any] | None = None
+) -> Server:
+    """A server that announces one skill, and serves files whatever it has announced."""
+    server = Server("teller", capabilities={"extensions": {EXTENSION: settings or {}}})
+    for name, content in served.items():
+        server.resource(f"{ROOT}/{name}", name=name)(giving(content))
+    server.on_request("skills/list", lambda params, context: {"skills": [said]})
+    return server
+
+
+def load(server: Server, use: Callable[[LoadedSkill], object] = bool, **options: Any) -> Any:
+    """Load the first skill of a server, and use it."""
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+        skills = Skills(client)
+        return use(skills.load(skills.list()[0], **options))
+
+
+def refusal(
+    server: Server, words: str | None = None, use: Callable[[LoadedSkill], object] = bool
+) -> SkillRefused:
+    with pytest.raises(SkillRefused, match=words) as caught:
+        load(server, use)
+    return caught.value
+
+
+# -- what is asked for, and when
+
+
+@pytest.mark.requirement("SKL-01")
+@pytest.mark.parametrize(
+    ("server", "options", "words"),
+    [
+        (shop(), {}, "not switched on"),
+        (Server("bare"), {"extensions": ON}, "does not declare the capability extensions"),
+        (
+            shop(),
+            {"extensions": ON, "mode": STATEFUL},
+            "does not declare the capability extensions",
+        ),
+    ],
+    ids=["ours", "theirs", "older"],
+)
+def test_nothing_is_asked_for_unless_both_sides_have_the_extension(
+    server: Server, options: dict[str, Any], words: str
+) -> None:
+    given: dict[str, Any] = {"mode": STATELESS, **options}
+    with syncmcp.connect(server, **given) as client:
+        skills = Skills(client)
+        for call in (
+            skills.list,
+            partial(skills.get, f"{ROOT}/SKILL.md"),
+            partial(skills.load, Skill.from_wire(entry({}))),
+            partial(skills.read_directory, ROOT),
+        ):
+            with pytest.raises(NotSupported, match=words):
+                call()
+    sent = server.stats.requests.keys() - {"initialize", "server/discover"}
+    assert sent == set()
+
+
+@pytest.mark.requirement("SKL-01")
+@pytest.mark.parametrize("settings", [{}, {"directoryRead": False}, {"directoryRead": "yes"}])
+def test_no_directory_is_asked_for_where_the_server_does_not_list_them(
+    settings: dict[str, Any],
+) -> None:
+    server = telling(entry({}, resources="dynamic"), {"SKILL.md": HEAD}, settings)
+
+    def use(loaded: LoadedSkill) -> None:
+        with pytest.raises(NotSupported, match="directoryRead"):
+            loaded.directory()
+
+    load(server, use, dynamic=True)
+    assert asked(server, "resources/directory/read") == 0
+
+
+@stateless_wires
+@pytest.mark.requirement("SKL-02", "SKL-03")
+def test_a_file_is_read_when_it_is_wanted_and_once(wire: Wire) -> None:
+    server = shop(page_size=1)
+    with wire.connect(server, extensions=ON, name="shop") as client:
+        skills = Skills(client)
+        listed = skills.list()
+        assert [skill.name for skill in listed] == ["refunds", "refunds", "daily"]
+        assert asked(server, "skills/list") == 3
+        assert skills.get(listed[0].uri) == listed[0]
+        assert asked(server) == 0
+        loaded = skills.load(listed[0])
+        assert asked(server) == 1
+        assert (loaded.body, loaded.server, loaded.verified) == ("Be kind.\n", "shop", True)
+        assert loaded.text.endswith("---\nBe kind.\n")
+        for _ in range(2):
+            assert loaded.read("scripts/sum.py") == b"\x80print()"
+            assert loaded.read_text("references/letter to send.md") == "Dear Ann,"
+            assert loaded.read_text("references/letter%20to%20send.md") == "Dear Ann,"
+            assert loaded.read_text("./references/../references/de/Brief.md") == "Liebe Anna,"
+        assert asked(server) == 4
+
+
+@pytest.mark.requirement("SKL-02")
+def test_a_client_that_opens_at_its_first_call_reads_nothing_either() -> None:
+    server = shop()
+    client = syncmcp.Client(server, mode=STATELESS, extensions=ON, lazy=True)
+    try:
+        assert len(Skills(client).list()) == 3
+        assert asked(server) == 0
+    finally:
+        client.close()
+    with pytest.raises(syncmcp.ClosedError):
+        Skills(client).list()
+
+
+# -- what is checked
+
+
+WHOLE = {"SKILL.md": HEAD.encode(), "a.md": b"first", "b.md": b"second"}
+
+
+@stateless_wires
+@pytest.mark.requirement("SKL-03")
+@pytest.mark.parametrize(
+    ("served", "kind"),
+    [
+        ("First", "digest"),
+        (b"FIRST", "digest"),
+        ("first!", "size"),
+        ("", "size"),
+        (
+            [{"uri": f"{ROOT}/a.md", "text": "fir"}, {"uri": f"{ROOT}/a.md", "text": "st"}],
+            "content",
+        ),
+        ([{"uri": f"{ROOT}/a.md", "blob": "Zmlyc3Q"}], "content"),
+        ([], "content"),
+    ],
+)
+def test_a_file_that_is_not_what_was_announced_is_the_last_one_that_is_read(
+    wire: Wire, served: Any, kind: str
+) -> None:
+    server = telling(entry(WHOLE), {"SKILL.md": HEAD, "a.md": served, "b.md": "second"})
+    with wire.connect(server, extensions=ON) as client:
+        skills = Skills(client)
+        loaded = skills.load(skills.list()[0])
+        for name in ("a.md", "a.md", "b.md", "SKILL.md"):
+            with pytest.raises(SkillRefused) as caught:
+                loaded.read(name)
+            assert (caught.value.problem, caught.value.file) == (kind, f"{ROOT}/a.md")
+        assert asked(server) == 2
+        assert skills.load(skills.list()[0]).read("b.md") == b"second"
+
+
+@pytest.mark.requirement("SKL-03")
+@pytest.mark.parametrize(
+    ("served", "kind"),
+    [(HEAD + "More.", "size"), (HEAD.upper(), "digest"), (HEAD.encode()[:-1] + b"\xff", "digest")],
+)
+def test_a_skill_whose_first_file_is_not_what_was_announced_is_not_loaded(
+    served: Any, kind: str
+) -> None:
+    server = telling(entry(WHOLE), {"SKILL.md": served, "a.md": "first"})
+    error = refusal(server, use=lambda loaded: loaded.read("a.md"))
+    assert (error.problem, error.skill, error.server) == (kind, f"{ROOT}/SKILL.md", "teller")
+    assert asked(server) == 1
+    same = pickle.loads(pickle.dumps(error))
+    assert (str(same), same.problem, same.file) == (str(error), kind, f"{ROOT}/SKILL.md")
+
+
+@pytest.mark.requirement("SKL-03")
+def test_a_server_that_cannot_answer_now_has_not_changed_the_skill() -> None:
+    server = telling(entry(WHOLE), {"SKILL.md": HEAD, "a.md": "first"})
+
+    def use(loaded: LoadedSkill) -> None:
+        with pytest.raises(syncmcp.ResourceNotFound):
+            loaded.read("b.md")
+        server.resource(f"{ROOT}/b.md")(lambda: "second")
+        assert loaded.read("b.md") == b"second"
+
+    load(server, use)
+
+
+@pytest.mark.requirement("SKL-03")
+def test_threads_that_read_while_the_skill_breaks_get_checked_files_or_the_refusal() -> None:
+    server = telling(entry(WHOLE), {"SKILL.md": HEAD, "a.md": "First", "b.md": "second"})
+
+    def use(loaded: LoadedSkill) -> list[Any]:
+        return in_threads(*(partial(loaded.read, name) for name in ("a.md", "b.md") * 4))
+
+    outcomes = load(server, use)
+    assert all(isinstance(outcome, SkillRefused) for outcome in outcomes[::2])
+    assert all(isinstance(outcome, SkillRefused) or outcome == b"second" for outcome in outcomes)
+    # Each its own: one error in several threads would collect their tracebacks.
+    assert len({id(outcome) for outcome in outcomes[::2]}) == 4
+
+
+def with_head(frontmatter: str, stated: dict[str, Any], **changes: Any) -> Server:
+    """A server whose entry states something of the frontmatter; digest and size are right."""
+    data = f"---\n{frontmatter}---\nBody.\n".encode()
+    said = entry({"SKILL.md": data}, frontmatter=stated, **changes)
+    return telling(said, {"SKILL.md": data.decode()})
+
+
+BASE = "name: refunds\ndescription: Give money back\n"
+
+
+@pytest.mark.requirement("SKL-04")
+@pytest.mark.parametrize(
+    ("more", "stated"),
+    [
+        ("", {}),
+        ("license: 'MIT' # a comment\n", {"license": "MIT"}),
+        ("day: 2026-11-22\n", {"day": "2026-11-22"}),
+        ("at: 2026-11-22 10:00:00\n", {"at": "2026-11-22 10:00:00"}),
+        ("version: 1.10\n", {"version": 1.1}),
+        ("version: '1.10'\n", {"version": "1.10"}),
+        ("n: [1, -2, +3, 0x1F, 0o17, 1e3, .5, 1.0]\n", {"n": [1, -2, 3, 31, 15, 1000, 0.5, 1]}),
+        ("n: [null, ~, true, FALSE]\nm:\n", {"n": [None, None, True, False], "m": None}),
+        ("n: [yes, Off, 'yes']\n", {"n": [True, False, "yes"]}),
+        ("n: [yes, Off]\n", {"n": ["yes", "Off"]}),
+        ("n: !!str 1\n", {"n": "1"}),
+        (
+            "n: [.inf, .NaN, 1e999, 1_000, 12:30]\n",
+            {"n": [".inf", ".NaN", "1e999", "1_000", "12:30"]},
+        ),
+        ("metadata: {a: {b: [x, {c: y}]}}\n", {"metadata": {"a": {"b": ["x", {"c": "y"}]}}}),
+        ("text: |\n  one\n  two\n", {"text": "one\ntwo\n"}),
+        ("text: >-\n  one\n  two\n", {"text": "one two"}),
+        ("1: x\ntrue: y\n", {"1": "x", "true": "y"}),
+        ('smile: "\\U0001F600"\n', {"smile": "😀"}),
+        ("<<: {a: b}\n", {"<<": {"a": "b"}}),
+        ("big: 123456789012345678901234567890\n", {"big": 123456789012345678901234567890}),
+    ],
+)
+def test_frontmatter_that_says_what_the_entry_says_is_loaded(
+    more: str, stated: dict[str, Any]
+) -> None:
+    loaded = load(with_head(BASE + more, {**SAID, **stated}), lambda loaded: loaded.body)
+    assert loaded == "Body.\n"
+
+
+@pytest.mark.requirement("SKL-04")
+@pytest.mark.parametrize(
+    ("more", "stated", "words"),
+    [
+        ("", {"description": "Take money"}, "'description' differs"),
+        ("", {"license": "MIT"}, "only one of them has 'license'"),
+        ("allowed-tools: Bash\n", {}, "only one of them has 'allowed-tools'"),
+        ("n: 1\n", {"n": True}, "'n' differs"),
+        ("n: true\n", {"n": 1}, "'n' differs"),
+        ("n: true\n", {"n": "true"}, "'n' differs"),
+        ("n: 'true'\n", {"n": True}, "'n' differs"),
+        ("n: 1\n", {"n": "1"}, "'n' differs"),
+        ("n: '1'\n", {"n": 1}, "'n' differs"),
+        ("n:\n", {"n": ""}, "'n' differs"),
+        ("n: [1, 2]\n", {"n": [1]}, "'n' differs"),
+        ("n: [1, 2]\n", {"n": [1, 3]}, r"'n'\[1\] differs"),
+        ("n: {a: {b: 1}}\n", {"n": {"a": {"b": 2}}}, "'n'.'a'.'b' differs"),
+        ("n: {a: 1}\n", {"n": [1]}, "'n' differs"),
+        ("n: [1]\n", {"n": {"a": 1}}, "'n' differs"),
+    ],
+)
+def test_frontmatter_that_says_something_else_is_refused(
+    more: str, stated: dict[str, Any], words: str
+) -> None:
+    server = with_head(BASE + more, {**SAID, **stated})
+    error = refusal(server, words)
+    assert error.problem == "frontmatter"
+    assert asked(server) == 1
+
+
+LAUGHS = "".join(
+    f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]\n" if n else "l0: &l0 [ha]\n" for n in range(9)
+)
+
+
+HOSTILE = {
+    "many laughs": (LAUGHS, "has a YAML alias"),
+    "a list in itself": ("a: &a [*a]\n", "has a YAML alias"),
+    "deep": ("a: " + "[" * 40 + "]" * 40 + "\n", "more than 32 values within each other"),
+    "deep lists": ("a: " + "[" * 60_000 + "\n", "more than 32 values within each other"),
+    "deep blocks": ("- " * 30_000 + "a\n", "more than 32 values within each other"),
+    "deep keys": ("? " * 30_000 + "a\n", "more than 32 values within each other"),
+    "deep mappings": ("{a: " * 12_000 + "\n", "more than 32 values within each other"),
+    "one key": ("a: b\n" * 13_000, "has a key twice"),
+    "long": ("a: 1\n" * 14_000, "ends within 65536 characters"),
+    "a list as a key": ("? [a]\n: b\n", "has a key that is no text"),
+    "unfinished": ("a: [\n", "is no YAML"),
+    "a bell": ("a: \x07\n", "is no YAML"),
+    "two documents": ("a: b\n...\nc: d\n", "is no YAML"),
+    "an early end": ("a: b\n--- \nc: d\n", "only one of them has"),
+    "a directive": ("%YAML 9.9\n", "is no YAML"),
+    "nothing": ("", "it is no mapping"),
+    "a text": ("just a text\n", "the whole differs"),
+    "a list": ("[a, list]\n", "the whole differs"),
+    "a long number": ("n: " + "9" * 60_000 + "\n", "only one of them has"),
+}
+
+
+@pytest.mark.requirement("SKL-04")
+@pytest.mark.parametrize(("head", "words"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_frontmatter_ends_in_a_refusal(head: str, words: str) -> None:
+    server = with_head(head, SAID)
+    error = refusal(server, words)
+    assert error.problem == "frontmatter"
+
+
+@pytest.mark.requirement("SKL-04")
+@pytest.mark.parametrize(
+    "value",
+    ["!!python/object/apply:os.system [echo]", "!!timestamp 2026-11-22", "!!set {b}", "!mine b"],
+)
+def test_frontmatter_with_a_tag_is_refused_whatever_it_would_make(value: str) -> None:
+    stated = {**SAID, "a": "b"}
+    server = with_head(f"{BASE}a: {value}\n", stated)
+    assert refusal(server, "has the YAML tag").problem == "frontmatter"
+
+
+@pytest.mark.requirement("SKL-04")
+@pytest.mark.parametrize(
+    "whole", ["", "Body.", "--- \nname: refunds\n", "\n" + HEAD, "----\n" + HEAD, " " + HEAD]
+)
+def test_a_file_without_frontmatter_is_no_skill(whole: str) -> None:
+    server = telling(entry({"SKILL.md": whole.encode()}), {"SKILL.md": whole})
+    assert refusal(server).problem == "frontmatter"
+
+
+@pytest.mark.requirement("SKL-04")
+@pytest.mark.parametrize("whole", [HEAD.replace("\n", "\r\n"), "\ufeff" + HEAD, HEAD[:-1]])
+def test_line_ends_and_marks_of_other_editors_do_no_harm(whole: str) -> None:
+    server = telling(entry({"SKILL.md": whole.encode()}), {"SKILL.md": whole})
+    assert load(server, lambda loaded: loaded.text) == whole
+
+
+# -- which files
+
+
+@pytest.mark.requirement("SKL-05")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "c.md",
+        "../shop/refunds/a.md",
+        "../../bank/refunds/SKILL.md",
+        "a.md/../../refunds/a.md",
+        "%2e%2e/refunds/a.md",
+        "..%2Frefunds%2Fa.md",
+        "/a.md",
+        "//shop/refunds/a.md",
+        f"{ROOT}/a.md",
+        "skill://bank/refunds/SKILL.md",
+        "file:///etc/passwd",
+        "a.md?x",
+        "a.md#x",
+        "sub\\a.md",
+        "A.md",
+        ".",
+        "..",
+        "a.md/",
+    ],
+)
+def test_what_is_no_file_of_the_entry_has_no_name(name: str) -> None:
+    server = telling(entry(WHOLE), {"SKILL.md": HEAD, "a.md": "first", "c.md": "third"})
+
+    def use(loaded: LoadedSkill) -> None:
+        with pytest.raises(SkillRefused) as caught:
+            loaded.read(name)
+        assert caught.value.problem == "unlisted"
+        assert loaded.read("a.md") == b"first"  # nothing was wrong with the skill
+
+    load(server, use)
+    assert asked(server) == 2
+
+
+@pytest.mark.requirement("SKL-05")
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "skill://bank/refunds/a.md",
+        "skill://shop/refunds",
+        "skill://shop/refunds/",
+        "skill://shop/refunds-2/a.md",
+        f"{ROOT}/../secret.md",
+        f"{ROOT}/x/%2e%2e/secret.md",
+        f"{ROOT}/x%2Fsecret.md",
+        f"{ROOT}/x%5Csecret.md",
+        f"{ROOT}//a.md",
+        f"{ROOT}/./a.md",
+        f"{ROOT}/a.md?version=2",
+        f"{ROOT}/a.md#part",
+        f"{ROOT}/a%0A.md",
+        f"{ROOT}/SKILL.md",
+        f"{ROOT}/SKILL%2Emd",
+        "file:///etc/passwd",
+        "a.md",
+        "",
+    ],
+)
+def test_an_entry_with_a_file_outside_or_twice_is_refused_before_anything_is_read(uri: str) -> None:
+    said = entry(WHOLE)
+    said["resources"][1]["uri"] = uri
+    server = telling(said, {"SKILL.md": HEAD})
+    error = refusal(server)
+    assert (error.problem, error.file) == ("entry", uri)
+    assert asked(server) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"uri": "skill://shop/refunds/README.md"}, "does not end with"),
+        ({"uri": "SKILL.md"}, "does not end with"),
+        ({"uri": "skill:///SKILL.md"}, "does not end with"),
+        ({"uri": "skill://shop?x/refunds/SKILL.md"}, "does not end with"),
+        ({"uri": "skill://shop/returns/SKILL.md"}, "in a directory of another name"),
+        ({"frontmatter": {"name": "refunds"}}, "no name or no description"),
+        ({"frontmatter": {"name": "refunds", "description": 1}}, "no name or no description"),
+        ({"resources": []}, "does not list its SKILL.md"),
+        ({"resources": "static"}, "does not say which files"),
+        ({"resources": None}, "does not say which files"),
+        ({"resources": [{"uri": f"{ROOT}/SKILL.md"}]}, "does not say which files"),
+        ({"resources": {"uri": f"{ROOT}/SKILL.md"}}, "does not say which files"),
+    ],
+)
+@pytest.mark.requirement("SKL-06")
+def test_an_entry_that_is_not_valid_is_listed_with_its_problem_and_not_loaded(
+    changes: dict[str, Any], words: str
+) -> None:
+    server = telling(entry(WHOLE, **changes), {"SKILL.md": HEAD})
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+        skills = Skills(client)
+        (skill,) = skills.list()
+        assert words in (problem(skill) or "")
+        with pytest.raises(SkillRefused, match=words) as caught:
+            skills.load(skill)
+        assert caught.value.problem == "entry"
+    assert asked(server) == 0
+
+
+@pytest.mark.requirement("SKL-06")
+@pytest.mark.parametrize(
+    "wrong", [{"size": -1}, {"digest": "md5:00"}, {"digest": "sha256:" + "A" * 64}]
+)
+def test_a_file_without_size_or_digest_is_refused_before_anything_is_read(
+    wrong: dict[str, Any],
+) -> None:
+    said = entry(WHOLE)
+    said["resources"][2].update(wrong)
+    assert refusal(telling(said, {"SKILL.md": HEAD})).problem == "entry"
+
+
+def many(count: int, size: int) -> dict[str, bytes]:
+    """So many files with so many bytes in all."""
+    first = HEAD.encode()
+    last = b"x" * (size - len(first))
+    empty = {f"{n}.md": b"" for n in range(count - 2)}
+    return {"SKILL.md": first, **empty, "last.bin": last}
+
+
+@pytest.mark.requirement("SKL-06")
+def test_a_skill_of_512_files_and_16_mebibytes_can_be_loaded() -> None:
+    files = many(512, 16 * 1024 * 1024)
+    server = telling(entry(files), files)
+    length, names = load(server, lambda loaded: (len(loaded.read("last.bin")), loaded.names))
+    assert length == 16 * 1024 * 1024 - len(HEAD)
+    assert len(names) == 512 == MAX_FILES
+    assert asked(server) == 2
+
+
+@pytest.mark.requirement("SKL-06")
+@pytest.mark.parametrize(("count", "size"), [(513, 1000), (3, MAX_BYTES + 1)])
+def test_a_larger_skill_is_refused_with_the_reason_before_anything_is_read(
+    count: int, size: int
+) -> None:
+    server = telling(entry(many(count, size)), {})
+    error = refusal(server, "more than")
+    assert error.problem == "limit"
+    assert asked(server) == 0
+
+
+@pytest.mark.requirement("SKL-06")
+def test_a_skill_without_digests_is_loaded_only_if_that_is_asked_for() -> None:
+    with syncmcp.connect(shop(), mode=STATELESS, extensions=ON) as client:
+        skills = Skills(client)
+        daily = skills.list()[2]
+        assert problem(daily) is None
+        with pytest.raises(SkillRefused, match="dynamic=") as caught:
+            skills.load(daily)
+        assert caught.value.problem == "dynamic"
+        loaded = skills.load(daily, dynamic=True)
+        assert (loaded.verified, loaded.names) == (False, ("SKILL.md",))
+        assert loaded.directory() == ["SKILL.md", "today/"]
+        assert loaded.directory("today/") == ["today/more/", "today/one.md"]
+        assert loaded.read_text("today/more/two.md") == "2"
+        for name in ("../shop/refunds/SKILL.md", "/x", "today//one.md"):
+            with pytest.raises(SkillRefused):
+                loaded.read(name)
+
+
+@pytest.mark.requirement("SKL-04", "SKL-06")
+def test_what_is_generated_is_held_against_the_entry_and_the_limit_all_the_same() -> None:
+    heads = iter([HEAD, HEAD.replace("Give", "Take")])
+    server = telling(entry({}, resources="dynamic"), {"big.bin": b"x" * (MAX_BYTES // 2)})
+    server.resource(f"{ROOT}/SKILL.md")(lambda: next(heads))
+
+    def use(loaded: LoadedSkill) -> None:
+        assert loaded.read_text("SKILL.md") == HEAD  # the one that was checked
+        assert len(loaded.read("big.bin")) == MAX_BYTES // 2
+        with pytest.raises(SkillRefused) as caught:
+            loaded.read("big.bin")
+        assert caught.value.problem == "limit"
+
+    load(server, use, dynamic=True)
+    with pytest.raises(SkillRefused) as caught:
+        load(server, dynamic=True)
+    assert caught.value.problem == "frontmatter"
+
+
+@pytest.mark.parametrize(
+    "uri", ["skill://bank/refunds/x.md", f"{ROOT}/../x.md", f"{ROOT}/deep/x.md", "file:///x"]
+)
+@pytest.mark.requirement("SKL-05")
+def test_a_directory_with_something_from_elsewhere_is_refused(uri: str) -> None:
+    said = entry({}, resources="dynamic")
+    server = telling(said, {"SKILL.md": HEAD}, {"directoryRead": True})
+    server.on_request(
+        "resources/directory/read",
+        lambda params, context: {"resources": [{"uri": uri, "name": "x"}]},
+    )
+
+    def use(loaded: LoadedSkill) -> None:
+        with pytest.raises(SkillRefused) as caught:
+            loaded.directory()
+        assert (caught.value.problem, caught.value.file) == ("content", uri)
+
+    load(server, use, dynamic=True)
+
+
+@pytest.mark.requirement("SKL-05")
+def test_the_entry_tells_what_is_in_a_directory_and_the_server_is_not_asked() -> None:
+    server = shop()
+
+    def use(loaded: LoadedSkill) -> None:
+        assert loaded.directory() == ["SKILL.md", "references/", "scripts/"]
+        assert loaded.directory("references") == [
+            "references/de/",
+            "references/letter to send.md",
+        ]
+        for name in ("nothing", "..", "SKILL.md", "/"):
+            with pytest.raises(SkillRefused, match="has no directory") as caught:
+                loaded.directory(name)
+            assert caught.value.problem == "unlisted"
+
+    load(server, use)
+    assert asked(server, "resources/directory/read") == 0
+
+
+@stateless_wires
+def test_a_directory_is_listed_over_all_pages(wire: Wire) -> None:
+    with wire.connect(shop(page_size=1), extensions=ON) as client:
+        found = Skills(client).read_directory(ROOT)
+        assert [resource.name for resource in found] == ["SKILL.md", "references", "scripts"]
+        with pytest.raises(LimitExceeded, match="max_pages"):
+            Skills(client).read_directory(ROOT, max_pages=2)
+        with pytest.raises(InvalidParams):
+            Skills(client).read_directory(f"{ROOT}/SKILL.md")
+
+
+# -- names and identity
+
+
+@pytest.mark.requirement("SKL-07")
+def test_skills_of_one_name_are_all_there_and_known_by_server_and_uri() -> None:
+    servers = {"ours": shop(), "theirs": shop()}
+    known: dict[tuple[str | None, str], str] = {}
+    for name, server in servers.items():
+        with syncmcp.connect(server, mode=STATELESS, extensions=ON, name=name) as client:
+            skills = Skills(client)
+            for skill in skills.list():
+                if skill.name == "refunds":
+                    known[skill.key] = skills.load(skill).body
+                    assert pickle.loads(pickle.dumps(skill)).key == skill.key
+                    assert skill.model_copy().key == skill.key
+                    assert "_server" not in skill.to_wire()
+    bodies = {f"{ROOT}/SKILL.md": "Be kind.\n", "skill://bank/refunds/SKILL.md": "Be quick.\n"}
+    assert known == {(name, uri): body for name in servers for uri, body in bodies.items()}
+
+
+@pytest.mark.requirement("SKL-07")
+def test_an_entry_is_not_loaded_from_another_server() -> None:
+    ours, theirs = shop(), shop()
+    with syncmcp.connect(ours, mode=STATELESS, extensions=ON, name="ours") as client:
+        skill = Skills(client).list()[0]
+    with (
+        syncmcp.connect(theirs, mode=STATELESS, extensions=ON, name="theirs") as client,
+        pytest.raises(syncmcp.UsageError, match="is one of ours"),
+    ):
+        Skills(client).load(skill)
+    assert asked(theirs) == 0
+    with syncmcp.connect(theirs, mode=STATELESS, extensions=ON, name="theirs") as client:
+        kept = Skill.from_wire(skill.to_wire())  # as from a file of the program's
+        assert Skills(client).load(kept).body == "Be kind.\n"
+
+
+@pytest.mark.requirement("SKL-07")
+def test_the_entry_that_a_skill_was_loaded_by_is_held() -> None:
+    server = shop()
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+        skills = Skills(client)
+        skill = skills.list()[0]
+        loaded = skills.load(skill)
+        assert isinstance(skill.resources, list)
+        skill.resources[1].uri = "skill://bank/refunds/SKILL.md"
+        skill.frontmatter.clear()
+        assert loaded.read_text("references/letter to send.md") == "Dear Ann,"
+        assert loaded.skill.name == "refunds"
+
+
+@stateless_wires
+@pytest.mark.requirement("SKL-08")
+def test_a_skill_that_is_not_listed_is_found_by_its_uri_whatever_the_scheme(wire: Wire) -> None:
+    with wire.connect(shop(), extensions=ON, name="shop") as client:
+        skills = Skills(client)
+        uri = "github://shop/hidden/SKILL.md"
+        assert uri not in [skill.uri for skill in skills.list()]
+        hidden = skills.get(uri)
+        assert (hidden.key, hidden.description) == (("shop", uri), "Hush")
+        assert skills.load(hidden).names == ("SKILL.md",)
+        with pytest.raises(InvalidParams, match="No skill is served"):
+            skills.get("skill://shop/refunds/references/letter")
+
+
+@pytest.mark.requirement("SKL-08")
+def test_an_answer_about_another_skill_is_refused() -> None:
+    server = telling(entry(WHOLE), {})
+    server.on_request("skills/get", lambda params, context: {"skill": entry(WHOLE)})
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+        with pytest.raises(InvalidOutput, match="another skill"):
+            Skills(client).get("skill://shop/returns/SKILL.md")
+        assert Skills(client).get(f"{ROOT}/SKILL.md").server == "teller"
+
+
+# -- what else can happen
+
+
+def test_cursors_that_go_round_in_circles_end_the_list() -> None:
+    server = telling(entry(WHOLE), {})
+    server.on_request("skills/list", lambda params, context: {"skills": [], "nextCursor": "again"})
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+        with pytest.raises(ProtocolError, match="circles"):
+            Skills(client).list()
+        with pytest.raises(LimitExceeded, match="max_pages"):
+            Skills(client).list(max_pages=1)
+
+
+@pytest.mark.requirement("CCH-07")
+def test_a_refused_cursor_discards_the_pages_that_are_kept() -> None:
+    server = telling(entry(WHOLE), {})
+    given: list[Any] = []
+
+    def listed(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        given.append(params.get("cursor"))
+        if given[-1] is None:
+            return {"skills": [], "ttlMs": 60_000}
+        raise RpcError(-32602, "Invalid cursor")
+
+    server.on_request("skills/list", listed)
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+        for _ in range(2):
+            client.request("skills/list")
+        assert given == [None]
+        with pytest.raises(InvalidParams):
+            client.request("skills/list", {"cursor": "of another time"})
+        client.request("skills/list")
+        assert given == [None, "of another time", None]
+
+
+def test_an_entry_without_uri_or_frontmatter_is_no_entry() -> None:
+    entries: tuple[Any, ...] = ({"uri": f"{ROOT}/SKILL.md"}, {"frontmatter": SAID}, [], None)
+    for said in entries:
+        server = telling(entry(WHOLE), {})
+        server.on_request("skills/list", lambda *_, said=said: {"skills": [said]})
+        with (
+            syncmcp.connect(server, mode=STATELESS, extensions=ON) as client,
+            pytest.raises(InvalidOutput),
+        ):
+            Skills(client).list()
+
+
+def test_what_only_asks_is_asked_again_after_a_failure() -> None:
+    server = shop()
+    with serve_http(server) as http, FaultProxy(http.url) as proxy:
+        swift = syncmcp.Retry(pause=0)
+        with syncmcp.connect(proxy.url, mode=STATELESS, extensions=ON, retry=swift) as client:
+            skills = Skills(client)
+            for method in ("skills/list", "skills/get", "resources/directory/read"):
+                proxy.queue(Cut("sent"), method=method)
+            assert skills.get(skills.list()[0].uri).name == "refunds"
+            assert skills.read_directory(ROOT)
+    assert asked(server, "skills/list") == 2
+
+
+def test_the_options_of_calls_are_taken() -> None:
+    server = shop()
+    seen: list[Any] = []
+
+    def listed(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        seen.append(params["_meta"].get("example.com/a"))
+        return {"skills": []}
+
+    server.on_request("skills/list", listed)
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+        skills = Skills(client)
+        assert skills.list(timeout=5, meta={"example.com/a": 1}) == []
+        assert seen == [1]
+        with pytest.raises(TypeError, match="no option 'colour'"):
+            skills.list(colour="red")  # type: ignore[call-arg]
+        with pytest.raises(syncmcp.UsageError):
+            skills.get("")
+        token = syncmcp.CancelToken()
+        token.cancel()
+        for call in (skills.list, partial(skills.get, f"{ROOT}/SKILL.md")):
+            with pytest.raises(syncmcp.RequestCancelled):
+                call(cancel=token)
+
+
+def test_without_a_package_for_yaml_it_is_said_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    server = shop()
+    with syncmcp.connect(server, mode=STATELESS, extensions=ON) as client:
+        skills = Skills(client)
+        skill = skills.list()[0]
+        with pytest.raises(syncmcp.UsageError, match=r"install syncmcp-client\[skills\]"):
+            skills.load(skill)
+    assert asked(server) == 0

@@ -1,0 +1,917 @@
+"""The tool loop: a recorded model, real tools on a server, and everything that can end it."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import pytest
+
+import syncmcp
+from syncmcp import CancelToken
+from syncmcp.approval import AllowAll, Approval, DenyAll, Question, Verdict
+from syncmcp.errors import (
+    ClosedError,
+    InternalError,
+    RequestCancelled,
+    RequestTimeout,
+    TooManyRounds,
+    UsageError,
+)
+from syncmcp.handlers import HandlerContext, Sampling
+from syncmcp.testing import RpcError, Server, ToolContext
+from syncmcp.tools import ModelTurn, Step, ToolFinished, ToolLoop, ToolStarted
+from syncmcp.types import (
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    SamplingMessage,
+    ToolChoice,
+    ToolResultContent,
+)
+from tests.support.stage import PATIENCE, Stage, Wire, every_wire, in_threads
+
+Turn: TypeAlias = (
+    CreateMessageResult
+    | Callable[[CreateMessageRequestParams, HandlerContext], CreateMessageResult]
+)
+
+
+class Model:
+    """A model that says what it was told to say, and keeps what it heard."""
+
+    def __init__(self, *turns: Turn, then: Turn | None = None) -> None:
+        self._turns = list(turns)
+        self._then = then
+        self.heard: list[CreateMessageRequestParams] = []
+        self.contexts: list[HandlerContext] = []
+        self.threads: list[threading.Thread] = []
+
+    def __call__(
+        self, request: CreateMessageRequestParams, context: HandlerContext
+    ) -> CreateMessageResult:
+        self.heard.append(request)
+        self.contexts.append(context)
+        self.threads.append(threading.current_thread())
+        turn = self._turns.pop(0) if self._turns else self._then
+        assert turn is not None, "the model was asked too often"
+        return turn if isinstance(turn, CreateMessageResult) else turn(request, context)
+
+    @property
+    def choices(self) -> list[str | None]:
+        """The `tool_choice` of each turn."""
+        choices = [request.tool_choice for request in self.heard]
+        return [None if choice is None else choice.mode for choice in choices]
+
+    def told(self, turn: int) -> list[ToolResultContent]:
+        """The tool results that a turn, counted from 0, began with."""
+        blocks = self.heard[turn].messages[-1].blocks
+        results = [block for block in blocks if isinstance(block, ToolResultContent)]
+        assert len(results) == len(blocks)
+        return results
+
+
+def says(*blocks: Mapping[str, Any], stop: str = "endTurn") -> CreateMessageResult:
+    return CreateMessageResult.from_wire(
+        {"role": "assistant", "model": "double", "content": list(blocks), "stopReason": stop}
+    )
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def use(id: str, name: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": name, "input": arguments}
+
+
+def wants(*uses: Mapping[str, Any], stop: str = "toolUse") -> CreateMessageResult:
+    return says(*uses, stop=stop)
+
+
+DONE = says(text("done"))
+
+
+def texts(results: Iterable[ToolResultContent]) -> list[str]:
+    return ["".join(getattr(block, "text", "?") for block in one.content) for one in results]
+
+
+def adder(name: str = "adder") -> Server:
+    server = Server(name)
+
+    @server.tool(annotations={"readOnlyHint": True})
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @server.tool()
+    def fail() -> str:
+        raise ValueError("no luck today")
+
+    @server.tool()
+    def refuse() -> str:
+        raise RpcError(-32602, "the moon is in the wrong phase")
+
+    return server
+
+
+# -- what goes back and forth
+
+
+@pytest.mark.requirement("M-05")
+@every_wire
+def test_the_model_asks_for_a_tool_and_is_asked_again_with_its_result(wire: Wire) -> None:
+    model = Model(wants(text("let me see"), use("u1", "add", a=2, b=3)), says(text("it is 5")))
+    with wire.connect(adder()) as client:
+        outcome = ToolLoop(model, client).run("what is 2 + 3?")
+    assert outcome.text == "it is 5"
+    assert outcome.iterations == 2
+    assert [(message.role, message.text) for message in outcome.messages] == [
+        ("user", "what is 2 + 3?"),
+        ("assistant", "let me see"),
+        ("user", ""),
+        ("assistant", "it is 5"),
+    ]
+    first, second = model.heard
+    assert len(first.messages) == 1
+    assert first.max_tokens == 4096
+    assert [tool.name for tool in first.tools or []] == ["add", "fail", "refuse"]
+    assert (first.tools or [])[0].input_schema["required"] == ["a", "b"]
+    assert second.messages == outcome.messages[:3]
+    (result,) = model.told(1)
+    assert result.tool_use_id == "u1"
+    assert texts([result]) == ["5"]
+    assert not result.is_error
+
+
+@pytest.mark.requirement("M-05", "M-14")
+@pytest.mark.parametrize("trusted", [True, False])
+def test_what_a_trusted_server_means_for_the_user_alone_is_not_for_the_model(trusted: bool) -> None:
+    server = Server()
+    hints = {"for the user": {"audience": ["user"]}, "for both": {}, "first": {"priority": 1}}
+
+    @server.tool()
+    def report() -> Any:
+        return {"content": [{**text(words), "annotations": hints[words]} for words in hints]}
+
+    @server.tool()
+    def picture() -> Any:
+        return {"content": [{**text("seen"), "annotations": hints["for the user"]}]}
+
+    model = Model(wants(use("a", "report"), use("b", "picture")), DONE)
+    with syncmcp.connect(server, trusted=trusted) as client:
+        ToolLoop(model, client).run("go")
+    told, alone = model.told(1)
+    assert texts([told]) == ["".join(["first", "for both"] if trusted else hints)]
+    assert texts([alone]) == ["seen"]
+
+
+@pytest.mark.requirement("M-05")
+def test_a_model_without_a_wish_is_asked_once() -> None:
+    model = Model(DONE)
+    with syncmcp.connect(adder()) as client:
+        outcome = ToolLoop(model, client).run(
+            "hello", system_prompt="be brief", max_tokens=7, tools=["refuse", "add"]
+        )
+    assert outcome.iterations == 1
+    assert outcome.result is DONE
+    (heard,) = model.heard
+    assert (heard.system_prompt, heard.max_tokens) == ("be brief", 7)
+    assert [tool.name for tool in heard.tools or []] == ["refuse", "add"]
+    assert model.threads == [threading.current_thread()]
+
+
+def test_a_whole_request_goes_to_the_model_with_the_loop_s_own_tools() -> None:
+    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
+    request = CreateMessageRequestParams.from_wire(
+        {
+            "messages": [{"role": "user", "content": text("hello")}],
+            "maxTokens": 50,
+            "temperature": 0.5,
+            "modelPreferences": {"hints": [{"name": "double"}]},
+            "tools": [{"name": "server-side", "inputSchema": {"type": "object"}}],
+            "vendor": {"kept": True},
+        }
+    )
+    before = request.to_wire()
+    with syncmcp.connect(adder()) as client:
+        ToolLoop(model, client).run(request, max_tokens=40, tools=["add"])
+    for heard in model.heard:
+        wire = heard.to_wire()
+        assert wire["temperature"] == 0.5
+        assert wire["modelPreferences"] == {"hints": [{"name": "double"}]}
+        assert wire["maxTokens"] == 40
+        assert wire["vendor"] == {"kept": True}
+        assert [tool["name"] for tool in wire["tools"]] == ["add"]
+        assert "toolChoice" not in wire
+    assert request.to_wire() == before
+
+
+def test_a_conversation_can_be_taken_up_again() -> None:
+    model = Model(wants(use("u1", "add", a=1, b=1)), DONE, wants(use("u1", "add", a=2, b=2)), DONE)
+    with syncmcp.connect(adder()) as client:
+        loop = ToolLoop(model, client)
+        first = loop.run("one")
+        again = SamplingMessage.from_wire({"role": "user", "content": text("two")})
+        second = loop.run([*first.messages, again])
+    assert len(first.messages) == 4
+    assert second.messages[:5] == [*first.messages, again]
+    assert texts(model.told(3)) == ["4"]
+
+
+@pytest.mark.requirement("M-05")
+def test_meta_and_structured_content_survive_both_ways() -> None:
+    server = Server("rich")
+
+    @server.tool()
+    def rich() -> dict[str, Any]:
+        return {
+            "content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}],
+            "structuredContent": {"n": None},
+            "_meta": {"example.com/cache": "r"},
+        }
+
+    wish = {**use("u", "rich"), "_meta": {"example.com/cache": "u"}}
+    turn = {"role": "assistant", "model": "double", "content": [wish], "_meta": {"turn": 1}}
+    model = Model(CreateMessageResult.from_wire(turn), DONE)
+    with syncmcp.connect(server) as client:
+        ToolLoop(model, client).run("go")
+    asked, told = (message.to_wire() for message in model.heard[1].messages[1:])
+    assert asked == {"role": "assistant", "content": [wish], "_meta": {"turn": 1}}
+    assert told["role"] == "user"
+    (result,) = told["content"]
+    assert result["toolUseId"] == "u"
+    assert result["content"] == [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]
+    assert result["structuredContent"] == {"n": None}
+    assert result["_meta"]["example.com/cache"] == "r"
+    assert "isError" not in result
+
+
+def test_a_stop_for_tools_without_a_tool_is_an_answer() -> None:
+    with syncmcp.connect(adder()) as client:
+        outcome = ToolLoop(Model(says(text("well"), stop="toolUse")), client).run("go")
+    assert outcome.text == "well"
+
+
+# -- several tools in one turn
+
+
+@pytest.mark.requirement("M-05")
+@every_wire
+def test_tools_of_one_turn_run_at_the_same_time_and_answer_in_order(wire: Wire) -> None:
+    server = Server("pair")
+    meeting = threading.Barrier(2)
+    second_done = threading.Event()
+
+    @server.tool()
+    def meet(key: str) -> str:
+        meeting.wait(PATIENCE)
+        if key == "first":
+            assert second_done.wait(PATIENCE)
+        return key
+
+    steps: list[tuple[str, str]] = []
+
+    def on_step(step: Step) -> None:
+        if not isinstance(step, ModelTurn):
+            steps.append((type(step).__name__, step.use.id))
+        if isinstance(step, ToolFinished) and step.use.id == "b":
+            second_done.set()
+
+    model = Model(wants(use("a", "meet", key="first"), use("b", "meet", key="second")), DONE)
+    with wire.connect(server) as client:
+        ToolLoop(model, client, on_step=on_step).run("go")
+    assert [result.tool_use_id for result in model.told(1)] == ["a", "b"]
+    assert texts(model.told(1)) == ["first", "second"]
+    assert steps == [
+        ("ToolStarted", "a"),
+        ("ToolStarted", "b"),
+        ("ToolFinished", "b"),
+        ("ToolFinished", "a"),
+    ]
+
+
+def test_no_more_tools_run_at_one_time_than_allowed() -> None:
+    stage = Stage()
+    wishes = [use(key, "hold", key=key) for key in "abc"]
+    model = Model(wants(*wishes), DONE)
+    order: list[str] = []
+
+    def on_step(step: Step) -> None:
+        if not isinstance(step, ModelTurn):
+            order.append(f"{type(step).__name__} {step.use.id}")
+
+    def open_gates() -> None:
+        stage.inside("a", "b")
+        stage.let_go("b")
+        stage.inside("c")
+        stage.let_go("c")
+        assert stage.stats.wait_for(lambda stats: stats.running == 1)
+        stage.let_go("a")
+
+    with syncmcp.connect(stage.server) as client:
+        loop = ToolLoop(model, client, max_parallel=2, on_step=on_step)
+        outcome, opened = in_threads(lambda: loop.run("go"), open_gates)
+    assert opened is None
+    assert outcome.text == "done"
+    assert order.index("ToolFinished b") < order.index("ToolStarted c")
+    assert texts(model.told(1)) == ["a", "b", "c"]
+
+
+@pytest.mark.requirement("M-05")
+def test_each_step_is_reported_in_order_on_the_thread_of_the_caller() -> None:
+    reported: list[tuple[threading.Thread, Step]] = []
+    wish = wants(use("u", "add", a=1, b=2), use("v", "nothing"))
+    with syncmcp.connect(adder()) as client:
+        loop = ToolLoop(
+            Model(wish, DONE),
+            client,
+            on_step=lambda step: reported.append((threading.current_thread(), step)),
+        )
+        loop.run("go")
+    assert {thread for thread, _ in reported} == {threading.current_thread()}
+    asked, started, unknown, finished, answered = sorted((step for _, step in reported), key=_rank)
+    assert [type(step) for step in (reported[0][1], reported[-1][1])] == [ModelTurn, ModelTurn]
+    assert isinstance(asked, ModelTurn)
+    assert asked.result is wish
+    assert isinstance(started, ToolStarted)
+    assert (started.iteration, started.use.id) == (1, "u")
+    assert isinstance(finished, ToolFinished)
+    assert texts([finished.result]) == ["3"]
+    assert isinstance(unknown, ToolFinished)
+    assert (unknown.use.id, unknown.result.is_error) == ("v", True)
+    assert isinstance(answered, ModelTurn)
+    assert answered.iteration == 2
+
+
+def _rank(step: Step) -> tuple[int, int]:
+    if isinstance(step, ModelTurn):
+        return (step.iteration, 0)
+    return (1, 1 if isinstance(step, ToolStarted) else 2 + (step.use.id == "u"))
+
+
+# -- what goes wrong with a tool is told to the model
+
+
+@pytest.mark.requirement("M-05")
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        (use("u", "fail"), "no luck today"),
+        (use("u", "refuse"), "the moon is in the wrong phase"),
+        (use("u", "add", a="two"), None),
+        (use("u", "divide", a=1), "there is no tool 'divide'"),
+        (use("u", ""), "there is no tool ''"),
+    ],
+    ids=["fails", "refuses", "wrong-arguments", "unknown", "nameless"],
+)
+def test_what_goes_wrong_with_a_tool_goes_back_to_the_model(
+    wish: dict[str, Any], words: str | None
+) -> None:
+    model = Model(wants(wish, use("good", "add", a=1, b=1)), DONE)
+    with syncmcp.connect(adder()) as client:
+        assert ToolLoop(model, client).run("go").text == "done"
+    bad, good = model.told(1)
+    assert bad.is_error
+    assert texts([bad])[0]
+    if words is not None:
+        assert words in texts([bad])[0]
+    assert not good.is_error
+
+
+def test_a_tool_that_was_not_offered_is_not_called() -> None:
+    server = adder()
+    model = Model(wants(use("u", "fail")), DONE)
+    with syncmcp.connect(server) as client:
+        ToolLoop(model, client).run("go", tools=["add"])
+        assert server.stats.requests["tools/call"] == 0
+    assert texts(model.told(1)) == ["there is no tool 'fail'"]
+
+
+@pytest.mark.requirement("M-05", "CAN-01")
+@every_wire
+def test_a_tool_that_takes_too_long_is_given_up_and_the_model_told(wire: Wire) -> None:
+    stage = Stage()
+    model = Model(wants(use("u", "hold")), DONE)
+    with wire.connect(stage.server, timeout=1.0) as client:
+        ToolLoop(model, client).run("go")
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1)
+    (result,) = model.told(1)
+    assert result.is_error
+    assert texts([result]) == ["no answer within 1 s (whether it was done is unknown)"]
+
+
+def test_nothing_that_was_cut_off_is_run() -> None:
+    server = adder()
+    model = Model(wants(use("u", "add", a=1), stop="maxTokens"), DONE)
+    with syncmcp.connect(server) as client:
+        ToolLoop(model, client).run("go")
+        assert server.stats.requests["tools/call"] == 0
+    assert model.told(1)[0].is_error
+    assert "cut off" in texts(model.told(1))[0]
+
+
+# -- approval
+
+
+class Reviewer:
+    """A person who allows what they were told to allow."""
+
+    def __init__(self, *allowed: str) -> None:
+        self._allowed = allowed
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+
+    def review(self, question: Question, /) -> Verdict:
+        assert question.kind == "tool"
+        call: Any = question.request
+        self.asked.append((call.tool, call.arguments))
+        allowed = call.tool in self._allowed
+        return Verdict.allow() if allowed else Verdict.deny("not on my machine")
+
+
+@pytest.mark.requirement("M-05", "M-14", "TOOL-01", "TOOL-04", "M-33")
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_person_is_asked_before_each_call_unless_a_trusted_server_says_it_only_reads(
+    trusted: bool,
+) -> None:
+    server = adder("sums")
+    person = Reviewer("refuse")
+    model = Model(
+        wants(use("a", "add", a=1, b=1), use("f", "fail"), use("r", "refuse")),
+        DONE,
+    )
+    with syncmcp.connect(server, trusted=trusted) as client:
+        ToolLoop(model, client, approval=Approval(reviewer=person)).run("go")
+        assert server.stats.requests["tools/call"] == 1 + trusted
+    added, denied, refused = model.told(1)
+    asked = [("add", {"a": 1, "b": 1}), ("fail", {}), ("refuse", {})]
+    assert person.asked == asked[trusted:]
+    assert added.is_error is not trusted
+    assert denied.is_error
+    assert texts([denied]) == ["the call was not allowed: not on my machine"]
+    assert "the moon" in texts([refused])[0]
+
+
+def test_a_policy_alone_can_approve() -> None:
+    model = Model(wants(use("u", "fail")), DONE)
+    server = adder()
+    with syncmcp.connect(server) as client:
+        ToolLoop(model, client, approval=DenyAll()).run("go")
+        assert server.stats.requests["tools/call"] == 0
+    model = Model(wants(use("u", "fail")), DONE)
+    with syncmcp.connect(server) as client:
+        ToolLoop(model, client, approval=AllowAll()).run("go")
+        assert server.stats.requests["tools/call"] == 1
+
+
+def test_a_review_ends_when_the_loop_is_cancelled() -> None:
+    server = adder()
+    token = CancelToken()
+
+    class Absent:
+        def review(self, question: Question, /) -> Verdict:
+            assert question.context is not None
+            assert question.context.time_left() is not None
+            token.cancel("enough")
+            assert question.context.cancel.wait(PATIENCE)
+            return Verdict.allow()
+
+    with syncmcp.connect(server) as client:
+        loop = ToolLoop(
+            Model(wants(use("u", "fail"))), client, approval=Approval(reviewer=Absent())
+        )
+        with pytest.raises(RequestCancelled) as caught:
+            loop.run("go", cancel=token)
+        assert server.stats.requests["tools/call"] == 0
+    assert caught.value.reason == "enough"
+
+
+@pytest.mark.requirement("M-05", "M-14")
+def test_the_client_s_own_approval_decides_where_the_loop_has_none() -> None:
+    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
+    with syncmcp.connect(adder(), approval=DenyAll()) as client:
+        ToolLoop(model, client).run("go")
+    assert texts(model.told(1)) == ["the call was not allowed: the policy says no"]
+    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
+    with syncmcp.connect(adder(), approval=DenyAll()) as client:
+        ToolLoop(model, client, approval=AllowAll()).run("go")
+    assert texts(model.told(1)) == ["2"]
+
+
+@pytest.mark.requirement("M-05", "M-14")
+def test_without_any_approval_nobody_is_asked() -> None:
+    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
+    with syncmcp.connect(adder()) as client:
+        ToolLoop(model, client).run("go")
+    assert texts(model.told(1)) == ["2"]
+
+
+@pytest.mark.requirement("M-05", "M-14")
+@pytest.mark.parametrize("timeout", [None, 2 * PATIENCE])
+def test_a_person_who_does_not_decide_in_time_has_denied_the_call(
+    timeout: float | None,
+) -> None:
+    class Absent:
+        def review(self, question: Question, /) -> Verdict:
+            assert question.context is not None
+            assert question.context.cancel.wait(PATIENCE)
+            return Verdict.allow()
+
+    server, model = adder(), Model(wants(use("u", "fail")), DONE)
+    approval = Approval(reviewer=Absent())
+    with syncmcp.connect(server, approval=approval, human_timeout=0.05) as client:
+        ToolLoop(model, client, timeout=timeout).run("go")
+        assert server.stats.requests["tools/call"] == 0
+    [told] = texts(model.told(1))
+    assert "human_timeout" in told
+
+
+@pytest.mark.requirement("M-05", "M-14")
+def test_a_question_runs_out_of_time_no_sooner_than_its_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    after = CancelToken.after
+
+    def after_and_struck(seconds: float, reason: str | None = None) -> CancelToken:
+        # Whatever else is done about the time is done too late for it.
+        token = after(seconds, reason)
+        assert token.wait(PATIENCE)
+        return token
+
+    class Absent:
+        def review(self, question: Question, /) -> Verdict:
+            assert question.context is not None
+            assert question.context.cancel.wait(PATIENCE)
+            return Verdict.allow()
+
+    monkeypatch.setattr(CancelToken, "after", after_and_struck)
+    model = Model(wants(use("u", "fail")), DONE)
+    with syncmcp.connect(
+        adder(), approval=Approval(reviewer=Absent()), human_timeout=0.05
+    ) as client:
+        ToolLoop(model, client, timeout=None).run("go")
+    [told] = texts(model.told(1))
+    assert "human_timeout" in told
+
+
+# -- limits
+
+
+@pytest.mark.requirement("M-05", "SAMP-09")
+def test_the_last_turn_may_use_no_tools() -> None:
+    model = Model(wants(use("u", "add", a=1, b=1)), wants(use("v", "add", a=1, b=2)), DONE)
+    with syncmcp.connect(adder()) as client:
+        outcome = ToolLoop(model, client, max_iterations=3).run("go")
+    assert outcome.iterations == 3
+    assert model.choices == [None, None, "none"]
+
+
+@pytest.mark.requirement("M-05", "SAMP-09")
+def test_a_model_that_never_stops_is_stopped_and_its_last_wish_not_run() -> None:
+    server = adder()
+    model = Model(then=wants(use("u", "add", a=1, b=1)))
+    with syncmcp.connect(server) as client:
+        loop = ToolLoop(model, client)
+        with pytest.raises(TooManyRounds, match="max_iterations") as caught:
+            loop.run("go")
+        assert server.stats.requests["tools/call"] == 9
+        error = pickle.loads(pickle.dumps(caught.value))
+        assert (error.rounds, len(model.heard)) == (10, 10)
+        messages = error.messages
+        assert messages is not None
+        assert len(messages) == 20
+        # Nothing is lost: the conversation goes on with the very wish that was left.
+        model = Model(DONE)
+        outcome = ToolLoop(model, client).run(messages)
+        assert server.stats.requests["tools/call"] == 10
+    assert outcome.messages[:20] == messages
+    assert texts(model.told(0)) == ["2"]
+
+
+def test_a_model_that_must_use_tools_must_do_so_only_once() -> None:
+    model = Model(wants(use("u", "add", a=1, b=1)), DONE)
+    with syncmcp.connect(adder()) as client:
+        ToolLoop(model, client).run("go", tool_choice=ToolChoice(mode="required"))
+    assert model.choices == ["required", "auto"]
+
+
+@pytest.mark.requirement("M-05", "CAN-01", "SAMP-09")
+@every_wire
+def test_a_run_is_over_in_time_and_its_tools_are_cancelled_once(wire: Wire) -> None:
+    stage = Stage()
+    model = Model(wants(use("u", "hold", key="u"), use("v", "hold", key="v")))
+    with wire.connect(stage.server, timeout=PATIENCE) as client:
+        client.list_tools()
+        with pytest.raises(RequestTimeout, match=r"longer than 1\.5 s") as caught:
+            ToolLoop(model, client, timeout=1.5).run("go")
+        assert caught.value.seconds == 1.5
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 2)
+        client.list_tools()
+        with stage.stats as stats:
+            assert len(stats.cancels) == (2 if wire.announces else 0)
+    assert caught.value.messages is not None
+    assert [message.role for message in caught.value.messages] == ["user", "assistant"]
+
+
+def test_a_model_learns_that_its_time_is_up_and_what_it_raises_is_the_cause() -> None:
+    def waits(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        left = context.time_left()
+        assert left is not None
+        assert left <= 0.05
+        assert context.cancel.wait(PATIENCE)
+        raise RuntimeError("the provider hung up")
+
+    with syncmcp.connect(adder()) as client:
+        client.list_tools()
+        with pytest.raises(RequestTimeout) as caught:
+            ToolLoop(Model(waits), client, timeout=0.05).run("go")
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_without_a_limit_there_is_none() -> None:
+    model = Model(DONE)
+    with syncmcp.connect(adder()) as client:
+        ToolLoop(model, client, timeout=None).run("go")
+    assert model.contexts[0].time_left() is None
+
+
+# -- cancelling
+
+
+@pytest.mark.requirement("M-05", "CAN-01")
+@every_wire
+@pytest.mark.parametrize("kind", [CancelToken, threading.Event])
+def test_a_cancel_stops_the_loop_and_each_running_tool_once(
+    wire: Wire, kind: type[CancelToken] | type[threading.Event]
+) -> None:
+    stage = Stage()
+    cancel = kind()
+    model = Model(wants(use("u", "hold", key="u"), use("v", "hold", key="v")))
+
+    def stop() -> None:
+        stage.inside("u", "v")
+        if isinstance(cancel, CancelToken):
+            cancel.cancel("changed my mind")
+        else:
+            cancel.set()
+
+    with wire.connect(stage.server, timeout=PATIENCE) as client:
+        outcome, stopped = in_threads(
+            lambda: ToolLoop(model, client).run("go", cancel=cancel), stop
+        )
+        assert stopped is None
+        assert isinstance(outcome, RequestCancelled)
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 2)
+        client.list_tools()
+        with stage.stats as stats:
+            assert len(stats.cancels) == (2 if wire.announces else 0)
+    if kind is CancelToken:
+        assert outcome.reason == "changed my mind"
+    assert outcome.messages is not None
+    assert len(outcome.messages) == 2
+
+
+def test_a_token_that_is_cancelled_already_stops_before_anything_is_sent() -> None:
+    server = adder()
+    token = CancelToken()
+    token.cancel()
+    with syncmcp.connect(server) as client:
+        with pytest.raises(RequestCancelled):
+            ToolLoop(Model(), client).run("go", cancel=token)
+        assert server.stats.requests["tools/list"] == 0
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_tools_that_cannot_be_listed_end_the_loop(cancelled: bool) -> None:
+    server = adder()
+    token = CancelToken()
+
+    def list_tools(params: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+        if cancelled:
+            token.cancel()
+            assert context.cancelled.wait(PATIENCE)
+        raise RpcError(-32603, "out of order")
+
+    server.on_request("tools/list", list_tools)
+    with syncmcp.connect(server) as client:
+        wanted = RequestCancelled if cancelled else InternalError
+        with pytest.raises(wanted):
+            ToolLoop(Model(), client).run("go", cancel=token)
+
+
+def test_a_model_that_answers_after_a_cancel_is_kept_in_the_conversation() -> None:
+    token = CancelToken()
+
+    def late(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        token.cancel()
+        assert context.cancel.cancelled
+        return DONE
+
+    with syncmcp.connect(adder()) as client, pytest.raises(RequestCancelled) as caught:
+        ToolLoop(Model(late), client).run("go", cancel=token)
+    assert caught.value.messages is not None
+    assert caught.value.messages[-1].text == "done"
+
+
+@pytest.mark.parametrize("where", ["model", "step"])
+def test_what_the_program_raises_ends_the_loop_as_it_is(where: str) -> None:
+    stage = Stage()
+
+    def fail(*_: object) -> CreateMessageResult:
+        stage.inside("u")
+        raise ZeroDivisionError("a mistake of the program's")
+
+    def on_step(step: Step) -> None:
+        if isinstance(step, ToolStarted) and step.use.id == "v":
+            fail()
+
+    held = wants(use("u", "hold", key="u"), use("v", "hold", key="v"))
+    wish = held if where == "step" else wants(use("u", "hold", key="u"))
+    stage.let_go("u" if where == "model" else "nobody")
+    with syncmcp.connect(stage.server) as client:
+        loop = ToolLoop(Model(wish, fail), client, on_step=on_step)
+        with pytest.raises(ZeroDivisionError):
+            loop.run("go")
+        cancelled = 2 if where == "step" else 0
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == cancelled)
+
+
+@pytest.mark.requirement("M-05")
+def test_a_client_that_is_closed_ends_the_loop() -> None:
+    stage = Stage()
+    client = syncmcp.connect(stage.server)
+
+    def close() -> None:
+        stage.inside("u")
+        client.close()
+
+    model = Model(wants(use("u", "hold", key="u")))
+    outcome, closed = in_threads(lambda: ToolLoop(model, client).run("go"), close)
+    assert closed is None
+    assert isinstance(outcome, ClosedError)
+
+
+# -- within a handler
+
+
+@pytest.mark.requirement("M-05", "M-03")
+@every_wire
+def test_a_server_s_question_can_be_answered_by_a_loop_over_other_tools(wire: Wire) -> None:
+    asking = Server("asking")
+
+    @asking.tool()
+    def ask(context: ToolContext) -> str:
+        answer = context.sample(
+            "what is 2 + 3?",
+            max_tokens=100,
+            tools=[{"name": "mine", "inputSchema": {"type": "object"}}],
+        )
+        return str(answer["content"])
+
+    model = Model(wants(use("u", "add", a=2, b=3)), says(text("it is 5")))
+    asked: list[HandlerContext] = []
+
+    def handler(
+        request: CreateMessageRequestParams, context: HandlerContext
+    ) -> CreateMessageResult:
+        asked.append(context)
+        return ToolLoop(model, sums).run(request, context=context).result
+
+    with (
+        syncmcp.connect(adder()) as sums,
+        wire.connect(asking, sampling=Sampling(handler, tools=True)) as client,
+    ):
+        assert "it is 5" in client.call_tool("ask").raise_for_error().text
+    (outer,) = asked
+    for inner in model.contexts:
+        assert (inner.client, inner.server) == (outer.client, outer.server)
+        assert inner.time_left() is not None
+    assert [tool.name for tool in model.heard[0].tools or []] == ["add", "fail", "refuse"]
+    assert model.heard[0].max_tokens == 100
+    assert not asking.stats.violations
+
+
+@every_wire
+def test_a_loop_that_waits_for_a_tool_keeps_no_other_question_from_its_answer(wire: Wire) -> None:
+    server = Server("nested")
+
+    @server.tool()
+    def outer(context: ToolContext) -> str:
+        return str(context.sample("outer", max_tokens=10)["content"])
+
+    @server.tool()
+    def inner(context: ToolContext) -> str:
+        return str(context.sample("inner", max_tokens=10)["content"])
+
+    def handler(
+        request: CreateMessageRequestParams, context: HandlerContext
+    ) -> CreateMessageResult:
+        if request.messages[0].text == "inner":
+            return CreateMessageResult.from_wire(
+                {"role": "assistant", "model": "double", "content": text("from within")}
+            )
+        model = Model(wants(use("i", "inner")), DONE)
+        ToolLoop(model, context.client).run("go", tools=["inner"], context=context)
+        answer = {"role": "assistant", "model": "double", "content": text(texts(model.told(1))[0])}
+        return CreateMessageResult.from_wire(answer)
+
+    with wire.connect(server, sampling=handler, max_handlers=1, timeout=PATIENCE) as client:
+        assert "from within" in client.call_tool("outer").raise_for_error().text
+
+
+def test_a_withdrawn_question_ends_the_loop_that_answers_it() -> None:
+    stage = Stage()
+    shown: list[str] = []
+
+    def shows(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        context.show("half a sent")
+        return wants(use("u", "hold", key="u"))
+
+    with syncmcp.connect(stage.server, timeout=PATIENCE) as client:
+        outer = HandlerContext(
+            client, client.server, "sampling/createMessage", timeout=60, show=shown.append
+        )
+        loop = ToolLoop(Model(shows), client)
+
+        def withdraw() -> None:
+            stage.inside("u")
+            outer.cancel.cancel("no longer wanted")
+
+        outcome, withdrawn = in_threads(lambda: loop.run("go", context=outer), withdraw)
+        assert withdrawn is None
+        assert isinstance(outcome, RequestCancelled)
+        assert outcome.reason == "no longer wanted"
+        assert stage.stats.wait_for(lambda stats: stats.cancelled == 1)
+    assert shown == ["half a sent"]
+
+
+# -- mistakes of the caller's
+
+
+def test_a_loop_of_impossible_parts_is_refused() -> None:
+    async def coroutine(request: Any, context: Any) -> Any: ...
+
+    with syncmcp.connect(adder()) as client:
+        for wrong in (
+            {"llm": coroutine},
+            {"llm": None},
+            {"on_step": coroutine},
+            {"max_iterations": 0},
+            {"max_parallel": 0},
+            {"timeout": -1},
+            {"approval": "yes"},
+        ):
+            arguments: dict[str, Any] = {"llm": Model(), **wrong}
+            with pytest.raises(UsageError):
+                ToolLoop(arguments.pop("llm"), client, **arguments)
+
+
+@pytest.mark.requirement("SAMP-05")
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ([], "at least one message"),
+        (
+            [
+                {"role": "assistant", "content": [use("u", "add")]},
+                {"role": "user", "content": text("never mind")},
+            ],
+            "Results are missing",
+        ),
+        ([{"role": "user", "content": [use("u", "add")]}], "assistant"),
+    ],
+)
+def test_a_conversation_that_no_model_would_take_is_refused(
+    messages: list[dict[str, Any]], problem: str
+) -> None:
+    with syncmcp.connect(adder()) as client, pytest.raises(UsageError, match=problem):
+        ToolLoop(Model(), client).run([SamplingMessage.from_wire(one) for one in messages])
+
+
+def test_a_model_that_wants_two_tools_by_one_id_is_refused_and_neither_run() -> None:
+    server = adder()
+    wish = wants(use("u", "add", a=1, b=1), use("u", "fail"))
+    with syncmcp.connect(server) as client:
+        with pytest.raises(UsageError, match="'u' stands for two"):
+            ToolLoop(Model(wish), client).run("go")
+        assert server.stats.requests["tools/call"] == 0
+
+
+def test_what_is_no_answer_is_refused() -> None:
+    odd: Any = lambda request, context: "done"  # noqa: E731
+    with syncmcp.connect(adder()) as client, pytest.raises(UsageError, match="CreateMessageResult"):
+        ToolLoop(odd, client).run("go")
+
+
+def test_a_tool_that_the_server_has_not_cannot_be_offered() -> None:
+    with syncmcp.connect(adder()) as client, pytest.raises(UsageError, match="'divide'"):
+        ToolLoop(Model(), client).run("go", tools=["add", "divide"])
+
+
+def test_a_model_may_be_offered_nothing() -> None:
+    model = Model(DONE)
+    with syncmcp.connect(adder()) as client:
+        ToolLoop(model, client, max_iterations=1).run("go", tools=[])
+    assert model.heard[0].tools == []
+    assert model.choices == [None]

@@ -1,0 +1,331 @@
+"""The tool loop over a group: each call goes to the server that has the tool, and one may fall."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import CancelToken, ClientGroup, Interceptor, Message
+from syncmcp.approval import AllowAll, Approval, DenyAll, Question, ToolCall, Verdict
+from syncmcp.errors import AuthError, ClosedError, RequestCancelled, UsageError
+from syncmcp.handlers import HandlerContext
+from syncmcp.testing import Server, ToolContext
+from syncmcp.tools import Step, ToolFinished, ToolLoop, ToolStarted
+from syncmcp.types import CreateMessageRequestParams, CreateMessageResult, ToolUseContent
+from tests.features.test_tool_loop import DONE, Model, says, text, texts, use, wants
+from tests.support.shops import MISSING
+from tests.support.stage import PATIENCE, Stage, in_threads
+
+
+def shop(name: str, **annotations: Any) -> Server:
+    """A server with a tool that every other one has too, and one of its own."""
+    server = Server(name)
+
+    @server.tool(annotations=annotations)
+    def price(thing: str) -> str:
+        return f"{thing} at {name}"
+
+    server.tool(name=f"close_{name}")(lambda: f"{name} is closed")
+    return server
+
+
+@pytest.mark.requirement("M-05", "M-30")
+def test_each_tool_is_called_at_the_server_that_has_it() -> None:
+    model = Model(
+        wants(
+            use("a", "fish_price", thing="eel"),
+            use("b", "books_price", thing="atlas"),
+            use("c", "close_books"),
+        ),
+        DONE,
+    )
+    with ClientGroup({"fish": shop("fish"), "books": shop("books")}) as group:
+        outcome = ToolLoop(model, group).run("go")
+    assert outcome.text == "done"
+    names = [tool.name for tool in model.heard[0].tools or []]
+    assert names == ["fish_price", "close_fish", "books_price", "close_books"]
+    assert texts(model.told(1)) == ["eel at fish", "atlas at books", "books is closed"]
+
+
+def test_only_the_tools_that_are_named_are_offered_by_their_keys() -> None:
+    model = Model(wants(use("a", "close_fish")), DONE)
+    with ClientGroup({"fish": shop("fish"), "books": shop("books")}) as group:
+        ToolLoop(model, group).run("go", tools=["books_price"])
+        assert [tool.name for tool in model.heard[0].tools or []] == ["books_price"]
+        assert texts(model.told(1)) == ["there is no tool 'close_fish'"]
+        with pytest.raises(UsageError, match="there is no tool 'price'"):
+            ToolLoop(Model(), group).run("go", tools=["price"])
+
+
+def test_tools_of_several_servers_run_at_the_same_time() -> None:
+    both = threading.Barrier(2)
+
+    def meeting(name: str) -> Server:
+        server = Server(name)
+        server.tool(name=f"meet_{name}")(lambda: f"{name} {both.wait(PATIENCE) >= 0}")
+        return server
+
+    model = Model(wants(use("a", "meet_one"), use("b", "meet_two")), DONE)
+    with ClientGroup({"one": meeting("one"), "two": meeting("two")}) as group:
+        ToolLoop(model, group).run("go")
+    assert texts(model.told(1)) == ["one True", "two True"]
+
+
+# -- approval
+
+
+def test_who_approves_sees_the_server_its_own_name_of_the_tool_and_what_it_claims() -> None:
+    seen: list[tuple[str, str, bool | None]] = []
+
+    class Watching:
+        def review(self, question: Question) -> Verdict:
+            call = question.request
+            assert isinstance(call, ToolCall)
+            assert call.annotations is not None
+            claim = call.annotations.destructive_hint
+            seen.append((question.server.name, call.tool, claim))
+            return Verdict(question.server.name == "fish", reason="not there")
+
+    servers = {
+        "fish": shop("fish", destructiveHint=False),
+        "books": shop("books", destructiveHint=True),
+    }
+    wish = wants(use("a", "fish_price", thing="eel"), use("b", "books_price", thing="atlas"))
+    model = Model(wish, DONE)
+    with ClientGroup(servers) as group:
+        ToolLoop(model, group, approval=Approval(reviewer=Watching())).run("go")
+    assert seen == [("fish", "price", False), ("books", "price", True)]
+    assert texts(model.told(1)) == ["eel at fish", "the call was not allowed: not there"]
+
+
+def test_where_the_loop_has_no_approval_that_of_each_server_decides() -> None:
+    model = Model(wants(use("a", "close_fish"), use("b", "close_books")), DONE)
+    own: dict[str, Any] = {"fish": {"approval": AllowAll()}, "books": {"approval": DenyAll()}}
+    with ClientGroup({"fish": shop("fish"), "books": shop("books")}, per_server=own) as group:
+        ToolLoop(model, group).run("go")
+    allowed, denied = texts(model.told(1))
+    assert allowed == "fish is closed"
+    assert denied.startswith("the call was not allowed")
+
+
+def test_nobody_is_asked_about_what_only_reads_at_the_trusted_one_of_two_servers() -> None:
+    servers = {name: shop(name, readOnlyHint=True) for name in ("known", "other")}
+    wish = wants(use("a", "known_price", thing="eel"), use("b", "other_price", thing="eel"))
+    model = Model(wish, DONE)
+    with ClientGroup(servers, per_server={"known": {"trusted": True}}) as group:
+        ToolLoop(model, group, approval=Approval()).run("go")
+    allowed, denied = texts(model.told(1))
+    assert allowed == "eel at known"
+    assert "there is nobody to ask" in denied
+
+
+# -- servers that fall
+
+
+def test_a_server_that_is_not_there_takes_nothing_from_the_others() -> None:
+    model = Model(wants(use("a", "price", thing="eel")), DONE)
+    with ClientGroup({"missing": MISSING, "fish": shop("fish")}) as group:
+        assert ToolLoop(model, group).run("go").text == "done"
+    assert texts(model.told(1)) == ["eel at fish"]
+
+
+def test_the_model_is_told_of_a_server_that_was_removed_and_goes_on_with_the_others() -> None:
+    group = ClientGroup({"fish": shop("fish"), "books": shop("books")})
+
+    def without_fish(
+        request: CreateMessageRequestParams, context: HandlerContext
+    ) -> CreateMessageResult:
+        group.remove("fish")
+        return wants(use("a", "close_fish"), use("b", "close_books"))
+
+    model = Model(without_fish, DONE)
+    with group:
+        assert ToolLoop(model, group).run("go").text == "done"
+    gone, there = texts(model.told(1))
+    assert gone.startswith("no server of the group has a tool 'close_fish'")
+    assert there == "books is closed"
+
+
+def test_a_server_that_is_removed_while_its_tool_runs_does_not_end_the_loop() -> None:
+    stage = Stage()
+    model = Model(wants(use("a", "hold", key="k")), DONE)
+    with ClientGroup({"stage": stage.server, "books": shop("books")}) as group:
+
+        def remove() -> None:
+            stage.inside("k")
+            group.remove("stage")
+
+        outcome, removed = in_threads(lambda: ToolLoop(model, group).run("go"), remove)
+    assert removed is None
+    assert not isinstance(outcome, BaseException)
+    (result,) = model.told(1)
+    assert result.is_error
+
+
+def test_a_server_that_lets_nobody_in_any_more_does_not_end_the_loop() -> None:
+    class Locked(Interceptor):
+        def outgoing(self, message: Message) -> Message | None:
+            if message.method == "tools/call":
+                raise AuthError("sign in again")
+            return None
+
+    model = Model(wants(use("a", "close_fish"), use("b", "close_books")), DONE)
+    locked = {"fish": {"interceptors": [Locked()]}}
+    with ClientGroup({"fish": shop("fish"), "books": shop("books")}, per_server=locked) as group:
+        assert ToolLoop(model, group).run("go").text == "done"
+    assert texts(model.told(1)) == ["sign in again", "books is closed"]
+    alone = Model(wants(use("a", "close_fish")))
+    with (
+        syncmcp.connect(shop("fish"), interceptors=[Locked()]) as client,
+        pytest.raises(AuthError, match="sign in again"),
+    ):
+        ToolLoop(alone, client).run("go")
+
+
+def test_a_group_that_is_closed_ends_the_loop() -> None:
+    stage = Stage()
+    model = Model(wants(use("a", "hold", key="k")))
+    group = ClientGroup({"stage": stage.server, "books": shop("books")})
+    with pytest.raises(ClosedError, match="the group is not open"):
+        ToolLoop(model, group).run("go")
+    with group:
+
+        def close() -> None:
+            stage.inside("k")
+            group.close()
+
+        outcome, closed = in_threads(lambda: ToolLoop(model, group).run("go"), close)
+    assert closed is None
+    assert isinstance(outcome, ClosedError)
+
+
+def test_a_cancel_stops_the_tools_of_all_servers() -> None:
+    stages = {"one": Stage(), "two": Stage()}
+    model = Model(wants(use("a", "one_hold", key="k"), use("b", "two_hold", key="k")))
+    token = CancelToken()
+    with ClientGroup({name: stage.server for name, stage in stages.items()}) as group:
+
+        def cancel() -> None:
+            held = [context for stage in stages.values() for context in stage.inside("k")]
+            token.cancel("enough")
+            for context in held:
+                assert context.cancelled.wait(PATIENCE)
+
+        outcome, cancelled = in_threads(
+            lambda: ToolLoop(model, group).run("go", cancel=token), cancel
+        )
+    assert cancelled is None
+    assert isinstance(outcome, RequestCancelled)
+    assert outcome.reason == "enough"
+
+
+# -- what the model and the program are told
+
+
+def test_a_model_that_works_for_a_group_has_no_single_client() -> None:
+    def curious(
+        request: CreateMessageRequestParams, context: HandlerContext
+    ) -> CreateMessageResult:
+        assert repr(context) == "<HandlerContext sampling/createMessage from a group>"
+        with pytest.raises(UsageError, match="works for a group"):
+            _ = context.client
+        with pytest.raises(UsageError, match="not for one server"):
+            _ = context.server
+        return DONE
+
+    with ClientGroup({"fish": shop("fish"), "books": shop("books")}) as group:
+        assert ToolLoop(Model(curious), group).run("go").text == "done"
+
+
+def test_a_question_of_a_server_that_a_loop_over_a_group_answers_stays_that_server_s() -> None:
+    asking = Server("asking")
+
+    @asking.tool()
+    def ask(context: ToolContext) -> str:
+        return str(context.sample("what is it?", max_tokens=9)["content"])
+
+    seen: list[str] = []
+
+    def named(request: CreateMessageRequestParams, context: HandlerContext) -> CreateMessageResult:
+        seen.append(context.server.name)
+        context.show("so far")
+        return says(text("an eel"))
+
+    with ClientGroup({"fish": shop("fish")}) as group:
+
+        def answer(
+            request: CreateMessageRequestParams, context: HandlerContext
+        ) -> CreateMessageResult:
+            loop = ToolLoop(named, group, on_text=seen.append)
+            return loop.run(request, context=context).result
+
+        with syncmcp.connect(
+            asking, name="asker", sampling=answer, approval=Approval(AllowAll())
+        ) as client:
+            assert "an eel" in client.call_tool("ask").text
+    assert seen == ["asker", "so far"]
+
+
+def test_what_the_model_writes_is_told_while_it_is_written() -> None:
+    def writing(
+        request: CreateMessageRequestParams, context: HandlerContext
+    ) -> CreateMessageResult:
+        context.show("It")
+        context.show("It is")
+        return says(text("It is 3"))
+
+    told: list[tuple[threading.Thread, str]] = []
+    with ClientGroup({"fish": shop("fish")}) as group:
+        loop = ToolLoop(
+            writing, group, on_text=lambda so_far: told.append((threading.current_thread(), so_far))
+        )
+        loop.run("go")
+    assert told == [(threading.current_thread(), words) for words in ("It", "It is")]
+
+
+def test_how_far_a_tool_is_is_told_with_the_wish_that_it_is_for() -> None:
+    stages = {"one": Stage(), "two": Stage()}
+    reports: dict[str, list[tuple[float, float | None, str | None]]] = {"a": [], "b": []}
+    started: list[ToolUseContent] = []
+    finished: dict[str, int] = {}
+
+    def far(
+        wish: ToolUseContent, progress: float, total: float | None, message: str | None
+    ) -> None:
+        reports[wish.id].append((progress, total, message))
+
+    def step(step: Step) -> None:
+        if isinstance(step, ToolStarted):
+            started.append(step.use)
+        elif isinstance(step, ToolFinished):
+            finished[step.use.id] = len(reports[step.use.id])
+
+    model = Model(wants(use("a", "one_count", steps=2), use("b", "two_count", steps=1)), DONE)
+    with ClientGroup({name: stage.server for name, stage in stages.items()}) as group:
+        ToolLoop(model, group, on_progress=far, on_step=step).run("go")
+    assert reports == {"a": [(1, 2, "step 1"), (2, 2, "step 2")], "b": [(1, 1, "step 1")]}
+    assert [wish.name for wish in started] == ["one_count", "two_count"]
+    assert finished == {"a": 2, "b": 1}  # all of it was told before the result
+
+
+@pytest.mark.parametrize("name", ["on_text", "on_progress"])
+def test_a_coroutine_function_is_told_nothing(name: str) -> None:
+    async def coroutine(*_: object) -> None: ...
+
+    options: dict[str, Any] = {name: coroutine}
+    with pytest.raises(UsageError, match=name):
+        ToolLoop(Model(), ClientGroup(), **options)
+
+
+def test_a_model_of_a_group_may_use_a_loop_of_its_own() -> None:
+    servers = {"fish": shop("fish"), "books": shop("books")}
+    with ClientGroup(servers) as group, syncmcp.connect(shop("atlas")) as client:
+        within = ToolLoop(Model(then=DONE), client)
+
+        def model(request: CreateMessageRequestParams, context: HandlerContext) -> Any:
+            return within.run("and what do you say?", context=context).result
+
+        assert ToolLoop(model, group).run("go").text == within.run("go").text

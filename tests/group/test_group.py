@@ -1,0 +1,465 @@
+"""Many servers as one: opened together, broken alone, closed together."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    Client,
+    ClientGroup,
+    ClosedError,
+    ConnectFailed,
+    NotApproved,
+    RequiredServersFailed,
+    Stdio,
+    UsageError,
+)
+from syncmcp.group import Source
+from syncmcp.servers_file import ServerReview, read
+from syncmcp.testing import Server, ToolContext, serve_http
+from tests.support.shops import CHILD, DEMO, DYING, MISSING, REFUSING, Gated, known, shop
+from tests.support.stage import PATIENCE, Stage, in_threads, interrupted
+
+
+class TestOpening:
+    @pytest.mark.requirement("M-30")
+    @pytest.mark.pitfall("27")
+    def test_two_broken_servers_of_five_leave_three(self) -> None:
+        with serve_http(shop("web", "w")) as http:
+            servers: dict[str, Source] = {
+                "here": shop("here", "h"),
+                "child": DEMO,
+                "web": http.url,
+                "dying": DYING,
+                "refusing": REFUSING,
+            }
+            with ClientGroup(servers) as group:
+                assert list(group.clients) == ["here", "child", "web"]
+                states = {name: status.state for name, status in group.status.items()}
+                assert states == {
+                    "here": "open",
+                    "child": "open",
+                    "web": "open",
+                    "dying": "failed",
+                    "refusing": "failed",
+                }
+                assert isinstance(group.status["refusing"].error, ConnectFailed)
+                error = group.status["dying"].error
+                assert isinstance(error, ConnectFailed)
+                assert error.exit_code == 7
+                assert error.server == "dying"
+                assert group.call_tool("h").text == "h of here"
+                assert group.call_tool("w").text == "w of web"
+                assert group.server_of("tools", "greet") == ("child", "greet")
+                server = group.status["web"].server
+                assert server is not None
+                assert server.name == "web"
+            assert {status.state for status in group.status.values()} == {"closed", "failed"}
+
+    @pytest.mark.requirement("M-30")
+    def test_all_are_opened_at_one_time(self) -> None:
+        servers = {name: Gated(shop(name)) for name in ("a", "b", "c")}
+        group = ClientGroup(servers)
+
+        def let_in() -> None:
+            for server in servers.values():
+                assert server.reached.wait(PATIENCE)
+            for server in servers.values():
+                server.gate.set()
+
+        opened, _ = in_threads(group.open, let_in)
+        assert opened is group
+        assert list(group.clients) == ["a", "b", "c"]
+        group.close()
+
+    @pytest.mark.parametrize("require", ["all", ["bad"], ["good", "bad"]])
+    def test_a_required_server_that_is_broken_closes_the_rest(self, require: Any) -> None:
+        group = ClientGroup({"good": shop("good"), "bad": MISSING}, require=require)
+        with pytest.raises(RequiredServersFailed, match="'bad'") as caught:
+            group.open()
+        assert list(caught.value.errors) == ["bad"]
+        assert isinstance(caught.value.__cause__, ConnectFailed)
+        assert group.status["good"].state == "closed"
+        with pytest.raises(ClosedError):
+            group.call_tool("x")
+
+    @pytest.mark.parametrize("require", ["any", ["good"], []])
+    def test_another_broken_server_does_not(self, require: Any) -> None:
+        with ClientGroup({"good": shop("good"), "bad": MISSING}, require=require) as group:
+            assert list(group.clients) == ["good"]
+
+    def test_one_of_many_is_required_by_default_and_none_of_none(self) -> None:
+        with pytest.raises(RequiredServersFailed):
+            ClientGroup({"bad": MISSING}).open()
+        with ClientGroup({"bad": MISSING}, require=()) as group:
+            assert group.tools == {}
+        with ClientGroup() as group:
+            assert group.status == {}
+
+    def test_a_group_can_be_opened_again(self) -> None:
+        group = ClientGroup({"a": shop("a", "t")})
+        for _ in range(2):
+            with group:
+                assert group.open() is group
+                assert group.call_tool("t").text == "t of a"
+            assert dict(group.tools) == {}
+            group.close()
+
+    def test_a_server_that_lists_nothing_offers_nothing(self) -> None:
+        with ClientGroup({"a": Server("bare")}) as group:
+            assert not any((group.tools, group.resources, group.resource_templates, group.prompts))
+
+    def test_a_server_whose_list_fails_is_broken(self) -> None:
+        server = shop("a", "t")
+
+        def fail(params: Any, context: ToolContext) -> Any:
+            raise RuntimeError
+
+        server.on_request("prompts/list", fail)
+        with ClientGroup({"a": server, "b": shop("b")}) as group:
+            assert isinstance(group.status["a"].error, syncmcp.InternalError)
+            assert list(group.clients) == ["b"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "options"),
+        [
+            (({"": "http://x"},), {}),
+            ((), {"require": "some"}),
+            ((), {"require": 3}),
+            ((), {"require": ["a"]}),
+            ((), {"name": "x"}),
+            ((), {"per_server": {"a": {}}}),
+            ((), {"close_timeout": -1}),
+        ],
+    )
+    def test_arguments_that_make_no_sense(self, arguments: Any, options: Any) -> None:
+        with pytest.raises(UsageError):
+            ClientGroup(*arguments, **options)
+
+    @pytest.mark.parametrize("name", ["name_hook", "on_log"])
+    def test_coroutine_functions_are_refused(self, name: str) -> None:
+        async def function(*args: Any) -> None: ...
+
+        options: dict[str, Any] = {name: function}
+        with pytest.raises(UsageError):
+            ClientGroup(**options)
+
+    def test_a_target_that_is_none_is_the_callers_mistake(self) -> None:
+        group = ClientGroup({"a": shop("a"), "b": "ftp://x"})
+        with pytest.raises(UsageError, match="ftp"):
+            group.open()
+        assert group.status["a"].state == "closed"
+
+
+class TestFromAFile:
+    @pytest.fixture(autouse=True)
+    def _folders(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "work").mkdir()
+        monkeypatch.chdir(tmp_path / "work")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+
+    def written(self, file: str, **servers: Any) -> Path:
+        path = Path(file)
+        path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+        return path
+
+    def test_what_is_wrong_with_one_entry_hurts_no_other(self) -> None:
+        file = self.written(
+            "../servers.json",
+            demo=CHILD,
+            off={**CHILD, "disabled": True},
+            unset={"command": "${NOT_SET_ANYWHERE}"},
+            wrong={"command": 3},
+        )
+        with ClientGroup(file) as group:
+            assert {name: status.state for name, status in group.status.items()} == {
+                "demo": "open",
+                "off": "disabled",
+                "unset": "failed",
+                "wrong": "failed",
+            }
+            assert "NOT_SET_ANYWHERE" in str(group.status["unset"].error)
+            assert group.call_tool("greet", {"name": "Ada"}).text
+
+    @pytest.mark.requirement("SEC-06")
+    def test_what_a_project_names_is_opened_once_a_person_agreed(self) -> None:
+        file = self.written("mcp.json", one=CHILD, two={**CHILD, "cwd": "."})
+        with ClientGroup(file, require=()) as group:
+            assert group.clients == {}
+            assert isinstance(group.status["one"].error, NotApproved)
+        threads: list[threading.Thread] = []
+
+        def approve(review: ServerReview) -> bool:
+            threads.append(threading.current_thread())
+            return review.server == "one"
+
+        with ClientGroup(read(file, approve=approve)) as group:
+            assert list(group.clients) == ["one"]
+            assert isinstance(group.status["two"].error, NotApproved)
+        assert threads == [threading.current_thread()] * 2
+
+    def test_what_cannot_be_remembered_hurts_no_other_server(self) -> None:
+        file = self.written("mcp.json", one=CHILD)
+        Path("approvals.json").write_text("{}")
+        servers: dict[str, Source] = {
+            **read(file, approvals="approvals.json"),
+            "other": shop("other"),
+        }
+        with ClientGroup(servers) as group:
+            assert "approvals.json" in str(group.status["one"].error)
+            assert list(group.clients) == ["other"]
+
+    def test_the_time_limit_of_an_entry_counts_over_that_of_the_group(self) -> None:
+        file = self.written("../servers.json", one={**CHILD, "timeout": 9000}, two=CHILD)
+        servers: dict[str, Source] = {**read(file), "three": shop("three")}
+        servers["two"] = read(self.written("../two.json", two={**CHILD, "cwd": "."}))["two"]
+        own = {"two": {"timeout": 7.0}}
+        with ClientGroup(servers, timeout=8.0, per_server=own) as group:
+            limits = {name: client._core.settings.timeout for name, client in group.clients.items()}
+        assert limits == {"one": 9.0, "two": 7.0, "three": 8.0}
+
+
+class TestAsCompleted:
+    def test_what_is_done_first_comes_first(self) -> None:
+        slow, quick = Stage(), Stage()
+        with ClientGroup({"slow": slow.server, "quick": quick.server}) as group:
+            quick.gate.set()
+            names: list[str] = []
+            for name, done in group.as_completed(lambda client: client.call_tool.future("hold")):
+                assert done.result(0).text == ""
+                names.append(name)
+                slow.gate.set()
+            assert names == ["quick", "slow"]
+
+    def test_an_error_is_in_its_future_and_stops_no_other(self) -> None:
+        with ClientGroup({"a": shop("a", "t"), "b": Server("bare")}) as group:
+            outcomes = {
+                name: done.exception()
+                for name, done in group.as_completed(lambda client: client.list_prompts.future())
+            }
+            assert outcomes["a"] is None
+            assert isinstance(outcomes["b"], syncmcp.NotSupported)
+
+            def start(client: Client) -> syncmcp.RequestFuture[None]:
+                raise syncmcp.Denied("not this one")
+
+            ((name, done),) = group.as_completed(start, servers=["a", "a"])
+            assert name == "a"
+            assert isinstance(done.exception(), syncmcp.Denied)
+
+    def test_leaving_it_cancels_the_rest(self) -> None:
+        slow, quick = Stage(), Stage()
+        with ClientGroup({"slow": slow.server, "quick": quick.server}) as group:
+            quick.gate.set()
+            results = group.as_completed(lambda client: client.call_tool.future("hold"))
+            next(results)
+            (context,) = slow.inside("")
+            results.close()  # type: ignore[attr-defined]
+            assert context.cancelled.wait(PATIENCE)
+
+    def test_it_has_an_end(self) -> None:
+        slow = Stage()
+        with ClientGroup({"slow": slow.server}) as group:
+            calls = group.as_completed(lambda client: client.call_tool.future("hold"), timeout=0.05)
+            with pytest.raises(TimeoutError):
+                next(calls)
+            with pytest.raises(UsageError, match="no open server 'x'"):
+                group.as_completed(lambda client: client.ping.future(), servers=["x"])
+
+
+class TestClosing:
+    def test_closing_ends_an_opening(self) -> None:
+        gated = Gated(shop("a"))
+        group = ClientGroup({"a": gated, "b": shop("b")})
+
+        def close() -> None:
+            assert gated.reached.wait(PATIENCE)
+            group.close()
+            gated.gate.set()
+
+        opened, _ = in_threads(group.open, close)
+        assert isinstance(opened, ClosedError)
+        assert gated.server.sessions == []
+        with group:
+            assert list(group.clients) == ["a", "b"]
+
+    def test_a_server_removed_while_all_are_opened_is_not_there(self) -> None:
+        gated = Gated(shop("a"))
+        group = ClientGroup({"a": gated, "b": shop("b")}, require="all")
+
+        def remove() -> None:
+            assert gated.reached.wait(PATIENCE)
+            group.remove("a")
+            gated.gate.set()
+
+        opened, removed = in_threads(group.open, remove)
+        assert (opened, removed) == (group, None)
+        assert list(group.status) == ["b"]
+        assert gated.server.sessions == []
+        group.close()
+
+    def test_closing_ends_an_adding(self) -> None:
+        gated = Gated(shop("a"))
+        group = ClientGroup().open()
+
+        def close() -> None:
+            assert gated.reached.wait(PATIENCE)
+            group.close()
+            gated.gate.set()
+
+        added, _ = in_threads(lambda: group.add("a", gated), close)
+        assert isinstance(added, ClosedError)
+        assert gated.server.sessions == []
+        assert dict(group.status) == {}
+
+    def test_who_opens_while_another_does_waits_for_it(self) -> None:
+        gated = Gated(shop("a"))
+        group = ClientGroup({"a": gated})
+
+        def second() -> ClientGroup:
+            assert gated.reached.wait(PATIENCE)
+            gated.gate.set()
+            return group.open()
+
+        assert in_threads(group.open, second) == [group, group]
+        assert len(gated.server.sessions) == 1
+        group.close()
+
+    def test_ctrl_c_while_opening_leaves_nothing(self) -> None:
+        gated = Gated(shop("a"))
+        group = ClientGroup({"a": gated, "b": shop("b"), "c": DEMO})
+
+        def interrupt() -> None:
+            assert gated.reached.wait(PATIENCE)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        killer = threading.Thread(target=interrupt)
+        killer.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                group.open()
+        finally:
+            gated.gate.set()
+            signal.signal(signal.SIGINT, before)
+            killer.join(PATIENCE)
+        assert {status.state for status in group.status.values()} == {"closed"}
+
+    @pytest.mark.parametrize("what", ["open", "add", "close"])
+    def test_ctrl_c_at_any_moment_leaves_nothing_that_close_does_not_end(self, what: str) -> None:
+        servers = {"a": shop("a", "t"), "b": shop("b")}
+        extra = shop("c")
+
+        def stop() -> None:
+            raise KeyboardInterrupt
+
+        number = 1
+        more = True
+        while more:
+            group = ClientGroup(servers)
+            if what != "open":
+                group.open()
+            job: dict[str, Callable[[], object]] = {
+                "open": group.open,
+                "add": lambda group=group: group.add("c", extra),  # type: ignore[misc]
+                "close": group.close,
+            }
+            more = interrupted(job[what], number, stop, "call")
+            with group:
+                assert group.call_tool("t").text == "t of a"
+            known(lambda: not any(one.sessions for one in (*servers.values(), extra)))
+            number += {"open": 11, "add": 31, "close": 2}[what]
+        assert number > 10
+
+    @pytest.mark.parametrize("servers", [1, 3])
+    def test_servers_that_do_not_end_are_ended_in_time(self, servers: int) -> None:
+        stubborn = (
+            "import signal, sys; from syncmcp.testing import Server;"
+            " signal.signal(signal.SIGTERM, signal.SIG_IGN); Server().run_stdio();"
+            " signal.pause()"
+        )
+        group = ClientGroup(
+            {
+                str(number): Stdio(sys.executable, "-c", stubborn, str(number))
+                for number in range(servers)
+            }
+        ).open()
+        group.close(timeout=0.2)
+        assert group.clients == {}
+
+    def test_a_group_that_nobody_has_any_more_ends_its_servers(self) -> None:
+        server = shop("a", "t")
+        ours = [ClientGroup({"a": server}).open()]
+        assert len(server.sessions) == 1
+        reference = weakref.ref(ours[0])
+
+        def gone() -> bool:
+            ours.clear()
+            return reference() is None
+
+        with pytest.warns(ResourceWarning, match="never closed"):
+            known(gone)  # soon: the thread that opened it may not have let go of its job yet
+        known(lambda: server.sessions == [])
+
+
+class TestRaces:
+    def test_everything_at_once_leaves_nothing(self) -> None:
+        servers = [shop(str(number), "t", f"t{number}") for number in range(4)]
+        group = ClientGroup({"fixed": shop("fixed", "t")}).open()
+        stop = threading.Event()
+
+        def come_and_go(number: int) -> int:
+            rounds = 0
+            while not stop.is_set():
+                group.add(str(number), servers[number])
+                assert group.call_tool(f"t{number}").text == f"t{number} of {number}"
+                group.remove(str(number))
+                rounds += 1
+            return rounds
+
+        def call() -> int:
+            calls = 0
+            while calls < 100:
+                assert group.call_tool("t").text == "t of fixed"
+                for name in list(group.tools):
+                    try:
+                        group.call_tool(name)
+                    except (ClosedError, UsageError):
+                        continue  # it has gone meanwhile
+                calls += 1
+            stop.set()
+            return calls
+
+        jobs = [lambda number=number: come_and_go(number) for number in range(4)]
+        try:
+            outcomes = in_threads(call, *jobs)
+        finally:
+            stop.set()
+        assert all(isinstance(outcome, int) for outcome in outcomes), outcomes
+        assert list(group.tools) == ["t"]
+        group.close()
+        assert all(server.sessions == [] for server in servers)
+
+    def test_closing_while_servers_come_leaves_none(self) -> None:
+        servers = [shop(str(number)) for number in range(6)]
+        for _ in range(10):
+            group = ClientGroup().open()
+            jobs = [
+                lambda number=number, group=group: group.add(str(number), servers[number])
+                for number in range(6)
+            ]
+            outcomes = in_threads(*jobs, group.close)
+            assert all(isinstance(one, (Client, ClosedError, type(None))) for one in outcomes)
+            assert group.clients == {}
+            assert all(server.sessions == [] for server in servers)

@@ -1,0 +1,330 @@
+"""A group that listens to all of its servers, asks whether they are there, and completes."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import ClientGroup, ClosedError, NotSupported, UsageError
+from syncmcp._client.subscriptions import ChangeEvent
+from syncmcp._protocol.subscription import Kind
+from syncmcp.group import GroupSubscription, Source
+from syncmcp.testing import Server, ToolContext
+from syncmcp.types import PromptReference, ResourceTemplateReference
+from tests.support.shops import MISSING, known, shop
+from tests.support.stage import PATIENCE, in_threads
+
+MODES = ["2025-11-25", "2026-07-28"]
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
+    """One revision of each era."""
+    return str(request.param)
+
+
+@pytest.fixture
+def shops() -> dict[str, Server]:
+    return {"a": shop("a", "t"), "b": shop("b", "u")}
+
+
+@pytest.fixture
+def group(shops: dict[str, Server], mode: str) -> Iterator[ClientGroup]:
+    sources: dict[str, Source] = {**shops, "broken": MISSING}
+    with ClientGroup(sources, mode=mode) as opened:
+        yield opened
+
+
+class TestListening:
+    def test_events_name_the_server_that_tells_them(
+        self, group: ClientGroup, shops: dict[str, Server]
+    ) -> None:
+        with group.listen(tools=True, prompts=True, timeout=PATIENCE) as changes:
+            assert dict(changes.lists) == {"a": ("tools", "prompts"), "b": ("tools", "prompts")}
+            shops["b"].add_tool(lambda: "v", name="v", input_schema={})
+            assert next(changes) == ("b", ChangeEvent("tools"))
+            shops["a"].prompt(name="other")(lambda: "x")
+            assert next(changes) == ("a", ChangeEvent("prompts"))
+            assert dict(changes.errors) == {}
+
+    def test_a_resource_is_watched_where_it_is(
+        self, group: ClientGroup, shops: dict[str, Server]
+    ) -> None:
+        uris = ["shop://a/hours", "shop://b/hours"]
+        with group.listen(uris=uris, timeout=PATIENCE) as changes:
+            assert dict(changes.uris) == {"a": ("shop://a/hours",), "b": ("shop://b/hours",)}
+            shops["a"].resource_updated("shop://a/hours")
+            assert next(changes) == ("a", ChangeEvent("resource", "shop://a/hours"))
+
+    def test_nobody_is_served_twice_while_another_waits(
+        self, group: ClientGroup, shops: dict[str, Server]
+    ) -> None:
+        with group.listen(tools=True, prompts=True, timeout=PATIENCE) as changes:
+            inboxes = changes._inboxes.of
+            for name in shops:
+                kinds: tuple[Kind, ...] = ("tools", "prompts")
+                for kind in kinds:
+                    inboxes[name].put(ChangeEvent(kind))
+            assert [next(changes)[0] for _ in range(4)] in (["a", "b"] * 2, ["b", "a"] * 2)
+
+    def test_it_ends_after_so_many_events(
+        self, group: ClientGroup, shops: dict[str, Server]
+    ) -> None:
+        changes = group.listen(tools=True, stop_after=1, timeout=PATIENCE)
+        shops["a"].add_tool(lambda: "v", name="v", input_schema={})
+        assert list(changes) == [("a", ChangeEvent("tools"))]
+        assert list(changes) == []
+
+    def test_the_last_event_waits_for_no_server(
+        self, group: ClientGroup, shops: dict[str, Server], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told: list[float | None] = []
+        close = GroupSubscription.close
+
+        def closing(self: GroupSubscription, timeout: float | None = None) -> None:
+            told.append(timeout)
+            close(self, timeout)
+
+        monkeypatch.setattr(GroupSubscription, "close", closing)
+        changes = group.listen(tools=True, stop_after=1, timeout=PATIENCE)
+        shops["a"].add_tool(lambda: "v", name="v", input_schema={})
+        assert next(changes) == ("a", ChangeEvent("tools"))
+        assert told == []
+        assert next(changes, None) is None
+        assert told == [None]
+
+    def test_closing_it_wakes_who_waits(self, group: ClientGroup) -> None:
+        changes = group.listen(tools=True)
+
+        def close() -> None:
+            known(lambda: bool(changes._inboxes._bells))
+            changes.close()
+
+        events, _ = in_threads(lambda: list(changes), close)
+        assert events == []
+
+    def test_silence_has_an_end_that_ends_nothing(
+        self, group: ClientGroup, shops: dict[str, Server]
+    ) -> None:
+        with group.listen(tools=True, timeout=0) as changes:
+            with pytest.raises(TimeoutError):
+                next(changes)
+            shops["a"].add_tool(lambda: "v", name="v", input_schema={})
+            changes._timeout = PATIENCE
+            assert next(changes)[0] == "a"
+
+    def test_a_server_that_leaves_leaves_the_others_to_be_heard(
+        self, group: ClientGroup, shops: dict[str, Server]
+    ) -> None:
+        with group.listen(tools=True, timeout=PATIENCE) as changes:
+            group.remove("a")
+            shops["b"].add_tool(lambda: "v", name="v", input_schema={})
+            assert next(changes) == ("b", ChangeEvent("tools"))
+            group.close()
+            assert list(changes) == []
+
+    def test_one_that_does_not_agree_is_told_and_the_others_are_heard(
+        self, shops: dict[str, Server]
+    ) -> None:
+        def refuse(params: Any, context: ToolContext) -> Any:
+            raise syncmcp.InvalidParams("not today")
+
+        with ClientGroup({"a": shops["a"], "b": shops["b"]}, mode="2026-07-28") as group:
+            shops["a"].on_request("subscriptions/listen", refuse)
+            with group.listen(tools=True, timeout=PATIENCE) as changes:
+                assert list(changes.errors) == ["a"]
+                assert list(changes.lists) == ["b"]
+                shops["b"].add_tool(lambda: "v", name="v", input_schema={})
+                assert next(changes)[0] == "b"
+            shops["b"].on_request("subscriptions/listen", refuse)
+            with pytest.raises(syncmcp.McpError, match="not today"):
+                group.listen(tools=True)
+
+    def test_a_subscription_that_is_lost_is_told_and_ends_when_it_was_the_last(
+        self, group: ClientGroup, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        changes = group.listen(tools=True, timeout=PATIENCE)
+        for name, listening in changes._listenings.items():
+            listening.lose("server")
+            assert name in group.clients
+        assert list(changes) == []
+        assert {name: type(error) for name, error in changes.errors.items()} == {
+            "a": syncmcp.SubscriptionLost,
+            "b": syncmcp.SubscriptionLost,
+        }
+        assert "[a] " in caplog.text
+
+    def test_one_that_nobody_has_any_more_is_given_up(self, group: ClientGroup) -> None:
+        changes = group.listen(tools=True)
+        inbox = changes._inboxes.of["a"]
+        gone = weakref.ref(changes)
+        del changes
+        gc.collect()
+        assert gone() is None
+        known(lambda: inbox.ended)
+
+    def test_what_makes_no_sense_is_refused(self, group: ClientGroup) -> None:
+        cases: list[dict[str, Any]] = [
+            {},
+            {"uris": "shop://a/hours"},
+            {"uris": [""]},
+            {"uris": ["shop://nobody/has"]},
+            {"tools": True, "timeout": -1},
+            {"tools": True, "stop_after": 0},
+        ]
+        for wrong in cases:
+            with pytest.raises(UsageError):
+                group.listen(**wrong)
+
+    def test_where_no_server_tells_of_it_that_is_said(self) -> None:
+        quiet = Server("quiet", capabilities={"tools": {}})
+        with ClientGroup({"quiet": quiet}) as group, pytest.raises(NotSupported):
+            group.listen(tools=True)
+        with pytest.raises(ClosedError):
+            group.listen(tools=True)
+
+    def test_ctrl_c_while_it_asks_leaves_nothing(
+        self, shops: dict[str, Server], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(jobs: Any, deadline: Any) -> Any:
+            for job in jobs.values():
+                job()
+            raise KeyboardInterrupt
+
+        with ClientGroup({"a": shops["a"]}) as group:
+            (standing,) = (client._core.state for client in group.clients.values())
+            before = len(standing._listeners)
+            with monkeypatch.context() as patched:
+                patched.setattr("syncmcp.group.listening.run_all", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    group.listen(tools=True)
+            assert len(standing._listeners) == before
+
+
+class TestPing:
+    def test_every_server_says_that_it_is_there(self, group: ClientGroup) -> None:
+        assert dict(group.ping()) == {"a": None, "b": None}
+        assert dict(group.ping(servers=["b"], timeout=PATIENCE)) == {"b": None}
+
+    def test_what_is_wrong_with_one_is_its_own(self, shops: dict[str, Server]) -> None:
+        def fail(params: Any, context: ToolContext) -> Any:
+            raise syncmcp.InternalError("tired")
+
+        with ClientGroup({"a": shops["a"], "b": shops["b"]}, mode="2025-11-25") as group:
+            shops["b"].on_request("ping", fail)
+            answers = group.ping()
+        assert answers["a"] is None
+        assert isinstance(answers["b"], syncmcp.InternalError)
+
+    def test_only_servers_of_the_group_are_asked(self, group: ClientGroup) -> None:
+        with pytest.raises(UsageError, match="no open server 'broken'"):
+            group.ping(servers=["broken"])
+        with pytest.raises(UsageError):
+            group.ping(timeout=-1)
+
+
+class TestRouting:
+    def test_arguments_are_completed_by_the_server_that_has_them(self) -> None:
+        servers: dict[str, Source] = {}
+        for name in ("a", "b"):
+            server = Server(name)
+            words = [f"one of {name}", f"two of {name}"]
+            server.prompt(name="greet")(lambda who: who)
+            server.resource_template(f"shop://{name}/{{what}}", name="what")(lambda what: what)
+
+            def suggest(value: str, arguments: Any, words: list[str] = words) -> list[str]:
+                return [word for word in words if word.startswith(value)]
+
+            server.completion(prompt="greet", argument="who")(suggest)
+            server.completion(template=f"shop://{name}/{{what}}", argument="what")(suggest)
+            servers[name] = server
+        with ClientGroup(servers) as group:
+            for ref in (group.prompts["b_greet"], PromptReference(name="b_greet")):
+                values = group.complete(ref, "who", "t").completion.values
+                assert values == ["two of b"]
+            template = group.resource_templates["shop://a/{what}"]
+            refs = (template, ResourceTemplateReference(uri="shop://a/{what}"))
+            for each in refs:
+                done = group.complete.future(each, "what", "o").result(PATIENCE)
+                assert done.completion.values == ["one of a"]
+            with pytest.raises(UsageError, match="several prompts 'greet'"):
+                group.complete(PromptReference(name="greet"), "who", "")
+            assert group.complete("b_greet", "who", "t").completion.values == ["two of b"]
+            done = group.complete.future("shop://a/{what}", "what", "o").result(PATIENCE)
+            assert done.completion.values == ["one of a"]
+            with pytest.raises(UsageError, match="'greet' has no argument 'whom'"):
+                group.complete("a_greet", "whom", "")
+            with pytest.raises(UsageError, match="several prompts 'greet'"):
+                group.complete("greet", "who", "")
+            for nothing, kind in (("gret", "prompt"), ("shop://c/{what}", "resource template")):
+                with pytest.raises(UsageError, match=f"no server of the group has a {kind} '"):
+                    group.complete(nothing, "who", "")
+
+    def test_a_string_is_looked_up_as_a_key_whatever_it_looks_like(self) -> None:
+        def server(name: str) -> Server:
+            made = Server(name)
+            made.prompt(name="greet")(lambda who: who)
+            made.resource_template(f"shop://{name}/{{what}}", name="what")(lambda what: what)
+            for place in ({"prompt": "greet"}, {"template": f"shop://{name}/{{what}}"}):
+                argument = "who" if "prompt" in place else "what"
+                made.completion(argument=argument, **place)(lambda typed, _: [f"{name} {typed}"])
+            return made
+
+        keys = {"greet": "a {greeting}", "shop://a/{what}": "goods of a", "shop://b/{what}": "x"}
+        with ClientGroup(
+            {"a": server("a")}, name_hook=lambda name, of: keys.get(name, name)
+        ) as group:
+            assert group.complete("a {greeting}", "who", "t").completion.values == ["a t"]
+            assert group.complete("goods of a", "what", "t").completion.values == ["a t"]
+        keys = {"greet": "same", "shop://a/{what}": "same"}
+        with (
+            ClientGroup({"a": server("a")}, name_hook=lambda name, of: keys[name]) as group,
+            pytest.raises(UsageError, match="both a prompt and a template 'same'"),
+        ):
+            group.complete("same", "who", "t")
+
+    def test_a_tool_is_a_function_by_its_key(self) -> None:
+        with ClientGroup({"a": shop("a", "t"), "b": shop("b", "t")}) as group:
+            assert group.tool("b_t")().text == "t of b"
+            assert group.tool("a_t", timeout=PATIENCE).future().result(PATIENCE).text == "t of a"
+            with pytest.raises(UsageError, match="several tools 't'"):
+                group.tool("t")
+            with pytest.raises(UsageError):
+                group.tool("a_t", timeout=-1)
+
+    def test_what_there_is_is_iterated_over(self, group: ClientGroup) -> None:
+        assert [tool.name for tool in group.iter_tools()] == ["t", "u"]
+        assert [one.uri for one in group.iter_resources()] == list(group.resources)
+        assert [one.uri_template for one in group.iter_resource_templates()] == list(
+            group.resource_templates
+        )
+        assert [one.name for one in group.iter_prompts()] == ["a_order", "b_order"]
+
+    def test_a_resource_is_subscribed_to_where_it_is(self, shops: dict[str, Server]) -> None:
+        told = threading.Event()
+        heard = list[tuple[str, str]]()
+
+        def notice(name: str, method: str, params: Any) -> None:
+            if method == "notifications/resources/updated":
+                heard.append((name, params["uri"]))
+                told.set()
+
+        sources: dict[str, Source] = {**shops}
+        with ClientGroup(sources, mode="2025-11-25", on_notification=notice) as group:
+            group.subscribe_resource("shop://b/hours")
+            shops["b"].resource_updated("shop://b/hours")
+            assert told.wait(PATIENCE)
+            group.unsubscribe_resource("shop://b/hours")
+        assert heard == [("b", "shop://b/hours")]
+
+
+def test_a_subscription_says_what_it_is(group: ClientGroup) -> None:
+    with group.listen(tools=True) as changes:
+        assert isinstance(changes, GroupSubscription)
+        assert repr(changes) == "<GroupSubscription to a: tools, b: tools>"

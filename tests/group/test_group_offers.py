@@ -1,0 +1,451 @@
+"""What many servers offer as one: under which names, to whom calls go, and how it changes."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import (
+    Client,
+    ClientGroup,
+    ClosedError,
+    RequiredServersFailed,
+    Stdio,
+    UsageError,
+)
+from syncmcp.group import Source
+from syncmcp.handlers.server import ConnectedServer
+from syncmcp.testing import Server, ToolContext
+from syncmcp.types import ElicitResult, ResourceLink
+from tests.support.shops import MISSING, REFUSING, known, shop
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, in_threads
+
+
+class TestNames:
+    @pytest.mark.requirement("TOOL-05")
+    def test_what_two_servers_have_carries_their_names(self) -> None:
+        servers = {"a": shop("a", "find", "only_a"), "b": shop("b", "find", "only_b")}
+        with ClientGroup(servers) as group:
+            assert list(group.tools) == ["a_find", "only_a", "b_find", "only_b"]
+            assert [tool.name for tool in group.tools.values()] == list(group.tools)
+            assert list(group.prompts) == ["a_order", "b_order"]
+            assert list(group.resources) == ["shop://a/hours", "shop://b/hours"]
+            assert list(group.resource_templates) == [
+                "shop://a/goods/{article}",
+                "shop://b/goods/{article}",
+            ]
+            assert group.call_tool("b_find").text == "find of b"
+            with pytest.raises(UsageError, match="several tools 'find', known as 'a_find', 'b_f"):
+                group.call_tool("find")
+
+    @pytest.mark.requirement("M-30")
+    def test_a_hook_names_everything(self) -> None:
+        def hook(name: str, server: ConnectedServer) -> str:
+            assert server.info is not None
+            return f"{server.info.name}.{name}"
+
+        with ClientGroup({"a": shop("x", "find")}, name_hook=hook) as group:
+            assert list(group.tools) == ["x.find"]
+            assert list(group.prompts) == ["x.order"]
+            assert list(group.resources) == ["x.shop://x/hours"]
+            assert group.call_tool("x.find").text == "find of x"
+            assert group.read_resource("x.shop://x/hours").text == "hours of x"
+            assert group.server_of("prompts", "x.order") == ("a", "order")
+
+    @pytest.mark.requirement("M-30")
+    @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+    def test_a_hook_is_told_the_name_that_the_group_knows_a_client_by(self, mode: Any) -> None:
+        told: list[str] = []
+
+        def hook(name: str, server: ConnectedServer) -> str:
+            told.append(server.name)
+            return f"{server.name}.{name}"
+
+        server, late = shop("a", "find"), shop("c", "find")
+        with (
+            syncmcp.connect(server, mode=mode, name="of the program") as opened,
+            syncmcp.connect(late, mode=mode) as joining,
+        ):
+            unopened = Client(shop("b", "find"), mode=mode, name="another")
+            with ClientGroup({"one": opened, "two": unopened}, name_hook=hook) as group:
+                assert list(group.tools) == ["one.find", "two.find"]
+                group.add("three", joining)
+                assert group.call_tool("three.find").text == "find of c"
+                server.add_tool(lambda: "new", name="fresh", input_schema={})
+                known(lambda: "one.fresh" in group.tools)
+                group.refresh()
+                assert list(group.tools) == ["one.find", "one.fresh", "two.find", "three.find"]
+                assert {
+                    name: status.server and status.server.name
+                    for name, status in group.status.items()
+                } == {"one": "one", "two": "two", "three": "three"}
+            assert set(told) == {"one", "two", "three"}
+            assert opened.server.name == "of the program"
+
+    @pytest.mark.requirement("M-30")
+    def test_a_clash_after_the_hook_names_both_and_opens_nothing(self) -> None:
+        group = ClientGroup(
+            {"a": shop("a", "find"), "b": shop("b", "find")}, name_hook=lambda name, server: name
+        )
+        with pytest.raises(UsageError, match=r"'find': 'a' \('find'\) and 'b' \('find'\)"):
+            group.open()
+        assert {status.state for status in group.status.values()} == {"closed"}
+        assert dict(group.tools) == {}
+
+    def test_a_prefix_that_clashes_names_both(self) -> None:
+        servers = {"a": shop("a", "b_c", "c"), "a_b": shop("ab", "c"), "d": shop("d", "b_c")}
+        with pytest.raises(UsageError, match=r"'a_b_c': 'a' .* and 'a_b'"):
+            ClientGroup(servers).open()
+
+    @pytest.mark.parametrize("result", ["", None, 3, ZeroDivisionError()])
+    def test_a_hook_that_fails_is_told(self, result: Any) -> None:
+        def hook(name: str, server: ConnectedServer) -> str:
+            if isinstance(result, Exception):
+                raise result
+            return result  # type: ignore[no-any-return]
+
+        with pytest.raises(UsageError, match="'find' of 'a'"):
+            ClientGroup({"a": shop("a", "find")}, name_hook=hook).open()
+
+    @pytest.mark.requirement("M-30")
+    def test_the_same_server_twice_is_refused(self) -> None:
+        server, client = shop("a"), Client(shop("b"))
+        same: list[tuple[Any, Any]] = [
+            (server, server),
+            (client, client),
+            (MISSING, Stdio("/nowhere/at-all")),
+            (REFUSING, syncmcp.Http(REFUSING)),
+        ]
+        for one, other in same:
+            group = ClientGroup({"one": one, "other": other})
+            with pytest.raises(UsageError, match="'one' and 'other' are the same server"):
+                group.open()
+            assert {status.state for status in group.status.values()} == {"closed"}
+
+    def test_the_same_place_with_other_credentials_is_another_server(self) -> None:
+        servers: dict[str, Source] = {
+            "mine": syncmcp.Http(REFUSING, headers={"Authorization": "Bearer mine"}),
+            "yours": syncmcp.Http(REFUSING, headers={"Authorization": "Bearer yours"}),
+            "plain": MISSING,
+            "with": Stdio("/nowhere/at-all", env={"A": "1"}),
+        }
+        with pytest.raises(RequiredServersFailed) as caught:
+            ClientGroup(servers).open()
+        assert len(caught.value.errors) == 4
+
+
+class TestRouting:
+    def test_every_shape_of_a_call_reaches_its_server(self) -> None:
+        with ClientGroup({"a": shop("a", "t"), "b": shop("b", "u")}) as group:
+            assert group.call_tool("u", {}).text == "u of b"
+            assert group.call_tool(name="u", arguments={}, timeout=PATIENCE).text == "u of b"
+            assert group.call_tool.future("t").result(PATIENCE).text == "t of a"
+            assert [item.text for item in group.call_tool.stream("t")] == ["t of a"]  # type: ignore[union-attr]
+            with pytest.raises(TypeError, match="unexpected"):
+                group.call_tool("t", nonsense=1)  # type: ignore[call-arg]
+
+    def test_a_resource_is_read_by_whatever_tells_which(self) -> None:
+        with ClientGroup({"a": shop("a"), "b": shop("b")}) as group:
+            listed = group.resources["shop://b/hours"]
+            link = ResourceLink(name="hours", uri="shop://b/hours")
+            for what in ("shop://b/hours", listed, link):
+                assert group.read_resource(what).text == "hours of b"
+            assert group.read_resource("shop://a/goods/fish").text == "fish of a"
+            with pytest.raises(UsageError, match="no server of the group has a resource"):
+                group.read_resource("shop://c/hours")
+
+    def test_a_resource_that_two_servers_have_is_read_by_its_key(self) -> None:
+        with ClientGroup({"a": shop("x"), "b": shop("x")}) as group:
+            assert list(group.resources) == ["a_shop://x/hours", "b_shop://x/hours"]
+            assert group.server_of("resources", "b_shop://x/hours") == ("b", "shop://x/hours")
+            listed = group.resources["b_shop://x/hours"]
+            assert listed.uri == "shop://x/hours"
+            before = group.clients["b"]
+            assert group._route(lambda catalog: catalog.route("resources", listed))[0] is before
+            assert group.read_resource("b_shop://x/hours").text == "hours of x"
+            for uri in ("shop://x/hours", "shop://x/goods/fish"):
+                with pytest.raises(UsageError):
+                    group.read_resource(uri)
+
+    def test_a_prompt_is_got_by_its_key_or_itself(self) -> None:
+        with ClientGroup({"a": shop("a"), "b": shop("b")}) as group:
+            for what in ("b_order", group.prompts["b_order"]):
+                got = group.get_prompt(what, {"what": "fish"})
+                assert "order fish at b" in str(got.messages[0])
+            with pytest.raises(UsageError, match="what"):
+                group.get_prompt(group.prompts["a_order"])
+
+    def test_what_nobody_has_is_the_callers_mistake(self) -> None:
+        with ClientGroup({"a": shop("a", "search")}) as group:
+            with pytest.raises(UsageError, match="did you mean 'search'"):
+                group.call_tool("serch")
+            with pytest.raises(UsageError, match="no server of the group has a prompt 'x'"):
+                group.get_prompt("x")
+            with pytest.raises(UsageError, match="asked for"):
+                group.call_tool(3)  # type: ignore[arg-type]
+            with pytest.raises(UsageError):
+                group.call_tool()  # type: ignore[call-arg]
+
+    def test_a_call_of_a_closed_group_says_so(self) -> None:
+        group = ClientGroup({"a": shop("a", "t")})
+        for call in (group.call_tool, group.call_tool.future, group.call_tool.stream):
+            with pytest.raises(ClosedError):
+                call("t")
+
+
+class TestHandlers:
+    @pytest.mark.requirement("M-30")
+    @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+    def test_one_set_answers_all_and_knows_who_asks(self, mode: str) -> None:
+        def asking(name: str) -> Server:
+            server = Server(name)
+
+            @server.tool(name=f"ask_{name}")
+            def ask(context: ToolContext) -> str:
+                return str(context.elicit("Who asks?", {"type": "object", "properties": {}}))
+
+            return server
+
+        asked: list[tuple[str, str]] = []
+
+        def answer(who: str) -> Any:
+            def form(request: Any, context: syncmcp.HandlerContext) -> ElicitResult:
+                asked.append((who, context.server.name))
+                return ElicitResult.decline()
+
+            return form
+
+        group = ClientGroup(
+            {"one": asking("x"), "two": asking("y")},
+            mode=mode,
+            elicitation=answer("all"),
+            per_server={"two": {"elicitation": answer("two")}},
+        )
+        with group:
+            group.add("three", asking("z"), elicitation=answer("three"))
+            for tool in ("ask_x", "ask_y", "ask_z"):
+                assert "decline" in str(group.call_tool(tool).text)
+        assert asked == [("all", "one"), ("two", "two"), ("three", "three")]
+
+    @pytest.mark.requirement("M-30")
+    def test_what_is_only_told_is_told_with_the_servers_name(self) -> None:
+        heard: list[Any] = []
+
+        def noisy(name: str) -> Server:
+            server = Server(name)
+
+            @server.tool(name=name)
+            def shout(context: ToolContext) -> None:
+                context.report_progress(1, 2, "half")
+                context.log("warning", "loud")
+
+            return server
+
+        group = ClientGroup(
+            {"one": noisy("x"), "two": noisy("y")},
+            on_log=lambda server, message: heard.append((server, message.data)),
+            on_progress=lambda server, *said: heard.append((server, *said)),
+            per_server={"two": {"on_log": lambda message: heard.append(("own", message.data))}},
+        )
+        with group:
+            group.call_tool("x", log_level="info")
+            group.call_tool("y", log_level="info")
+        assert heard == [
+            ("one", 1, 2, "half"),
+            ("one", "loud"),
+            ("two", 1, 2, "half"),
+            ("own", "loud"),
+        ]
+
+    def test_roots_are_the_same_for_all(self, tmp_path: Path) -> None:
+        def looking(name: str) -> Server:
+            server = Server(name)
+
+            @server.tool(name=name)
+            def look(context: ToolContext) -> str:
+                return str(len(context.list_roots()))
+
+            return server
+
+        with ClientGroup({"one": looking("x"), "two": looking("y")}, roots=[]) as group:
+            group.roots.add(tmp_path)
+            assert [group.call_tool(tool).text for tool in ("x", "y")] == ["1", "1"]
+        with pytest.raises(UsageError):
+            _ = ClientGroup().roots
+
+    def test_options_of_a_client_are_its_own(self) -> None:
+        group = ClientGroup({"a": Client(shop("a"))}, per_server={"a": {"timeout": 1}})
+        with pytest.raises(UsageError, match="has its options already"):
+            group.open()
+        group = ClientGroup({"a": shop("a")}, per_server={"a": {"name": "b"}})
+        with pytest.raises(UsageError, match="names"):
+            group.open()
+
+
+class TestComingAndGoing:
+    @pytest.mark.requirement("M-30")
+    def test_servers_are_added_and_removed_at_run_time(self) -> None:
+        with ClientGroup({"a": shop("a", "t")}) as group:
+            client = group.add("b", shop("b", "t", "u"))
+            assert group.clients["b"] is client
+            # What has its name keeps it.
+            assert list(group.tools) == ["t", "b_t", "u"]
+            assert group.call_tool("t").text == "t of a"
+            group.remove("a")
+            assert list(group.tools) == ["b_t", "u"]
+            assert list(group.status) == ["b"]
+            group.add("c", shop("c", "t"))
+            assert list(group.tools) == ["b_t", "u", "c_t"]
+        with group:
+            assert list(group.clients) == ["b", "c"]
+
+    @pytest.mark.requirement("M-30")
+    @pytest.mark.parametrize(
+        "wrong", ["name", "server", "clash", "broken"], ids=lambda wrong: f"for the {wrong}"
+    )
+    def test_what_cannot_be_added_leaves_nothing(self, wrong: str) -> None:
+        server = shop("a", "t")
+        with ClientGroup({"a": server}, name_hook=lambda name, of: name[:1]) as group:
+            before = {**group.tools}, list(group.status)
+            other = shop("b", "t")
+            sources: dict[str, tuple[str, Any, str]] = {
+                "name": ("a", shop("c"), "'a' already"),
+                "server": ("b", server, "'a' and 'b' are the same"),
+                "clash": ("b", other, "'a' .* and 'b'"),
+                "broken": ("b", MISSING, "not found"),
+            }
+            name, source, said = sources[wrong]
+            with pytest.raises(syncmcp.McpError, match=said):
+                group.add(name, source)
+            assert ({**group.tools}, list(group.status)) == before
+            assert other.sessions == []
+            assert group.call_tool("t").text == "t of a"
+
+    def test_only_an_open_group_takes_servers(self) -> None:
+        group = ClientGroup()
+        with pytest.raises(ClosedError):
+            group.add("a", shop("a"))
+        with group, pytest.raises(UsageError):
+            group.add("", shop("a"))
+        with group, pytest.raises(UsageError, match="no server 'x'"):
+            group.remove("x")
+
+    def test_a_broken_server_can_be_removed_and_tried_again(self) -> None:
+        with ClientGroup({"a": MISSING}, require=()) as group:
+            with pytest.raises(UsageError):
+                group.add("a", shop("a"))
+            group.remove("a")
+            group.add("a", shop("a", "t"))
+            assert group.call_tool("t").text == "t of a"
+
+    def test_a_client_that_was_open_is_left_open(self) -> None:
+        with syncmcp.connect(shop("a", "t")) as mine:
+            closed = Client(shop("b", "u"))
+            with ClientGroup({"a": mine, "b": closed}) as group:
+                assert group.call_tool("u").text == "u of b"
+                group.remove("a")
+                assert mine.call_tool("t").text == "t of a"
+                group.add("a", mine)
+            assert mine.call_tool("t").text == "t of a"
+            assert mine._core.state.listeners == []
+            with pytest.raises(ClosedError):
+                closed.call_tool("u")
+
+    def test_removing_a_server_ends_its_calls_and_no_others(self) -> None:
+        one, two = Stage(), Stage()
+        with ClientGroup({"one": one.server, "two": two.server}) as group:
+            first = group.call_tool.future("one_hold")
+            second = group.call_tool.future("two_hold")
+            one.inside("")
+            two.inside("")
+            group.remove("one")
+            with pytest.raises(ClosedError):
+                first.result(PATIENCE)
+            two.gate.set()
+            assert second.result(PATIENCE).text == ""
+
+    def test_a_server_that_died_is_lost_until_the_next_call(self) -> None:
+        server = Server("a", capabilities={"tools": {}})  # who listens would connect again
+        server.add_tool(lambda: "t of a", name="t", input_schema={})
+        with ClientGroup({"a": server}) as group:
+            (session,) = server.sessions
+            session.close()
+            known(lambda: group.status["a"].state == "lost")
+            assert group.status["a"].error is not None
+            assert group.call_tool("t").text == "t of a"
+            states = [group.status["a"].state]
+            group.clients["a"].close()
+            assert [*states, group.status["a"].state] == ["open", "closed"]
+
+
+class TestChanges:
+    @pytest.mark.requirement("M-30")
+    @pytest.mark.parametrize("mode", [STATEFUL, STATELESS])
+    def test_what_a_server_changes_is_fetched_again(self, mode: str) -> None:
+        server = shop("a", "t")
+        with ClientGroup({"a": server, "b": shop("b", "u")}, mode=mode) as group:
+            server.add_tool(lambda: "new", name="u", input_schema={})
+            known(lambda: "a_u" in group.tools)
+            assert list(group.tools) == ["t", "a_u", "u"]
+            server.remove_tool("t")
+            known(lambda: "t" not in group.tools)
+            server.remove_resource("shop://a/hours")
+            known(lambda: "shop://a/hours" not in group.resources)
+
+    def test_a_change_that_clashes_is_not_offered(self, caplog: pytest.LogCaptureFixture) -> None:
+        server = shop("a", "t")
+        group = ClientGroup(
+            {"a": server, "b": shop("b", "u")}, name_hook=lambda n, s: s.name + n[:1]
+        )
+        with group:
+            server.add_tool(lambda: "new", name="tt", input_schema={})
+            known(lambda: "is not offered" in caplog.text)
+            assert list(group.tools) == ["at", "bu"]
+            assert group.call_tool("at").text == "t of a"
+
+    def test_a_server_that_tells_nothing_is_asked_by_refresh(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def quiet(name: str) -> Server:
+            return Server(name, capabilities={"tools": {}})
+
+        one, two = quiet("one"), quiet("two")
+        with ClientGroup({"one": one, "two": two}) as group:
+            one.add_tool(lambda: "new", name="fresh", input_schema={})
+            assert list(group.tools) == []
+            two.on_request("tools/list", lambda params, context: {"tools": 3})
+            group.refresh()
+            assert list(group.tools) == ["fresh"]
+            assert "[two] its lists were not fetched" in caplog.text
+        with pytest.raises(ClosedError):
+            group.refresh()
+
+    def test_what_came_while_refresh_asked_is_kept(self) -> None:
+        server = shop("a", "t")
+        group = ClientGroup({"a": server})
+        asked, answer = threading.Event(), threading.Event()
+
+        def prompts(params: Any, context: ToolContext) -> Any:
+            asked.set()
+            assert answer.wait(PATIENCE)
+            return {"prompts": []}
+
+        with group:
+            server.on_request("prompts/list", prompts)
+
+            def change() -> None:
+                assert asked.wait(PATIENCE)
+                member = group._membership.members()["a"]
+                assert member.lists is not None
+                newer = member.lists._replace(tools=())
+                there = group._membership
+                there._news(weakref.ref(there), weakref.ref(member), newer)
+                answer.set()
+
+            assert in_threads(group.refresh, change) == [None, None]
+            assert dict(group.tools) == {}

@@ -1,0 +1,661 @@
+"""What may be a root, how a list of roots changes, and what lies inside them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from syncmcp import UsageError
+from syncmcp.handlers.roots import RootLike, Roots, contains, path_of, to_root, uri_of
+from syncmcp.types import Root
+from tests.support.stage import in_threads, interrupted, nervous
+
+if TYPE_CHECKING:
+    from syncmcp.handlers import HandlerContext
+
+CONTEXT = cast("HandlerContext", object())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with two more in it, and a file."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    (tmp_path / "file.txt").write_text("x")
+    return tmp_path
+
+
+# -- what may be a root ----------------------------------------------------------------------
+
+NAMES = [
+    ("plain", "plain"),
+    ("with space", "with%20space"),
+    ("a#b", "a%23b"),
+    ("a?b", "a%3Fb"),
+    ("100%", "100%25"),
+    ("%2e%2e", "%252e%252e"),
+    ("m\u00fcnchen", "m%C3%BCnchen"),
+    ("\u65e5\u672c", "%E6%97%A5%E6%9C%AC"),
+    ("new\nline", "new%0Aline"),
+    ("back\\slash", "back%5Cslash"),
+    ("...", "..."),
+    ("file:x", "file%3Ax"),
+    ("not\udcffutf8", "not%FFutf8"),
+]
+
+
+@pytest.mark.parametrize(("name", "written"), NAMES, ids=[written for _, written in NAMES])
+def test_a_path_becomes_a_uri_and_back_whatever_is_in_it(
+    tmp_path: Path, name: str, written: str
+) -> None:
+    path = tmp_path / name
+    path.mkdir()
+    root = to_root(path)
+    assert root.uri == f"{tmp_path.as_uri()}/{written}"
+    assert path_of(root.uri) == PurePath(path)
+    assert to_root(str(path)).uri == to_root(root.uri).uri == to_root(root).uri == root.uri
+
+
+def test_a_file_may_be_a_root(place: Path) -> None:
+    assert to_root(place / "file.txt").uri.endswith("/file.txt")
+
+
+def test_the_whole_disk_may_be_a_root() -> None:
+    assert to_root("/").uri == "file:///"
+
+
+def test_a_relative_path_is_seen_from_the_working_directory(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place / "one")
+    expected = (place / "two").as_uri()
+    assert to_root("../two").uri == expected
+    assert to_root(Path("../two/.")).uri == expected
+    assert to_root(".").uri == (place / "one").as_uri()
+
+
+def test_two_dots_behind_a_link_mean_the_parent_of_its_target(place: Path) -> None:
+    (place / "one" / "inner").mkdir()
+    (place / "link").symlink_to(place / "one" / "inner")
+    assert to_root(f"{place}/link/..").uri == (place / "one").as_uri()
+    assert to_root(f"{place}/link").uri == (place / "link").as_uri()
+
+
+def test_a_tilde_is_the_home_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(place))
+    assert to_root("~").uri == place.as_uri()
+    assert to_root("~/one").uri == (place / "one").as_uri()
+
+
+def test_the_home_of_nobody_is_refused() -> None:
+    with pytest.raises(UsageError, match="home directory"):
+        to_root("~nobody-of-that-name/x")
+
+
+def test_a_uri_is_brought_into_its_one_form(place: Path) -> None:
+    expected = (place / "one").as_uri()
+    assert to_root(f"FILE://LOCALHOST{place}/one").uri == expected
+    assert to_root(f"file:{place}/one").uri == expected
+    assert to_root(f"file://{place}/%6fne").uri == expected
+    assert to_root(f"file://{place}/one/").uri == expected
+    assert to_root(f"file://{place}//one").uri == expected
+
+
+def test_a_root_keeps_its_name_and_metadata(place: Path) -> None:
+    given = Root.from_wire({"uri": f"file:{place}", "name": "Work", "_meta": {"a": 1}, "x": 2})
+    assert to_root(given).to_wire() == {
+        "uri": place.as_uri(),
+        "name": "Work",
+        "_meta": {"a": 1},
+        "x": 2,
+    }
+    assert to_root(given, name="Other").name == "Other"
+    assert given.uri == f"file:{place}"
+    assert to_root(place).to_wire() == {"uri": place.as_uri()}
+
+
+@pytest.mark.requirement("M-03")
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://example.com/",
+        "http://localhost/tmp",
+        "ftp://x/",
+        "git+ssh://x/",
+        "file:",
+        "file:tmp",
+        "file://",
+        "file://host",
+        "file://host/tmp",
+        "file://host@localhost/tmp",
+        "file://localhost:80/tmp",
+        "file://127.0.0.1/tmp",
+        "file://./tmp",
+        "file://../tmp",
+        "file:////host/share",
+        "file://///host/share",
+        "file://%6cocalhost/tmp",
+        "file:///tmp/..",
+        "file:///tmp/../etc",
+        "file:///../etc",
+        "file:///tmp/./x",
+        "file:///tmp/%2e%2e/etc",
+        "file:///tmp/%2E./etc",
+        "file:///tmp/.%2e",
+        "file:///tmp/%2e",
+        "file:///tmp/..%2fetc",
+        "file:///tmp%2Fx",
+        "file:///tmp/%00",
+        "file:///tmp/\0",
+        "file:///tmp/%",
+        "file:///tmp/%2",
+        "file:///tmp/%zz",
+        "file:///tmp?x=1",
+        "file:///tmp#x",
+    ],
+    ids=ascii,
+)
+def test_a_uri_that_is_no_root_is_refused(uri: str) -> None:
+    with pytest.raises(UsageError, match=r"root|hexadecimal"):
+        to_root(uri)
+    with pytest.raises(UsageError, match=r"root|hexadecimal"):
+        to_root(Root(uri=uri))
+    with pytest.raises(UsageError):  # whatever is on the disk
+        path_of(uri)
+
+
+@pytest.mark.parametrize("uri", ["/tmp", "tmp", "", "c:/x"])
+def test_the_uri_of_a_root_object_is_never_taken_for_a_path(uri: str) -> None:
+    with pytest.raises(UsageError, match="file: URI"):
+        to_root(Root(uri=uri))
+
+
+@pytest.mark.parametrize(
+    "value", ["", "a\0b", None, 5, b"/tmp", ["/tmp"], {"uri": "file:///"}, ...], ids=repr
+)
+def test_what_is_no_path_is_refused(value: Any) -> None:
+    with pytest.raises(UsageError, match="root"):
+        to_root(value)
+
+
+def test_what_is_not_there_is_refused(place: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere' is missing"):
+        to_root(place / "nowhere")
+    with pytest.raises(UsageError, match="is missing"):
+        to_root(place / "file.txt" / "x")
+
+
+def test_what_cannot_be_read_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def may(path: object, mode: int) -> bool:
+        return path != place / "one"
+
+    # The tests may run as a user who may read everything.
+    monkeypatch.setattr(os, "access", may)
+    with pytest.raises(UsageError, match="one' is unreadable"):
+        to_root(place / "one")
+    assert to_root(place / "two").uri == (place / "two").as_uri()
+
+
+def test_a_link_that_leads_in_a_circle_is_refused(place: Path) -> None:
+    (place / "loop").symlink_to(place / "loop")
+    with pytest.raises(UsageError, match="unreadable"):
+        to_root(place / "loop")
+
+
+# -- other systems ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("C:\\", "file:///C:/"),
+        ("c:\\a b\\\u00fc#.txt", "file:///C:/a%20b/%C3%BC%23.txt"),
+        ("D:/x/100%", "file:///D:/x/100%25"),
+    ],
+)
+def test_windows_paths_have_uris_and_back(path: str, uri: str) -> None:
+    assert uri_of(PureWindowsPath(path)) == uri
+    assert path_of(uri, PureWindowsPath) == PureWindowsPath(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["\\\\host\\share\\x", "\\\\?\\C:\\x", "\\\\.\\pipe\\x", "\\x", "x", "C:x", "C:"]
+)
+def test_windows_paths_of_other_computers_or_without_a_drive_are_refused(path: str) -> None:
+    with pytest.raises(UsageError, match="root"):
+        uri_of(PureWindowsPath(path))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:///x",
+        "file:///C",
+        "file:///C:x",
+        "file:///C|/x",
+        "file:///CC:/x",
+        "file://C:/x",
+        "file:///C:/a%5c..%5cb",
+        "file:///C:/a\\..\\b",
+        "file:///C:/%2e%2e/x",
+        "file:///C:/..",
+        "file://host/share/x",
+        "file:////host/share/x",
+    ],
+)
+def test_uris_that_are_no_windows_roots_are_refused(uri: str) -> None:
+    with pytest.raises(UsageError, match="root"):
+        path_of(uri, PureWindowsPath)
+
+
+@pytest.mark.parametrize("path", ["x", "", "//host/x"])
+def test_posix_paths_that_are_no_roots_are_refused(path: str) -> None:
+    with pytest.raises(UsageError, match="absolute"):
+        uri_of(PurePosixPath(path))
+
+
+# -- a list of roots -------------------------------------------------------------------------
+
+
+def uris(roots: Roots) -> list[str]:
+    return [root.uri for root in roots.current(CONTEXT)]
+
+
+@pytest.mark.requirement("M-03")
+def test_roots_are_kept_in_their_order_with_path_and_status(place: Path) -> None:
+    roots = Roots([place / "two", Root(uri=(place / "one").as_uri(), name="One")])
+    added = roots.add(place / "file.txt", name="File")
+    assert added.name == "File"
+    assert [(status.path, status.root.name, status.status) for status in roots.list()] == [
+        (place / "two", None, "ok"),
+        (place / "one", "One", "ok"),
+        (place / "file.txt", "File", "ok"),
+    ]
+    assert uris(roots) == [(place / name).as_uri() for name in ("two", "one", "file.txt")]
+
+
+def test_the_same_path_replaces_the_root_in_its_place(place: Path) -> None:
+    roots = Roots([place / "one", place / "two", f"file:{place}/one/"])
+    assert len(roots.list()) == 2
+    roots.add(f"{place}/two/../one", name="First")
+    assert [status.root.name for status in roots.list()] == ["First", None]
+
+
+@pytest.mark.requirement("M-03")
+def test_a_root_is_removed_by_whatever_names_its_path(place: Path) -> None:
+    ways: list[Callable[[Root], Any]] = [
+        lambda root: root,
+        lambda root: root.uri,
+        lambda root: place / "one",
+        lambda root: f"{place}/one",
+    ]
+    for way in ways:
+        roots = Roots([place / "one", place / "two"])
+        root = roots.list()[0].root
+        assert roots.remove(way(root)) == root
+        assert uris(roots) == [(place / "two").as_uri()]
+
+
+def test_removing_what_is_no_root_is_an_error(place: Path) -> None:
+    with pytest.raises(UsageError, match="no root file://"):
+        Roots([place / "one"]).remove(place / "two")
+
+
+def test_a_root_that_went_away_is_shown_as_missing_and_kept_from_servers(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    roots = Roots([place / "one", place / "two"])
+    (place / "one").rmdir()
+    assert [status.status for status in roots.list()] == ["missing", "ok"]
+    with caplog.at_level(logging.WARNING, "syncmcp.handlers.roots"):
+        assert uris(roots) == [(place / "two").as_uri()]
+    assert "missing" in caplog.text
+    assert roots.remove(place / "one").uri == (place / "one").as_uri()
+    assert [status.status for status in roots.list()] == ["ok"]
+
+
+def test_a_root_that_comes_back_is_shown_again(place: Path) -> None:
+    roots = Roots([place / "one"])
+    (place / "one").rename(place / "away")
+    assert uris(roots) == []
+    (place / "away").rename(place / "one")
+    assert uris(roots) == [(place / "one").as_uri()]
+
+
+@pytest.mark.parametrize(
+    "items", ["/tmp", b"/tmp", Path("/tmp"), Root(uri="file:///tmp"), None, 5], ids=repr
+)
+def test_a_single_root_is_not_taken_for_a_list(items: Any) -> None:
+    with pytest.raises(UsageError, match="list"):
+        Roots(items)
+    with pytest.raises(UsageError, match="list"):
+        Roots(source=lambda _: items).current(CONTEXT)
+
+
+def test_a_wrong_root_in_a_list_is_refused(place: Path) -> None:
+    with pytest.raises(UsageError, match="missing"):
+        Roots([place / "one", place / "nowhere"])
+
+
+# -- a whole new list ------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("M-03")
+def test_a_list_is_replaced_as_a_whole_and_told_once(place: Path) -> None:
+    roots = Roots([place / "one", place / "two"], source=lambda _: [place / "file.txt"])
+    seen: list[list[str]] = []
+    roots.on_change(lambda: seen.append([status.path.name for status in roots.list()]))
+    named = Root(uri=(place / "one").as_uri(), name="One")
+    new: list[RootLike] = [f"{place}/file.txt", place / "one", named]
+    roots.replace(iter(new))
+    assert seen == [["file.txt", "one"]]
+    assert [status.root.name for status in roots.list()] == [None, "One"]
+    roots.replace([])
+    assert seen[1:] == [[]]
+    assert uris(roots) == [(place / "file.txt").as_uri()]  # of the source, which stays
+
+
+def test_a_list_that_is_as_before_is_told_to_nobody(place: Path) -> None:
+    roots = Roots([place / "one", Root(uri=(place / "two").as_uri(), name="Two")])
+    told: list[str] = []
+    roots.on_change(lambda: told.append("x"))
+    roots.replace([f"{place}/one/", *(status.root for status in roots.list()[1:])])
+    roots.replace(status.root for status in roots.list())
+    assert told == []
+    for number, different in enumerate(
+        (
+            [place / "one", place / "two"],  # without the name
+            [place / "two", place / "one"],  # in another order
+            [place / "two"],
+        ),
+        1,
+    ):
+        roots.replace(different)
+        assert len(told) == number
+
+
+@pytest.mark.parametrize("wrong", ["nowhere", "https://example.org/", "", 7, None])
+@pytest.mark.requirement("ROOT-02", "ROOT-04")
+def test_a_list_with_something_wrong_in_it_changes_nothing(place: Path, wrong: Any) -> None:
+    roots = Roots([place / "one"])
+    told: list[str] = []
+    roots.on_change(lambda: told.append("x"))
+    bad = place / wrong if wrong == "nowhere" else wrong
+    with pytest.raises(UsageError):
+        roots.replace([place / "two", bad])
+    with pytest.raises(UsageError, match="list"):
+        roots.replace(place / "two")  # type: ignore[arg-type]
+    assert (uris(roots), told) == ([(place / "one").as_uri()], [])
+
+
+def test_nobody_sees_half_of_a_new_list(place: Path) -> None:
+    lists = [["one", "two"], ["file.txt", "two"]]
+    seen: list[list[str]] = []
+    number = 1
+    while True:
+        roots = Roots(place / name for name in lists[0])
+        there_are = interrupted(
+            lambda roots=roots: roots.replace([place / name for name in lists[1]]),  # type: ignore[misc]
+            number,
+            lambda roots=roots: seen.append([s.path.name for s in roots.list()]),  # type: ignore[misc]
+        )
+        assert [status.path.name for status in roots.list()] == lists[1]
+        if not there_are:
+            break
+        number += 2
+    assert number > 20
+    assert [each for each in seen if each not in lists] == []
+    assert {tuple(each) for each in seen} == {tuple(each) for each in lists}
+
+
+def test_of_lists_that_replace_each_other_at_once_one_is_left_whole(place: Path) -> None:
+    lists = [[place / "one", place / "two"], [place / "two", place / "file.txt"], []]
+    roots, seen = Roots(), list[list[Path]]()
+
+    def work(mine: list[Path]) -> None:
+        for _ in range(50):
+            roots.replace(mine)
+            seen.append([status.path for status in roots.list()])
+
+    with nervous():
+        assert in_threads(*(lambda mine=mine: work(mine) for mine in lists)) == [None] * 3
+    assert [each for each in seen if each not in lists] == []
+
+
+# -- a source --------------------------------------------------------------------------------
+
+
+def test_the_source_is_asked_each_time_with_the_context(place: Path) -> None:
+    asked: list[object] = []
+
+    def source(context: HandlerContext) -> list[Path]:
+        asked.append(context)
+        return [place / ("one", "two")[len(asked) % 2]]
+
+    roots = Roots([place / "file.txt"], source=source)
+    first, second = uris(roots), uris(roots)
+    assert first == [(place / name).as_uri() for name in ("file.txt", "two")]
+    assert second == [(place / name).as_uri() for name in ("file.txt", "one")]
+    assert asked == [CONTEXT, CONTEXT]
+
+
+def test_a_source_may_name_what_is_there_already(place: Path) -> None:
+    roots = Roots([place / "one"], source=lambda _: [Root(uri=(place / "one").as_uri(), name="x")])
+    assert [root.name for root in roots.current(CONTEXT)] == ["x"]
+
+
+def test_a_source_may_change_and_read_the_roots(place: Path) -> None:
+    def source(context: HandlerContext) -> list[Path]:
+        worker = threading.Thread(target=roots.add, args=(place / "two",))
+        worker.start()
+        worker.join(10)
+        assert not worker.is_alive()
+        return [status.path for status in roots.list()]
+
+    roots = Roots([place / "one"], source=source)
+    assert uris(roots) == [(place / name).as_uri() for name in ("one", "two")]
+
+
+@pytest.mark.parametrize("item", ["file://host/x", "https://x/", "/does/not/exist", 5])
+def test_what_a_source_returns_is_checked(item: Any) -> None:
+    with pytest.raises(UsageError, match="root"):
+        Roots(source=lambda _: [item]).current(CONTEXT)
+
+
+def test_the_error_of_a_source_comes_through() -> None:
+    def source(context: HandlerContext) -> list[str]:
+        raise LookupError("no project is open")
+
+    with pytest.raises(LookupError, match="no project"):
+        Roots(source=source).current(CONTEXT)
+
+
+def test_a_source_must_be_callable() -> None:
+    with pytest.raises(UsageError, match="callable"):
+        Roots(source=cast("Any", ["/tmp"]))
+
+
+# -- being told of changes -------------------------------------------------------------------
+
+
+def test_each_real_change_is_told_on_the_thread_that_made_it(place: Path) -> None:
+    roots = Roots([place / "one"])
+    told: list[int] = []
+    roots.on_change(lambda: told.append(threading.get_ident()))
+    me = threading.get_ident()
+    roots.add(place / "one")
+    assert told == []
+    roots.add(place / "one", name="Now with a name")
+    assert told == [me]
+    roots.remove(place / "one")
+    assert told == [me, me]
+    with pytest.raises(UsageError):
+        roots.remove(place / "one")
+    with pytest.raises(UsageError):
+        roots.add(place / "nowhere")
+    assert told == [me, me]
+
+
+def test_who_unsubscribed_is_told_no_more_and_the_others_still_are(place: Path) -> None:
+    roots = Roots()
+    first: list[str] = []
+    second: list[str] = []
+    leave = roots.on_change(lambda: first.append("x"))
+    roots.on_change(lambda: second.append("x"))
+    leave()
+    leave()
+    roots.add(place / "one")
+    assert (first, second) == ([], ["x"])
+
+
+def test_the_same_callback_may_be_given_twice(place: Path) -> None:
+    roots = Roots()
+    told: list[str] = []
+
+    def callback() -> None:
+        told.append("x")
+
+    leave = roots.on_change(callback)
+    roots.on_change(callback)
+    roots.add(place / "one")
+    leave()
+    roots.add(place / "two")
+    assert len(told) == 3
+
+
+def test_a_callback_that_fails_is_logged_and_stops_nothing(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    roots = Roots()
+    told: list[str] = []
+
+    def fail() -> None:
+        raise LookupError("of the callback")
+
+    roots.on_change(fail)
+    roots.on_change(lambda: told.append("x"))
+    roots.add(place / "one")
+    assert told == ["x"]
+    assert "of the callback" in caplog.text
+
+
+def test_no_lock_is_held_while_a_callback_runs(place: Path) -> None:
+    roots = Roots()
+    seen: list[int] = []
+
+    def look() -> None:
+        worker = threading.Thread(target=lambda: seen.append(len(roots.list())))
+        worker.start()
+        worker.join(10)
+        assert not worker.is_alive()
+
+    roots.on_change(look)
+    roots.add(place / "one")
+    assert seen == [1]
+
+
+def test_many_threads_may_change_the_roots_at_once(place: Path) -> None:
+    roots = Roots()
+    told: list[int] = []
+    roots.on_change(lambda: told.append(1))
+    together = threading.Barrier(8)
+    failed: list[BaseException] = []
+
+    def work(number: int) -> None:
+        mine = place / f"of-{number}"
+        mine.mkdir()
+        together.wait(10)
+        try:
+            for _ in range(25):
+                roots.add(mine)
+                assert uris(roots).count(mine.as_uri()) == 1
+                roots.remove(mine)
+            roots.add(mine)
+        except BaseException as error:
+            failed.append(error)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert failed == []
+    assert {status.path.name for status in roots.list()} == {f"of-{n}" for n in range(8)}
+    assert len(told) == 8 * 51
+
+
+# -- what lies inside ------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("M-03")
+def test_what_is_inside_a_root_and_what_is_not(place: Path) -> None:
+    roots = [to_root(place / "one"), to_root(place / "file.txt")]
+    inside: list[str | Path] = [
+        place / "one",
+        place / "one" / "new" / "file",
+        place / "file.txt",
+        f"{place}/two/../one/x",
+        (place / "one").as_uri(),
+        f"{place}/one//x/.",
+    ]
+    outside: list[str | Path] = [
+        place,
+        place / "two",
+        place / "one-more",
+        f"{place}/one/../two",
+        f"{place}/one/../../x",
+        place / "file.txt.bak",
+        "/",
+        "",
+        "a\0b",
+        "file://host/x",
+        f"{(place / 'one').as_uri()}/%2e%2e/two",
+        "~",
+    ]
+    assert [path for path in inside if not contains(roots, path)] == []
+    assert [path for path in outside if contains(roots, path)] == []
+
+
+@pytest.mark.requirement("M-03")
+def test_links_are_followed_on_both_sides(place: Path) -> None:
+    (place / "one" / "way-out").symlink_to(place / "two")
+    (place / "link-to-one").symlink_to(place / "one")
+    (place / "one" / "loop").symlink_to(place / "one")
+    roots = [to_root(place / "one")]
+    assert not contains(roots, place / "one" / "way-out")
+    assert not contains(roots, place / "one" / "way-out" / "new")
+    assert not contains(roots, f"{place}/one/way-out/../x")
+    assert contains(roots, place / "link-to-one" / "x")
+    assert contains(roots, place / "one" / "loop" / "loop" / "x")
+    assert contains([place / "link-to-one"], place / "one" / "x")
+
+
+def test_a_relative_path_is_held_against_roots_from_the_working_directory(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place / "one")
+    assert contains([place / "one"], "x")
+    assert not contains([place / "one"], "../two")
+
+
+def test_a_whole_list_of_roots_can_be_asked(place: Path) -> None:
+    roots = Roots([place / "one"])
+    assert contains(roots, place / "one" / "x")
+    roots.remove(place / "one")
+    assert not contains(roots, place / "one" / "x")
+
+
+def test_nothing_is_inside_no_roots() -> None:
+    assert not contains([], "/")
+    assert not contains(Roots(), "/")
+
+
+def test_a_wrong_root_is_an_error_and_not_an_answer() -> None:
+    with pytest.raises(UsageError, match=r"absolute|computer"):
+        contains(["file://host/x"], "/")

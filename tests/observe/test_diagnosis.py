@@ -1,0 +1,393 @@
+"""What a client says of itself: dumps, the log of the wire, metrics, spans."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import syncmcp
+from syncmcp import Client, Http, Stdio, UsageError
+from syncmcp._connection import wire_log
+from syncmcp.observe.diagnosis import Dump
+from syncmcp.observe.metrics import Measured
+from syncmcp.observe.tracing import Spans
+from syncmcp.testing import Cut, FaultProxy, ToolContext, serve_http
+from tests.support import programs
+from tests.support.stage import PATIENCE, STATEFUL, Stage, Wire, every_wire
+
+CANARY = "canary-5f3a9c"
+
+
+def dumped(client: Client) -> dict[str, Any]:
+    """The facts of a dump, as JSON keeps them; its text can be made."""
+    dump = client.dump()
+    assert isinstance(dump, Dump)
+    assert str(dump)
+    facts: dict[str, Any] = json.loads(json.dumps(dump.facts))
+    return facts
+
+
+# -- dumps -----------------------------------------------------------------------------------------
+
+
+@every_wire
+def test_a_dump_shows_the_calls_in_flight_and_who_waits_for_them(wire: Wire) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        future = client.call_tool.future("hold", {"key": "future"}, timeout=PATIENCE)
+        caller = threading.Thread(
+            target=lambda: client.call_tool("hold", {"key": "thread"}), name="the caller"
+        )
+        caller.start()
+        stage.inside("future", "thread")
+        facts = dumped(client)
+        text = str(client.dump())
+        stage.gate.set()
+        future.result(PATIENCE)
+        caller.join(PATIENCE)
+        assert dumped(client)["calls"] == []
+    calls = {call["id"]: call for call in facts["calls"]}
+    assert [(call["method"], call["name"]) for call in calls.values()] == [
+        ("tools/call", "hold")
+    ] * 2
+    assert all(call["age"] >= 0 and call["state"] == "sent" for call in calls.values())
+    assert min(call["left"] for call in calls.values()) <= PATIENCE
+    (ours,) = [thread for thread in facts["threads"] if thread["name"] == "the caller"]
+    assert ours["waits_for"] in {f"the answer to {id} tools/call" for id in calls}
+    assert any("connection.py" in call or "_http" in call for call in ours["calls"])
+    assert "the caller, waits for the answer to" in text
+    assert facts["client"]["revision"] == wire.revision
+
+
+def test_a_dump_says_what_waits_for_its_turn() -> None:
+    stage = Stage()
+    with syncmcp.connect(stage.server, max_in_flight=1) as client:
+        first = client.call_tool.future("hold", {"key": "a"})
+        stage.inside("a")
+        second = client.call_tool.future("hold", {"key": "b"}, timeout=None, idle_timeout=None)
+        facts = dumped(client)
+        stage.gate.set()
+        assert first.result(PATIENCE).text + second.result(PATIENCE).text == "ab"
+    assert [call["state"] for call in facts["calls"]] == ["sent", "waits for its turn"]
+    assert facts["calls"][1]["left"] is None
+    assert facts["queues"]["calls"] == 1
+
+
+def test_a_dump_shows_the_questions_of_the_server() -> None:
+    stage, asked, gate = Stage(), threading.Event(), threading.Event()
+
+    @stage.server.tool()
+    def ask(context: ToolContext) -> str:
+        return str(context.request("acme/question"))
+
+    def answer(params: dict[str, Any], context: Any) -> dict[str, Any]:
+        asked.set()
+        assert gate.wait(PATIENCE)
+        return {"answer": 42}
+
+    client = Client(stage.server, mode=STATEFUL)
+    client.on_request("acme/question", answer)
+    with client:
+        future = client.call_tool.future("ask")
+        assert asked.wait(PATIENCE)
+        (question,) = dumped(client)["questions"]
+        gate.set()
+        assert "42" in future.result(PATIENCE).text
+        assert (question["method"], question["state"]) == ("acme/question", "is with its handler")
+        assert question["left"] > 0
+
+
+def test_a_dump_works_in_every_state_and_outlives_the_connection() -> None:
+    client = Client(programs.server(), timeout=PATIENCE)
+    assert dumped(client)["client"]["state"] == "closed"
+    with client:
+        assert dumped(client)["client"]["state"] == "open"
+        with pytest.raises(syncmcp.ConnectionLost):
+            client.call_tool("die")
+        facts = dumped(client)
+        assert facts["client"]["state"] == "lost"
+        assert "exit code 3" in facts["client"]["lost"]
+        assert "the disk is full" in facts["server"]["stderr"]
+        assert '"die"' in facts["frames"][-1]["text"]
+    facts = dumped(client)
+    assert facts["client"]["state"] == "closed"
+    assert '"die"' in facts["frames"][-1]["text"]
+    assert dumped(Client(programs.server(), lazy=True))["client"]["state"] == "not open"
+
+
+def test_only_the_newest_frames_are_kept_and_of_each_its_beginning() -> None:
+    stage = Stage()
+    with syncmcp.connect(stage.server) as client:
+        for _ in range(wire_log.FRAMES):
+            client.call_tool("echo", {"text": "x" * 5000})
+        frames = dumped(client)["frames"]
+    assert len(frames) == wire_log.FRAMES
+    assert all(len(frame["text"]) < 2 * wire_log.KEPT_BYTES for frame in frames)
+    assert all(frame["bytes"] > 5000 for frame in frames)
+    assert frames[-1]["text"].endswith("bytes more")
+    assert [frame["direction"] for frame in frames[-2:]] == ["sent", "received"]
+
+
+def test_threads_of_other_clients_are_left_out() -> None:
+    stage = Stage()
+    with (
+        syncmcp.connect(stage.server, name="one") as one,
+        syncmcp.connect(stage.server, name="two"),
+    ):
+        names = [thread["name"] for thread in dumped(one)["threads"]]
+    assert any("[one]" in name for name in names)
+    assert not any("[two]" in name for name in names)
+
+
+def test_neither_a_dump_nor_the_log_shows_a_secret(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    caplog.set_level(logging.DEBUG, "syncmcp.wire")
+    with serve_http(stage.server) as http:
+        target = Http(http.url, headers={"X-Key": CANARY})
+        with syncmcp.connect(target) as client:
+            client.call_tool("echo", {"text": f"said with {CANARY}"})
+            client.call_tool("echo", {"text": "x", "api_key": "another-canary-77"})
+            dump = client.dump()
+    texts = str(dump) + json.dumps(dump.facts) + caplog.text
+    assert texts.count("said with ***") > 2
+    assert CANARY not in texts
+    assert "another-canary" not in texts
+
+
+# -- the log ---------------------------------------------------------------------------------------
+
+
+@every_wire
+def test_the_log_has_every_message_once(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    with wire.connect(stage.server) as client:
+        caplog.set_level(logging.DEBUG, "syncmcp.wire")
+        client.call_tool("echo", {"text": "hear me"})
+        lines = [record.getMessage() for record in caplog.records if "hear me" in record.message]
+    assert [("->" in line, "<-" in line) for line in lines] == [(True, False), (False, True)]
+
+
+def test_without_debug_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    caplog.set_level(logging.INFO, "syncmcp.wire")
+    with syncmcp.connect(stage.server) as client:
+        client.call_tool("echo", {"text": "x"})
+    assert not [record for record in caplog.records if record.name == "syncmcp.wire"]
+
+
+# -- metrics ---------------------------------------------------------------------------------------
+
+
+class Numbers:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, float, str | None]] = []
+        self.frames: list[tuple[str, str, int]] = []
+        self.repetitions: list[tuple[str, str]] = []
+
+    def request(self, server: str, method: str, seconds: float, error: str | None) -> None:
+        self.requests.append((server, method, seconds, error))
+
+    def frame(self, server: str, direction: str, size: int) -> None:
+        self.frames.append((server, direction, size))
+
+    def repetition(self, server: str, method: str) -> None:
+        self.repetitions.append((server, method))
+
+
+@every_wire
+def test_requests_and_bytes_are_counted(wire: Wire) -> None:
+    stage, numbers = Stage(), Numbers()
+    with wire.connect(stage.server, interceptors=[Measured(numbers)], name="mine") as client:
+        numbers.frames.clear()
+        numbers.requests.clear()
+        client.call_tool("echo", {"text": "x" * 3000})
+        with pytest.raises(syncmcp.ServerError):
+            client.call_tool("nothing of the kind")
+    assert [(server, method, error) for server, method, _, error in numbers.requests] == [
+        ("mine", "tools/call", None),
+        ("mine", "tools/call", "InvalidParams"),
+    ]
+    assert all(seconds > 0 for _, _, seconds, _ in numbers.requests)
+    assert [direction for _, direction, size in numbers.frames if size > 3000] == [
+        "sent",
+        "received",
+    ]
+
+
+def test_repetitions_are_counted() -> None:
+    stage, numbers = Stage(), Numbers()
+    with serve_http(stage.server) as http, FaultProxy(http.url) as proxy:
+        retry = syncmcp.Retry(pause=0.01)
+        options: Any = {"interceptors": [Measured(numbers)], "retry": retry, "name": "mine"}
+        with syncmcp.connect(proxy.url, **options) as client:
+            proxy.queue(Cut("sent"), method="tools/list")
+            client.list_tools()
+    assert numbers.repetitions == [("mine", "tools/list")]
+    lists = [error for _, method, _, error in numbers.requests if method == "tools/list"]
+    assert lists == ["ConnectionLost", None]
+
+
+class Broken:
+    """Counts nothing."""
+
+    def request(self, *facts: object) -> None:
+        raise ZeroDivisionError
+
+    frame = repetition = request
+
+
+def test_broken_metrics_harm_no_call(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    broken: Any = Broken()
+    with syncmcp.connect(stage.server, interceptors=[Measured(broken)]) as client:
+        assert client.call_tool("echo", {"text": "x"}).text == "x"
+    assert "the metrics of stage were not taken" in caplog.text
+
+
+@pytest.mark.parametrize("metrics", [None, object()])
+def test_metrics_that_cannot_be_told_are_refused(metrics: Any) -> None:
+    with pytest.raises(UsageError, match=r"\.request is not callable"):
+        Measured(metrics)
+
+
+# -- spans -----------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """A provider whose spans are kept."""
+
+    def __init__(self) -> None:
+        self._spans = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._spans))
+
+    def of(self, method: str) -> list[ReadableSpan]:
+        return [
+            span
+            for span in self._spans.get_finished_spans()
+            if (span.attributes or {}).get("mcp.method.name") == method
+        ]
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    recorder = Recorder()
+    yield recorder
+    recorder.provider.shutdown()
+
+
+@every_wire
+def test_a_request_is_a_span_under_that_of_the_program(wire: Wire, recorder: Recorder) -> None:
+    stage = Stage()
+
+    @stage.server.tool()
+    def whose(context: ToolContext) -> str:
+        return str(context.meta.get("traceparent"))
+
+    tracer = recorder.provider.get_tracer("test")
+    with (
+        wire.connect(stage.server, interceptors=[Spans(recorder.provider)]) as client,
+        tracer.start_as_current_span("mine") as mine,
+    ):
+        future = client.call_tool.future("whose")
+        texts = [future.result(PATIENCE).text, client.call_tool("whose").text]
+    spans = recorder.of("tools/call")
+    assert [span.name for span in spans] == ["tools/call whose"] * 2
+    for text, span in zip(texts, spans, strict=True):
+        assert span.kind is trace.SpanKind.CLIENT
+        assert span.parent is not None
+        assert span.parent.span_id == mine.get_span_context().span_id
+        attributes = dict(span.attributes or {})
+        assert attributes["gen_ai.tool.name"] == "whose"
+        assert attributes["gen_ai.operation.name"] == "execute_tool"
+        assert int(str(attributes["jsonrpc.request.id"])) > 0
+        assert "mcp.session.id" not in attributes
+        assert span.context is not None
+        assert text.split("-")[1:3] == [
+            f"{span.context.trace_id:032x}",
+            f"{span.context.span_id:016x}",
+        ]
+
+
+def test_what_went_wrong_is_in_the_span(recorder: Recorder) -> None:
+    stage = Stage()
+
+    @stage.server.tool()
+    def fail() -> str:
+        raise ValueError("no luck")
+
+    with syncmcp.connect(stage.server, interceptors=[Spans(recorder.provider)]) as client:
+        client.call_tool("fail")
+        with pytest.raises(syncmcp.InvalidParams):
+            client.call_tool("unknown")
+        with pytest.raises(syncmcp.RequestTimeout):
+            client.call_tool("hold", timeout=0.05)
+        client.call_tool("echo", {"text": "fine"})
+    seen = [
+        (
+            (span.attributes or {}).get("error.type"),
+            (span.attributes or {}).get("rpc.response.status_code"),
+            span.status.status_code.name,
+        )
+        for span in recorder.of("tools/call")
+    ]
+    assert seen == [
+        ("tool_error", None, "ERROR"),
+        ("InvalidParams", "-32602", "ERROR"),
+        ("RequestTimeout", None, "ERROR"),
+        (None, None, "UNSET"),
+    ]
+
+
+def test_a_session_is_named_only_if_the_program_says_so(recorder: Recorder) -> None:
+    stage = Stage()
+    with serve_http(stage.server) as http:
+        spans = Spans(recorder.provider, session_id=lambda: client.session_id)
+        client = Client(http.url, mode=STATEFUL, interceptors=[spans])
+        with client:
+            session = client.session_id
+            client.list_tools()
+    (span,) = recorder.of("tools/list")
+    assert session is not None
+    assert (span.attributes or {})["mcp.session.id"] == session
+
+
+def test_without_a_provider_nothing_is_added_to_a_request() -> None:
+    stage = Stage()
+
+    @stage.server.tool()
+    def whose(context: ToolContext) -> str:
+        return str(context.meta.get("traceparent"))
+
+    with syncmcp.connect(stage.server, interceptors=[Spans(trace.NoOpTracerProvider())]) as client:
+        assert client.call_tool("whose").text == "None"
+
+
+def test_without_opentelemetry_spans_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("syncmcp.observe.tracing.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"syncmcp-client\[opentelemetry\]"):
+        Spans()
+
+
+def test_a_server_of_ones_own_environment_is_not_shown() -> None:
+    target = Stdio(*_command(), env={"PASSPHRASE": CANARY})
+    with syncmcp.connect(target) as client:
+        with pytest.raises(syncmcp.ServerError):
+            client.call_tool(CANARY)
+        assert CANARY not in str(client.dump())
+
+
+def _command() -> tuple[str, ...]:
+    server = programs.server()
+    return (server.command, *server.args)

@@ -1,0 +1,226 @@
+"""No secret shows: canaries planted in every place, searched for in everything that comes out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import pickle
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import syncmcp
+from syncmcp import Http, McpError, Stdio
+from syncmcp.testing import ScriptedPeer
+from syncmcp.testing import script as s
+from tests.support.scripts import EVERYTHING, OLD
+
+CANARY = "canary-7f3a9c"
+
+
+class Output:
+    """All that a person, a log file or another process might get to see."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._caplog = caplog
+        self._texts: list[str] = []
+
+    def add(self, thing: object) -> None:
+        """Take in how `thing` is shown."""
+        self._texts += [str(thing), repr(thing), f"{thing}"]
+        if isinstance(thing, BaseException):
+            copy = pickle.loads(pickle.dumps(thing))
+            self._texts += [repr(pickle.dumps(thing)), repr(vars(thing)), str(copy), repr(copy)]
+            # Not the lines of this file, which hold the canaries: the messages of the whole chain.
+            error: BaseException | None = thing
+            while error is not None:
+                self._texts += traceback.format_exception_only(type(error), error)
+                error = error.__cause__ or error.__context__
+
+    @property
+    def logged(self) -> str:
+        """What was logged, with the tracebacks."""
+        formatter = logging.Formatter("%(name)s %(threadName)s %(message)s")
+        return "\n".join(formatter.format(record) for record in self._caplog.records)
+
+    def check(self) -> None:
+        """Look for canaries."""
+        everything = [*self._texts, self.logged]
+        found = [text for text in everything if CANARY in text]
+        assert not found, found[0]
+
+
+@pytest.fixture
+def output(caplog: pytest.LogCaptureFixture) -> Iterator[Output]:
+    caplog.set_level(logging.DEBUG)
+    seen = Output(caplog)
+    yield seen
+    seen.check()
+
+
+@contextlib.contextmanager
+def errors_into(output: Output) -> Iterator[None]:
+    """Collect the error that must come."""
+    with pytest.raises(McpError) as caught:
+        yield
+    output.add(caught.value)
+
+
+# It says all its secrets on stderr and on stdout, and dies.
+TALKATIVE = """
+import os, sys
+token = os.environ["API_TOKEN"]
+print("starting with", token, file=sys.stderr)
+print(f"Authorization: Bearer {token}", file=sys.stderr)
+print("GET https://user:%s@example.com/x?token=%s" % (token, token), file=sys.stderr)
+sys.stderr.flush()
+print("noise with", token, flush=True)
+sys.stdin.readline()
+sys.exit(4)
+"""
+
+
+def test_a_server_that_prints_its_environment_betrays_nothing(output: Output) -> None:
+    server = Stdio(sys.executable, "-c", TALKATIVE, env={"API_TOKEN": f"{CANARY}-env"})
+    with errors_into(output):
+        syncmcp.connect(server)
+    output.add(server)
+    output.add(syncmcp.Client(server))
+    assert "starting with ***" in output.logged
+    assert "noise with ***" in output.logged
+
+
+def test_secrets_on_a_command_line_are_hidden(output: Output) -> None:
+    server = Stdio(
+        "no-such-command",
+        f"--api-key={CANARY}",
+        f"https://me:{CANARY}@example.com/?key={CANARY}",
+        env={"TOKEN": CANARY},
+    )
+    output.add(server)
+    output.add(server.label)
+    with errors_into(output):
+        syncmcp.connect(server)
+
+
+def http_headers() -> dict[str, str]:
+    return {"Authorization": f"Bearer {CANARY}-auth", "X-Api-Key": f"{CANARY}-key"}
+
+
+REPLIES: dict[str, Callable[[], list[s.Step]]] = {
+    "an error page that repeats the request": lambda: [
+        s.head(500, {"Content-Type": "text/html"}),
+        s.chunk(
+            f"<p>Authorization: Bearer {CANARY}-auth</p> x-api-key: {CANARY}-key "
+            f"cookie: sid={CANARY} per-call {CANARY}-call <a href='?token={CANARY}'>".encode()
+        ),
+        s.end(),
+    ],
+    "forbidden": lambda: [
+        s.head(403, {"Content-Type": "application/json", "WWW-Authenticate": "Bearer"}),
+        s.chunk(f'{{"error": "bad", "access_token": "{CANARY}", "cursor": "{CANARY}"}}'.encode()),
+        s.end(),
+    ],
+    "cut": lambda: [s.cut(reset=True)],
+}
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+def test_secrets_of_an_http_client_are_hidden(reply: str, output: Output) -> None:
+    opened = {"protocolVersion": OLD, "capabilities": EVERYTHING, "serverInfo": {}}
+    with ScriptedPeer(
+        [
+            s.expect("initialize"),
+            s.head(
+                200,
+                {
+                    "Content-Type": "application/json",
+                    "Mcp-Session-Id": f"{CANARY}-session",
+                    "Set-Cookie": f"sid={CANARY}-cookie",
+                },
+            ),
+            s.chunk(b'{"jsonrpc":"2.0","id":1,"result":' + _json(opened) + b"}"),
+            s.end(),
+            s.expect("notifications/initialized"),
+            s.accept(),
+            s.expect("tools/call"),
+            *REPLIES[reply](),
+        ]
+    ) as peer:
+        address = peer.url.replace("://", f"://user:{CANARY}-url@") + f"?key={CANARY}-query"
+        target = Http(address, headers=http_headers())
+        client = syncmcp.Client(target, mode="legacy")
+        output.add(target)
+        output.add(client)
+        with client, errors_into(output):
+            client.call_tool(
+                "x",
+                {"password": f"{CANARY}-argument"},
+                headers={"X-Tenant": f"{CANARY}-call"},
+                meta={"acme.example/token": f"{CANARY}-meta"},
+            )
+        output.add(client)
+        # It was all really sent.
+        (call,) = peer.transcript.wait_received("tools/call")
+        assert call.headers["mcp-session-id"] == f"{CANARY}-session"
+        assert call.headers["x-tenant"] == f"{CANARY}-call"
+        assert CANARY in call.headers["authorization"]
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def test_a_headers_function_and_a_refused_connection_betray_nothing(output: Output) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    url = f"http://me:{CANARY}@127.0.0.1:{port}/mcp?k={CANARY}#access_token={CANARY}"
+    target = Http(url, headers=http_headers, auth=("me", f"{CANARY}-password"))
+    output.add(target)
+    with errors_into(output):
+        syncmcp.connect(target)
+    with pytest.raises(syncmcp.UsageError) as caught:
+        Http(f"ftp://me:{CANARY}@example.com/?token={CANARY}")
+    output.add(caught.value)
+
+
+def test_cursors_arguments_and_results_stay_out_of_logs_and_errors(output: Output) -> None:
+    script = [
+        *s.handshake(OLD, capabilities=EVERYTHING),
+        s.expect("tools/list"),
+        s.reply({"nextCursor": f"{CANARY}-cursor"}),
+        s.expect("tools/list"),
+        s.reply({"tools": [], "nextCursor": f"{CANARY}-cursor"}),
+        s.expect("tools/list"),
+        s.reply({"tools": [], "nextCursor": f"{CANARY}-cursor"}),
+        s.expect("tools/call"),
+        s.reply({"content": f"{CANARY}-result"}),
+    ]
+    with ScriptedPeer(script) as peer:
+        with syncmcp.connect(Stdio(*peer.command), mode=OLD) as client:
+            with errors_into(output):
+                client.list_tools()  # a result that does not fit its model
+            with errors_into(output):
+                client.list_tools()  # a cursor that comes back
+            with errors_into(output):
+                client.call_tool("x", {"secret": f"{CANARY}-argument"})
+        output.add(client)
+
+
+def test_a_canary_would_be_found(caplog: pytest.LogCaptureFixture) -> None:
+    leaks: list[Callable[[Output], object]] = [
+        lambda seen: seen.add(McpError("x", kept=f"a {CANARY}")),
+        lambda seen: seen.add(McpError(CANARY)),
+        lambda seen: logging.getLogger("syncmcp").warning("%s", CANARY),
+    ]
+    for leak in leaks:
+        caplog.clear()
+        seen = Output(caplog)
+        seen.check()
+        leak(seen)
+        with pytest.raises(AssertionError, match=CANARY):
+            seen.check()

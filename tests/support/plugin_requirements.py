@@ -1,0 +1,82 @@
+"""Pytest plugin: checks the requirement marks, picks tests by row, applies a mutant.
+
+``--shows ID`` (repeatable) runs only the tests that carry one of these rows. The environment
+variable ``SYNCMCP_MUTANT`` switches one behaviour of the library off before the tests are
+imported; see `tests/contract/mutants.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.contract.mutant import VARIABLE, apply, reach_programs
+from tests.contract.requirement_marks import KINDS
+from tests.contract.requirements import ROWS, faults
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--shows``."""
+    parser.addoption(
+        "--shows",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="run only tests that carry this row of tests/contract/requirements.py (repeatable)",
+    )
+
+
+def _wanted(config: pytest.Config) -> set[str]:
+    return set(config.getoption("shows") or ())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse ``--shows`` with an id that is no row."""
+    unknown = _wanted(config) - {row.id for row in ROWS}
+    if unknown:
+        raise pytest.UsageError(f"--shows: no such row: {', '.join(sorted(unknown))}")
+
+
+def pytest_sessionstart() -> None:
+    """Apply the mutant, if one is named; the library's users are not imported yet."""
+    name = os.environ.get(VARIABLE)
+    if name is None:
+        return
+    from tests.contract.mutant_switches import find  # it imports the library
+
+    try:
+        apply(find(name))
+        reach_programs()
+    except LookupError as error:
+        raise pytest.UsageError(f"{VARIABLE}={name}: {error}") from error
+
+
+def _ids(item: pytest.Item, kind: str) -> Iterator[object]:
+    for mark in item.iter_markers(kind):
+        yield from mark.args
+
+
+@pytest.hookimpl(tryfirst=True)  # wrong marks are wrong on tests that a later hook leaves out, too
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse wrong marks; then leave out what ``--shows`` does not ask for."""
+    wrong = [
+        f"{item.nodeid}: {fault}"
+        for item in items
+        for kind in KINDS
+        for fault in faults(kind, _ids(item, kind))
+    ]
+    if wrong:
+        raise pytest.UsageError("wrong requirement marks:\n" + "\n".join(dict.fromkeys(wrong)))
+    wanted = _wanted(config)
+    if not wanted:
+        return
+    carried = {item: {row_id for kind in KINDS for row_id in _ids(item, kind)} for item in items}
+    left_out = [item for item in items if not carried[item] & wanted]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if carried[item] & wanted]

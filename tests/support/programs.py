@@ -1,0 +1,82 @@
+"""Programs that tests run in an interpreter of their own, and a server for them to use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from syncmcp import Stdio
+
+# Ten times what is promised for the end of a program, in seconds.
+CEILING = 10.0
+
+SERVER = Path(__file__).with_name("program_server.py")
+
+ROOT = Path(__file__).parents[2]
+
+
+def server() -> Stdio:
+    """A child process with tools that wait, die and tell what the server has seen."""
+    return Stdio(sys.executable, str(SERVER))
+
+
+PRELUDE = f"""
+import atexit, os, signal, sys, threading, time
+import syncmcp
+
+SERVER = syncmcp.Stdio({sys.executable!r}, {str(SERVER)!r})
+
+def say(*words):
+    print(*words, flush=True)
+
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Everything as it is; a Python without the library finds it here."""
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
+    return {**os.environ, "PYTHONPATH": path, **more}
+
+
+class Program:
+    """A running program: what it says, line by line, and how it ends."""
+
+    def __init__(self, popen: subprocess.Popen[str]) -> None:
+        self.popen = popen
+
+    def line(self) -> str:
+        """The next line that the program says, or nothing at its end."""
+        assert self.popen.stdout is not None
+        return self.popen.stdout.readline().rstrip("\n")
+
+    def interrupt(self) -> None:
+        """Do what a terminal does on Ctrl-C: signal the program's whole process group."""
+        os.killpg(self.popen.pid, signal.SIGINT)
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for the end; the exit code, and what is left on stdout and stderr."""
+        out, err = self.popen.communicate(timeout=CEILING)
+        return self.popen.returncode, out, err
+
+
+@contextlib.contextmanager
+def running(code: str, *, python: str = sys.executable, first: str = "") -> Iterator[Program]:
+    """Run `code` after the prelude, and that after what has to come `first`."""
+    with subprocess.Popen(
+        [python, "-W", "error::ResourceWarning", "-c", first + PRELUDE + code],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as popen:
+        try:
+            yield Program(popen)
+        finally:
+            popen.kill()

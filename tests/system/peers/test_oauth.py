@@ -1,0 +1,564 @@
+"""Signing in at authorization servers that others wrote, on their own pages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
+from threading import Barrier
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+import requests
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+import syncmcp
+from syncmcp import AuthError
+from syncmcp.auth import (
+    ClientCredentials,
+    Deadline,
+    FileStore,
+    LoopbackReceiver,
+    OAuth,
+    PrivateKeyJwt,
+    Redirect,
+    SigningKey,
+    Waiting,
+)
+from syncmcp.errors import LoginRequired, TokenRefused
+from tests.support.ports import free_port
+from tests.system.peers.launch import HttpServer, http_server
+from tests.system.peers.oauth.guarded import guarded
+from tests.system.peers.oauth.person import Person
+from tests.system.peers.oauth.proofs import Proofs
+from tests.system.peers.oauth.published import Published, published
+from tests.system.peers.oauth.sign_ins import ASKING, DEMO, FASTMCP, JUDGING, MCP_1_9
+from tests.system.peers.oauth.stage import AN_HOUR, PATIENCE, Stage, notebook, set_clock, staged
+from tests.system.peers.peers import Program
+from tests.system.peers.setup_peers import HERE, NODE_MODULES, venv_python
+from tests.transports import certificates
+from tests.ui.setup_browser import chromium, in_ci
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.usefixtures("table"),
+    pytest.mark.together("peers"),
+]
+
+THREADS = 8
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+DEMO_SCRIPT = "examples/server/simpleStreamableHttp.js"
+TOOLS = ("read", "write")
+
+
+@pytest.fixture(scope="module")
+def key() -> SigningKey:
+    """The key of the client "robot"."""
+    return SigningKey.generate("ES256")
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> certificates.Certificates:
+    """Certificates of an authority that the authorization server trusts."""
+    return certificates.make(tmp_path_factory.mktemp("papers"))
+
+
+@pytest.fixture(scope="module")
+def running(key: SigningKey, papers: certificates.Certificates) -> Iterator[HttpServer]:
+    """The authorization server."""
+    script = HERE / "oauth" / "authorization_server.mjs"
+    # Braces in a command mean something else.
+    public = json.dumps(key.public).replace("{", "{{").replace("}", "}}")
+    command = ("{node}", str(script), "{port}", public)
+    env = {"NODE_EXTRA_CA_CERTS": papers.authority}
+    with http_server(Program(command, env, path="")) as server:
+        yield server
+
+
+@pytest.fixture
+def page(papers: certificates.Certificates) -> Iterator[Published]:
+    """An address where a program can publish who it is."""
+    with published(papers.server_context()) as page:
+        yield page
+
+
+@pytest.fixture
+def issuer(running: HttpServer) -> Iterator[HttpServer]:
+    """The authorization server, whose clock is right at first."""
+    yield running
+    set_clock(running, 0.0)
+
+
+@pytest.fixture
+def stage(issuer: HttpServer) -> Iterator[Stage]:
+    """Everything that a login needs."""
+    with staged(issuer) as stage:
+        yield stage
+
+
+@pytest.mark.signs_in(JUDGING, "login")
+@pytest.mark.requirement("AUD-01", "AUD-02", "AUD-04", "REG-01", "FLW-01", "FLW-04")
+def test_a_person_signs_in_on_its_pages_and_the_call_goes_on(stage: Stage) -> None:
+    auth = stage.auth()
+    with stage.connect(auth) as client:
+        assert client.call_tool("read").text == "a line"
+    assert stage.person.pages == ["login", "consent"]
+    assert "Back to your program" in stage.person.saw
+    assert stage.guard.refused == [("401", None)]
+    assert {claims["sub"] for _, claims in stage.guard.let_in} == {"ann"}
+    assert [event["type"] for event in stage.events("registered")] == ["native"]
+    [request] = stage.events("authorized")
+    assert request["code_challenge_method"] == "S256"
+    assert request["resource"] == stage.guard.url
+    assert request["scope"] == "mcp:read offline_access"
+    assert [event["grant"] for event in stage.events("granted")] == ["authorization_code"]
+
+
+def test_chromium_takes_a_person_through_the_pages_and_back(stage: Stage) -> None:
+    program = chromium()
+    if program is None and not in_ci():
+        pytest.skip("there is no Chromium here")
+    from playwright.sync_api import expect, sync_playwright
+
+    shown: Queue[str] = Queue()
+    complaints: list[str] = []
+    receiver = LoopbackReceiver(open_browser=False, show=shown.put)
+    auth = OAuth(receiver=receiver, login_timeout=PATIENCE)
+    with ThreadPoolExecutor(1) as pool, sync_playwright() as playwright:
+        connecting = pool.submit(stage.connect, auth)
+        [address] = [word for word in shown.get(timeout=PATIENCE).split() if "://" in word]
+        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        page = browser.new_page()
+        # Its pages want a font from far away.
+        page.route(
+            lambda url: not url.startswith("http://127.0.0.1:"),
+            lambda route: route.fulfill(content_type="text/css", body=""),
+        )
+        page.goto(address)
+        page.get_by_placeholder("Enter any login").fill("ann")
+        page.get_by_placeholder("and password").fill("open sesame")
+        page.get_by_role("button", name="Sign-in").click()
+        expect(page.get_by_role("heading")).to_have_text("Authorize")
+        page.on("console", lambda message: complaints.append(message.text))
+        page.get_by_role("button", name="Continue").click()
+        expect(page.get_by_role("heading")).to_have_text("Back to your program")
+        with connecting.result(PATIENCE) as client:
+            assert client.call_tool("read").text == "a line"
+        assert "code=" not in page.content()
+        browser.close()
+    assert complaints == []
+
+
+@pytest.mark.signs_in(JUDGING, "renewal")
+@pytest.mark.requirement("TOK-01", "TOK-05")
+def test_an_expired_token_is_renewed_and_nobody_is_asked(stage: Stage) -> None:
+    auth = stage.auth()
+    with stage.connect(auth) as client:
+        for _ in range(3):
+            stage.an_hour_passes()
+            assert client.call_tool("read").text == "a line"
+    assert stage.guard.refused[1:] == [("401", "invalid_token")] * 3
+    grants = [event["grant"] for event in stage.events("granted")]
+    assert grants == ["authorization_code", *["refresh_token"] * 3]
+    # It would revoke everything if a refresh token came twice.
+    assert stage.events("revoked") == []
+    assert stage.person.pages == ["login", "consent"]
+
+
+@pytest.mark.signs_in(JUDGING, "renewal")
+@pytest.mark.pitfall("17")
+def test_threads_whose_token_expires_share_one_refresh(stage: Stage) -> None:
+    together = Barrier(THREADS)
+
+    def read() -> str:
+        together.wait(PATIENCE)
+        return client.call_tool("read").text
+
+    with stage.connect(stage.auth()) as client, ThreadPoolExecutor(THREADS) as pool:
+        stage.an_hour_passes()
+        calls = [pool.submit(read) for _ in range(THREADS)]
+        assert [call.result(PATIENCE) for call in calls] == ["a line"] * THREADS
+    grants = [event["grant"] for event in stage.events("granted")]
+    assert grants == ["authorization_code", "refresh_token"]
+
+
+@pytest.mark.signs_in(JUDGING, "more scope")
+@pytest.mark.requirement("SCO-01", "SCO-03", "SCO-04")
+def test_what_needs_more_scope_leads_back_to_the_page_for_old_and_new(stage: Stage) -> None:
+    with stage.connect(stage.auth()) as client:
+        assert client.call_tool("read").text == "a line"
+        assert client.call_tool("write").text == "written"
+        assert client.call_tool("read").text == "a line"
+    assert stage.guard.refused == [("401", None), ("403", "insufficient_scope")]
+    assert stage.person.pages == ["login", "consent", "consent"]
+    asked = [set(event["scope"].split()) for event in stage.events("authorized")]
+    assert asked == [
+        {"mcp:read", "offline_access"},
+        {"mcp:read", "mcp:write", "offline_access"},
+    ]
+    calls = [(what, claims["scope"]) for what, claims in stage.guard.let_in if what in TOOLS]
+    both = "mcp:read mcp:write"
+    assert calls == [("read", "mcp:read"), ("write", both), ("read", both)]
+
+
+def sign_in_by_document(stage: Stage, page: Published, **proof: Any) -> OAuth:
+    """What signs in as the client whose document is at an address; it is published, too."""
+    receiver = LoopbackReceiver(port=free_port(), open_browser=False, show=stage.person.read)
+    auth = OAuth(client_metadata_url=page.url, client_name="Notes", receiver=receiver, **proof)
+    with receiver.start() as waiting:
+        page.document = auth.client_metadata([waiting.redirect_uri])
+    return auth
+
+
+@pytest.mark.signs_in(JUDGING, "document")
+@pytest.mark.requirement("REG-01", "REG-02", "REG-03")
+def test_the_address_of_a_document_is_a_client_that_needs_no_registration(
+    stage: Stage, page: Published
+) -> None:
+    auth = sign_in_by_document(stage, page)
+    with stage.connect(auth) as client:
+        assert client.call_tool("read").text == "a line"
+        stage.an_hour_passes()
+        assert client.call_tool("read").text == "a line"
+        assert client.call_tool("write").text == "written"
+    assert page.asked
+    assert stage.events("registered") == []
+    assert [event["client_id"] for event in stage.events("authorized")] == [page.url] * 2
+    grants = [event["grant"] for event in stage.events("granted")]
+    assert grants == ["authorization_code", "refresh_token", "authorization_code"]
+    assert {claims["client_id"] for _, claims in stage.guard.let_in} == {page.url}
+    auth.logout()
+    assert stage.events("revoked")
+
+
+@pytest.mark.signs_in(JUDGING, "document")
+@pytest.mark.requirement("REG-03")
+def test_a_document_with_a_key_is_a_client_that_proves_itself_by_it(
+    stage: Stage, page: Published, key: SigningKey
+) -> None:
+    auth = sign_in_by_document(stage, page, assertion=PrivateKeyJwt(page.url, key))
+    page.document["jwks"] = {"keys": [key.public]}
+    with stage.connect(auth) as client:
+        assert client.call_tool("read").text == "a line"
+    assert page.document["token_endpoint_auth_method"] == "private_key_jwt"
+    assert [event["grant"] for event in stage.events("granted")] == ["authorization_code"]
+    auth.logout()
+    assert stage.events("revoked")
+
+
+@pytest.mark.requirement("REG-03")
+def test_a_document_with_another_key_is_no_proof(stage: Stage, page: Published) -> None:
+    ours, theirs = SigningKey.generate("ES256"), SigningKey.generate("ES256")
+    auth = sign_in_by_document(stage, page, assertion=PrivateKeyJwt(page.url, ours))
+    page.document["jwks"] = {"keys": [theirs.public]}
+    with pytest.raises(TokenRefused) as caught:
+        stage.connect(auth)
+    assert caught.value.error == "invalid_client"
+
+
+class Passer:
+    """Opens the address and looks whether anybody is asked to sign in there."""
+
+    redirect_uri = "http://127.0.0.1:51764/callback"
+
+    def __init__(self) -> None:
+        self.saw: list[int] = []
+
+    def start(self, registered: Sequence[str] = ()) -> Waiting:
+        return self
+
+    def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
+        answer = requests.get(redirect.url, timeout=deadline.remaining())
+        self.saw.append(answer.status_code)
+        raise LoginRequired("somebody passed by")
+
+    def __enter__(self) -> Waiting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was held."""
+
+
+@pytest.mark.requirement("REG-03", "REG-09")
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({}, 200),
+        ({"client_id": "https://127.0.0.1/of/another.json"}, 400),
+        ({"redirect_uris": ["http://127.0.0.1/elsewhere"]}, 400),
+    ],
+    ids=["right", "another", "elsewhere"],
+)
+def test_a_document_has_to_name_itself_and_where_people_come_back_to(
+    stage: Stage, page: Published, change: dict[str, Any], status: int
+) -> None:
+    passer = Passer()
+    auth = OAuth(client_metadata_url=page.url, receiver=passer)
+    page.document = {**auth.client_metadata([passer.redirect_uri]), **change}
+    with pytest.raises(LoginRequired):
+        stage.connect(auth)
+    assert passer.saw == [status]
+    assert page.asked
+
+
+def test_a_person_who_says_no_is_not_asked_again(stage: Stage) -> None:
+    stage.person.agrees = False
+    with pytest.raises(TokenRefused) as caught:
+        stage.connect(stage.auth())
+    assert caught.value.error == "access_denied"
+    assert stage.person.pages == ["login"]
+    assert stage.events("granted") == []
+
+
+def test_who_denies_more_scope_keeps_what_they_have(stage: Stage) -> None:
+    auth = stage.auth()
+    with stage.connect(auth) as client:
+        assert client.call_tool("read").text == "a line"
+        stage.person.agrees = False
+        for _ in range(2):
+            with pytest.raises(AuthError):
+                client.call_tool("write")
+        assert client.call_tool("read").text == "a line"
+    assert stage.person.pages == ["login", "consent", "consent"]
+
+
+def test_a_program_that_starts_again_finds_its_login(stage: Stage, tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    auth = OAuth(receiver=stage.person.receiver(), store=FileStore(path))
+    with stage.connect(auth) as client:
+        client.call_tool("read")
+    stage.an_hour_passes()
+    with stage.connect(OAuth(receiver=None, store=FileStore(path))) as client:
+        assert client.call_tool("read").text == "a line"
+    assert stage.person.pages == ["login", "consent"]
+
+
+@pytest.mark.signs_in(JUDGING, "logout")
+def test_logging_out_revokes_the_login_and_the_next_call_needs_another(stage: Stage) -> None:
+    auth = stage.auth()
+    with stage.connect(auth) as client:
+        client.call_tool("read")
+        token = auth.token
+        assert token
+        auth.logout()
+        assert auth.token is None
+        assert stage.events("revoked")
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": token.refresh_token,
+            "client_id": token.client_id,
+        }
+        answer = requests.post(f"{stage.issuer.url}/token", data=form, timeout=PATIENCE)
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
+        assert client.call_tool("read").text == "a line"
+    # The browser still knows the person; the program is no longer known.
+    assert stage.person.pages == ["login", "consent", "consent"]
+
+
+def forged(token: str) -> str:
+    """The same token, signed by somebody else who claims to be the issuer."""
+    claims = jwt.decode(token, options={"verify_signature": False})
+    key = rsa.generate_private_key(65537, 2048)
+    return jwt.encode(claims, key, "RS256", headers=dict(jwt.get_unverified_header(token)))
+
+
+@pytest.mark.signs_in(JUDGING, "login")
+@pytest.mark.requirement("FLW-05", "TOK-03")
+def test_a_token_is_good_for_the_server_it_was_asked_for_alone(stage: Stage) -> None:
+    auth = stage.auth()
+    with stage.connect(auth) as client, guarded(notebook(), stage.issuer.url) as other:
+        assert client.call_tool("read").text == "a line"
+        with syncmcp.connect(syncmcp.Http(other.url, auth=stage.auth())) as elsewhere:
+            assert elsewhere.call_tool("read").text == "a line"
+        assert other.refused == [("401", None)]  # the first one's token was not even tried
+        audiences = [{claims["aud"] for _, claims in one.let_in} for one in (stage.guard, other)]
+        assert audiences == [{stage.guard.url}, {other.url}]
+        assert auth.token
+        token = auth.token.access_token
+        for guard, wrong in ((other, token), (stage.guard, forged(token))):
+            headers = {"Authorization": f"Bearer {wrong}"}
+            with pytest.raises(AuthError):
+                syncmcp.connect(syncmcp.Http(guard.url, headers=headers))
+            assert guard.refused[1:] == [("401", "invalid_token")]
+
+
+@pytest.mark.signs_in(JUDGING, "DPoP")
+@pytest.mark.requirement("AXT-08", "AXT-09")
+def test_a_token_that_is_bound_to_a_key_has_a_fresh_proof_each_time(issuer: HttpServer) -> None:
+    proofs = Proofs()
+    with staged(issuer, proofs) as stage:
+        auth = OAuth(receiver=stage.person.receiver(), store=stage.store, dpop=True)
+        with stage.connect(auth) as client:
+            assert client.call_tool("read").text == "a line"
+            proofs.nonce = "the second nonce"
+            assert client.call_tool("read").text == "a line"
+            stage.an_hour_passes()
+            assert client.call_tool("read").text == "a line"
+        # One of them was that of the token that had expired.
+        assert len(proofs.seen) == len(stage.guard.let_in) + 1
+        # The first nonce came with the first refusal.
+        reasons = [reason for _, reason in stage.guard.refused]
+        assert reasons == [None, "use_dpop_nonce", "invalid_token"]
+        grants = [(event["grant"], event["type"]) for event in stage.events("granted")]
+        assert grants == [("authorization_code", "DPoP"), ("refresh_token", "DPoP")]
+        assert stage.person.pages == ["login", "consent"]
+        assert auth.token
+        stolen = {"Authorization": f"Bearer {auth.token.access_token}"}
+        with pytest.raises(AuthError):
+            syncmcp.connect(syncmcp.Http(stage.guard.url, headers=stolen))
+
+
+@pytest.mark.signs_in(JUDGING, "as itself")
+@pytest.mark.requirement("AXT-01")
+@pytest.mark.parametrize("dpop", [False, True], ids=["bearer", "dpop"])
+@pytest.mark.parametrize("name", ["clerk", "robot"])
+def test_a_program_signs_in_as_itself_and_gets_more_scope_when_it_needs_it(
+    issuer: HttpServer, key: SigningKey, name: str, dpop: bool
+) -> None:
+    proof: dict[str, Any] = {"client_secret": "secret-of-the-tests"}
+    if name == "robot":
+        proof = {"private_key": key}
+    with staged(issuer, Proofs() if dpop else None) as stage:
+        auth = ClientCredentials(name, **proof, issuer=issuer.url, dpop=dpop)
+        with stage.connect(auth) as client:
+            assert client.call_tool("read").text == "a line"
+            assert client.call_tool("write").text == "written"
+        scopes = [event["scope"] for event in stage.events("granted")]
+        assert scopes == ["mcp:read", "mcp:read mcp:write"]
+        assert {event["grant"] for event in stage.events("granted")} == {"client_credentials"}
+        assert {claims["sub"] for _, claims in stage.guard.let_in} == {name}
+        assert stage.person.pages == []
+
+
+# -- the official SDK as the server, with opaque tokens ------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def official(running: HttpServer) -> Iterator[str]:
+    """Its URL. It asks the authorization server about every token."""
+    command = (sys.executable, "-m", "tests.system.peers.oauth.official", "{port}", running.url)
+    with http_server(Program(command, path="/notebook")) as server:
+        yield server.url
+
+
+@pytest.fixture
+def person() -> Iterator[Person]:
+    """Somebody who signs in."""
+    person = Person()
+    yield person
+    person.leave()
+
+
+@pytest.mark.signs_in(ASKING, "login", "renewal", "logout")
+@pytest.mark.parametrize("mode", ["2025-11-25", "2026-07-28"])
+def test_the_official_server_lets_in_who_signed_in_until_they_log_out(
+    official: str, issuer: HttpServer, person: Person, mode: syncmcp.Mode
+) -> None:
+    auth = OAuth(receiver=person.receiver())
+    with syncmcp.connect(syncmcp.Http(official, auth=auth), mode=mode) as client:
+        assert client.call_tool("read").text == "a line"
+        first = auth.token
+        set_clock(issuer, AN_HOUR)
+        assert client.call_tool("read").text == "a line"
+        second = auth.token
+    assert person.pages == ["login", "consent"]
+    assert first
+    assert second
+    assert first.scope == "mcp:read mcp:write"
+    assert first.refresh_token != second.refresh_token
+    auth.logout()
+    for token in (first, second):
+        headers = {"Authorization": f"Bearer {token.access_token}"}
+        with pytest.raises(AuthError) as caught:
+            syncmcp.connect(syncmcp.Http(official, headers=headers))
+        assert caught.value.status == 401
+
+
+def test_too_small_a_scope_that_the_official_server_does_not_name_is_an_error(
+    official: str, person: Person
+) -> None:
+    auth = OAuth(receiver=person.receiver(), scopes=["mcp:read"])
+    with pytest.raises(AuthError) as caught:
+        syncmcp.connect(syncmcp.Http(official, auth=auth))
+    assert (caught.value.status, caught.value.error) == (403, "insufficient_scope")
+    assert person.pages == ["login", "consent"]
+
+
+# -- FastMCP as both servers ---------------------------------------------------------------------
+
+
+@pytest.mark.signs_in(FASTMCP, "login", "renewal", "logout")
+def test_fastmcp_signs_people_in_renews_their_tokens_and_takes_them_back(person: Person) -> None:
+    command = (str(venv_python("fastmcp-4")), "-m", "tests.system.peers.oauth.fastmcp_4", "{port}")
+    auth = OAuth(receiver=person.receiver())
+    with (
+        http_server(Program(command)) as server,
+        syncmcp.connect(syncmcp.Http(server.url, auth=auth)) as client,
+    ):
+        first = auth.token
+        assert client.call_tool("expire").data == {"result": 1}
+        assert client.call_tool("read").text == "a line"
+        second = auth.token
+        assert first
+        assert second
+        assert first.refresh_token != second.refresh_token
+        auth.logout()
+        headers = {"Authorization": f"Bearer {second.access_token}"}
+        with pytest.raises(AuthError) as caught:
+            syncmcp.connect(syncmcp.Http(server.url, headers=headers))
+        assert caught.value.status == 401
+    assert "Back to your program" in person.saw
+
+
+# -- an old server, which is its own authorization server ----------------------------------------
+
+
+@pytest.mark.signs_in(MCP_1_9, "login", "renewal", "logout")
+@pytest.mark.requirement("AUD-08")
+def test_an_old_server_signs_people_in_by_itself(person: Person) -> None:
+    command = (str(venv_python("mcp-1.9")), "-m", "tests.system.peers.oauth.official_1", "{port}")
+    auth = OAuth(receiver=person.receiver())
+    with (
+        http_server(Program(command)) as server,
+        syncmcp.connect(syncmcp.Http(server.url, auth=auth)) as client,
+    ):
+        assert client.server.revision == "2025-03-26"
+        assert client.call_tool("expire").text == "1"
+        assert client.call_tool("read").text == "a line"
+        token = auth.token
+        auth.logout()
+        assert token
+        headers = {"Authorization": f"Bearer {token.access_token}"}
+        with pytest.raises(AuthError) as caught:
+            syncmcp.connect(syncmcp.Http(server.url, headers=headers))
+        assert caught.value.status == 401
+    assert token.issuer == server.url.replace("/mcp", "/")
+    assert "Back to your program" in person.saw
+
+
+# -- the TypeScript SDK's demo of both servers ---------------------------------------------------
+
+
+@pytest.mark.signs_in(DEMO, "login")
+def test_the_strict_typescript_demo_lets_in_who_signed_in_for_it(person: Person) -> None:
+    port = free_port()
+    script = NODE_MODULES / "@modelcontextprotocol" / "sdk" / "dist" / "esm" / DEMO_SCRIPT
+    command = ("{node}", str(script), "--oauth", "--oauth-strict")
+    env = {"MCP_PORT": "{port}", "MCP_AUTH_PORT": str(port)}
+    auth = OAuth(receiver=person.receiver())
+    with http_server(Program(command, env)) as server:
+        url = server.url.replace("127.0.0.1", "localhost")
+        with syncmcp.connect(syncmcp.Http(url, auth=auth)) as client:
+            assert client.call_tool("greet", {"name": "Ann"}).text == "Hello, Ann!"
+    assert auth.token
+    assert auth.token.resource == url
+    assert auth.token.issuer == f"http://localhost:{port}/"
+    assert auth.token.refresh_token is None
+    assert "Back to your program" in person.saw

@@ -1,0 +1,163 @@
+"""Every row of the table, cell by cell, through the public interface."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from concurrent.futures import CancelledError
+from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+import syncmcp
+from tests.system.peers.answers import ANSWERS
+from tests.system.peers.peers import ROWS, STDIO, Call, Peer, Row
+from tests.system.peers.table import PAGE, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from syncmcp.types import CallToolResult
+    from tests.system.peers.conftest import Peers
+
+# With the others that fill the table.
+pytestmark = [pytest.mark.peer, pytest.mark.together("peers")]
+
+PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module")
+def target(row: Row, peers: Peers) -> syncmcp.Stdio | str:
+    """What to open a client on; a server that listens runs from here on."""
+    return peers.target(row)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str, scope="module")
+@pytest.mark.requirement("M-03", "M-04", "M-06", "M-07", "M-09", "HTL-03")
+@pytest.mark.pitfall("13", "14", "18", "30")
+def test_a_peer_does_all_that_its_row_says(
+    row: Row, target: syncmcp.Stdio | str, table: Table, subtests: pytest.Subtests
+) -> None:
+    with syncmcp.connect(target, mode=row.mode, **ANSWERS) as client:
+        for cell, check in CHECKS.items():
+            limit = row.limit(cell)
+            if limit is None or limit.half:
+                with subtests.test(cell), table.cell(row, cell):
+                    check(row, client)
+
+
+def lists_its_tools(row: Row, client: syncmcp.Client) -> None:
+    assert client.server.revision == row.revision
+    names = {tool.name for tool in client.list_tools(timeout=PATIENCE).tools}
+    used = [row.peer.call, row.peer.error, row.peer.progress, row.peer.wait]
+    asking = [call for cell, call in row.peer.questions.items() if not row.limit(cell)]
+    assert {call.tool for call in (*used, *asking) if call} <= names
+
+
+def answers_a_call(row: Row, client: syncmcp.Client) -> None:
+    result = ask(client, row.peer.call)
+    assert not result.is_error
+    assert row.peer.call.text in result.text
+
+
+def says_why_a_call_failed(row: Row, client: syncmcp.Client) -> None:
+    with pytest.raises(row.peer.error_type) as caught:
+        ask(client, row.peer.error).raise_for_error()
+    assert row.peer.error.text in str(caught.value)
+
+
+def reports_progress_in_order_before_the_result(row: Row, client: syncmcp.Client) -> None:
+    assert row.peer.progress
+    seen: list[tuple[float, float | None]] = []
+    result = client.call_tool(
+        row.peer.progress.tool,
+        row.peer.progress.arguments,
+        timeout=PATIENCE,
+        on_progress=lambda progress, total, message: seen.append((progress, total)),
+    )
+    assert row.peer.progress.text in result.text
+    steps = row.peer.progress_steps
+    everything: Sequence[tuple[float, float]] = [(step, steps) for step in range(1, steps + 1)]
+    if row.peer.progress_apart and row.transport != STDIO:
+        assert seen
+        assert seen == everything[: len(seen)]
+    else:
+        assert seen == everything
+
+
+def stops_a_cancelled_call_and_goes_on(row: Row, client: syncmcp.Client) -> None:
+    nonce = uuid.uuid4().hex
+    future = start_waiting(row.peer, client, nonce)
+    assert future.cancel()
+    if row.limit("cancel"):
+        answers_a_call(row, client)
+    else:
+        assert ask(client, Call("cancelled", {"nonce": nonce}, "")).text == "yes"
+    with pytest.raises(CancelledError):
+        future.result(PATIENCE)
+
+
+def has_its_question_answered(cell: str, row: Row, client: syncmcp.Client) -> None:
+    question = row.peer.questions[cell]
+    if cell == "roots" and row.peer.roots_unasked:
+        ask_until_it_says_so(client, question)
+        return
+    result = ask(client, question)
+    assert not result.is_error, result.text
+    assert question.text in result.text
+
+
+CHECKS: Mapping[str, Callable[[Row, syncmcp.Client], None]] = {
+    "list": lists_its_tools,
+    "call": answers_a_call,
+    "error": says_why_a_call_failed,
+    "progress": reports_progress_in_order_before_the_result,
+    "cancel": stops_a_cancelled_call_and_goes_on,
+    "sampling": partial(has_its_question_answered, "sampling"),
+    "form": partial(has_its_question_answered, "form"),
+    "url": partial(has_its_question_answered, "url"),
+    "roots": partial(has_its_question_answered, "roots"),
+}
+
+
+def start_waiting(
+    peer: Peer, client: syncmcp.Client, nonce: str
+) -> syncmcp.RequestFuture[CallToolResult]:
+    """Starts a call that does not end by itself, and returns when the server works on it."""
+    assert peer.wait
+    running = Event()
+    future = client.call_tool.future(
+        peer.wait.tool,
+        {"nonce": nonce} if peer.has_gates else peer.wait.arguments,
+        timeout=PATIENCE,
+        on_progress=lambda progress, total, message: running.set(),
+    )
+    if peer.has_gates:
+        assert ask(client, Call("started", {"nonce": nonce}, "")).text == "yes"
+    else:
+        assert running.wait(PATIENCE)
+    return future
+
+
+def ask(client: syncmcp.Client, call: Call) -> CallToolResult:
+    """Makes one bounded call."""
+    return client.call_tool(call.tool, call.arguments, timeout=PATIENCE)
+
+
+def ask_until_it_says_so(client: syncmcp.Client, call: Call) -> None:
+    """Repeats a call until its answer holds the text."""
+    deadline = time.monotonic() + PATIENCE
+    while call.text not in (text := ask(client, call).text):
+        assert time.monotonic() < deadline, text
+
+
+def test_the_page_about_peers_is_what_this_run_has_seen(table: Table, tmp_path: Path) -> None:
+    """Runs last."""
+    assert table.worse() == []
+    now = table.render()
+    written = tmp_path / PAGE.name
+    written.write_text(now, "utf-8")
+    assert now == PAGE.read_text("utf-8"), f"what this run has seen is in {written}: copy it"

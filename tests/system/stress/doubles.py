@@ -1,0 +1,231 @@
+"""A server of which a test writes every answer, over memory, pipes and HTTP."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import syncmcp
+from syncmcp import Mode
+from tests.support.stage import STATEFUL, STATELESS, relayed
+from tests.transports.http_peer import RawServer, Request, serving
+
+LIMIT: Final = 30.0
+"""No call of a property may take longer, in seconds; to come here is to hang."""
+
+Answer = Callable[[dict[str, Any]], "list[bytes] | None"]
+"""What is sent when a request comes, sound or not; `None` for what is always answered soundly."""
+
+
+def encode(message: Any) -> bytes:
+    return json.dumps(message).encode()
+
+
+def sound(id: Any, result: dict[str, Any]) -> bytes:
+    return encode({"jsonrpc": "2.0", "id": id, "result": {"resultType": "complete", **result}})
+
+
+def saying(id: Any, text: str) -> bytes:
+    """The sound answer to a call of a tool."""
+    return sound(id, {"content": [{"type": "text", "text": text}]})
+
+
+class Double:
+    """The server.
+
+    Attributes:
+        answer: What the property of the moment sends.
+        sessions: How often somebody has connected.
+    """
+
+    name = "double"
+
+    def __init__(self) -> None:
+        self.answer: Answer = lambda message: None
+        self.sessions = 0
+
+    def frames(self, message: Any) -> list[bytes]:
+        """All that is sent because of a frame of the client's."""
+        if "method" not in message or "id" not in message:
+            return []
+        id, method, params = message["id"], message["method"], message.get("params") or {}
+        info = {"serverInfo": {"name": self.name, "version": "1"}}
+        abilities = {"capabilities": {"tools": {}}, **info}
+        if method == "server/discover":
+            return [sound(id, {"supportedVersions": [STATELESS], **abilities, **_CACHED})]
+        if method == "initialize":
+            return [sound(id, {"protocolVersion": STATEFUL, **abilities})]
+        if method == "tools/call" and params.get("name") == "echo":
+            return [saying(id, params["arguments"]["text"])]
+        given = self.answer(message)
+        return [sound(id, {"tools": [], **_CACHED})] if given is None else given
+
+    # Over memory, and behind the relay over pipes.
+
+    def connect(
+        self, deliver: Callable[[bytes], None], on_close: Callable[[], None] | None = None
+    ) -> Session:
+        self.sessions += 1
+        return Session(self, deliver)
+
+    # Over HTTP.
+
+    def script(self, request: Request) -> None:
+        if request.method != "POST":
+            request.connection.respond(405)
+            return
+        frames = self.frames(request.message)
+        if not frames:
+            request.connection.respond(202)
+            return
+        request.connection.start_events()
+        for frame in frames:
+            request.connection.chunk(event(frame))
+        request.connection.end_events()
+
+
+_CACHED: Final = {"ttlMs": 0, "cacheScope": "private"}
+
+
+def event(frame: bytes) -> bytes:
+    lines = re.split(rb"\r\n|\r|\n", frame)
+    return b"".join(b"data: %b\n" % line for line in lines) + b"\n"
+
+
+class Session:
+    """One connection to a double."""
+
+    def __init__(self, double: Double, deliver: Callable[[bytes], None]) -> None:
+        self._double = double
+        self._deliver = deliver
+
+    def receive(self, frame: bytes) -> None:
+        for answer in self._double.frames(json.loads(frame)):
+            self._deliver(answer)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Way(NamedTuple):
+    """A wire and an era."""
+
+    wire: str
+    era: Mode
+
+    def __str__(self) -> str:
+        return f"{self.wire}-{self.era}"
+
+
+WAYS: Final = (
+    Way("memory", STATELESS),
+    Way("memory", STATEFUL),
+    Way("stdio", STATEFUL),
+    Way("http", STATELESS),
+)
+
+
+class Bench:
+    """A double and a client of it, which goes from example to example.
+
+    Every example leaves a client that works, on the connection it had: after one that did not,
+    the next gets a new one, so that a counterexample can be made smaller.
+
+    Attributes:
+        double: The double.
+        own_streams: Whether each call has a stream to itself.
+    """
+
+    def __init__(self, double: Double, target: Any, era: Mode, own_streams: bool = False) -> None:
+        self.double = double
+        self.own_streams = own_streams
+        self._target = target
+        self._era: Mode = era
+        self._client: syncmcp.Client | None = None
+        self._count = 0
+
+    @property
+    def client(self) -> syncmcp.Client:
+        if self._client is None:
+            self._client = syncmcp.connect(
+                self._target,
+                mode=self._era,
+                timeout=LIMIT,
+                retry=None,
+                max_pages=10,
+                validate_input=True,
+            )
+        return self._client
+
+    def examine(self, answer: Answer, use: Callable[[syncmcp.Client], object]) -> Any:
+        """Let the client be used against a double that answers so.
+
+        Returns:
+            What came of it: a value, or the `McpError`.
+        """
+        client = self.client
+        connection = client._core.connection
+        self.double.answer = answer
+        try:
+            try:
+                outcome = use(client)
+            except syncmcp.RequestTimeout as error:
+                raise AssertionError("the call hung") from error
+            except syncmcp.McpError as error:
+                outcome = error
+            except Exception as error:
+                raise AssertionError("something else than an McpError came out") from error
+            self._count += 1
+            nonce = f"still here {self._count}"
+            assert client.call_tool("echo", {"text": nonce}).text == nonce
+            # One that had failed would have been replaced.
+            assert client._core.connection is connection
+            assert connection is not None
+            assert len(connection._peer) == 0
+        except BaseException:
+            self.close()
+            raise
+        return outcome
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+@contextmanager
+def bench(way: Way) -> Iterator[Bench]:
+    """A double at the end of that wire."""
+    double = Double()
+    if way.wire == "memory":
+        made = Bench(double, double, way.era)
+        try:
+            yield made
+        finally:
+            made.close()
+    elif way.wire == "stdio":
+        with relayed(double) as target:
+            made = Bench(double, target, way.era)
+            try:
+                yield made
+            finally:
+                made.close()
+    else:
+        with http_bench(double.script, double, way.era) as (made, _):
+            yield made
+
+
+@contextmanager
+def http_bench(
+    script: Callable[[Request], None], double: Double, era: Mode
+) -> Iterator[tuple[Bench, RawServer]]:
+    """A double that answers by a script of its own."""
+    with serving(script) as server:
+        made = Bench(double, server.url, era, own_streams=True)
+        try:
+            yield made, server
+        finally:
+            made.close()

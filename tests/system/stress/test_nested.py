@@ -1,0 +1,264 @@
+"""Questions upon questions: calls whose tools ask, whose handlers call back, on eight threads.
+
+Each outer call asks two questions, and the handler of each calls two tools. The first of these
+waits until more handlers are in such a call than the pool has threads: without seats that are lent
+nothing would move any more, and the tests show that too. `make stress` runs it at full size; a
+small one runs with all tests. Set `SYNCMCP_STRESS_SEED` to run with the seed of an earlier run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from syncmcp import Client, HandlerContext
+from syncmcp._concurrency.futures import RequestFuture
+from syncmcp._concurrency.pool import PoolSlot
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.testing import Server, ToolContext
+from syncmcp.types import (
+    CallToolResult,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestFormParams,
+    ElicitResult,
+    TextContent,
+)
+from tests.support.stage import Wire, every_wire, nervous
+
+MAX_HANDLERS = 8
+
+# So many must be in the tool `meet` at one time before any may leave it.
+QUORUM = MAX_HANDLERS + 1
+
+# Nothing may take longer, in seconds; it is the bound that catches what would hang.
+LIMIT = 300.0
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"said": {"type": "string"}},
+    "required": ["said"],
+}
+
+
+class Meeting:
+    """A server with a tool that asks, and the handlers that call back.
+
+    Attributes:
+        most_nested: How many handlers were in the tool `meet` at one time.
+        wrong: Questions that were said to come from another call.
+    """
+
+    def __init__(self) -> None:
+        self.server = Server("meeting")
+        self.server.tool()(self.ask)
+        self.server.tool()(self.meet)
+        self.server.tool()(self.echo)
+        # Guards what follows, and tells of each change.
+        self._changed = threading.Condition()
+        self._met = False
+        self._in_tool = 0
+        self._nested = 0
+        self.most_nested = 0
+        self.wrong: list[str] = []
+
+    # -- the server
+
+    def ask(self, context: ToolContext, nonce: str, together: bool) -> str:
+        """Ask for a text and for a form, and return what both said."""
+        text, form = f"text {nonce}", f"form {nonce}"
+        if together:
+            message = {"role": "user", "content": {"type": "text", "text": text}}
+            sampling = {"messages": [message], "maxTokens": 10}
+            elicitation = {"message": form, "requestedSchema": SCHEMA}
+            answers = context.ask_all(
+                {
+                    "text": ("sampling/createMessage", sampling),
+                    "form": ("elicitation/create", elicitation),
+                }
+            )
+            sampled, filled = answers["text"], answers["form"]
+        else:
+            sampled = context.sample(text, max_tokens=10)
+            filled = context.elicit(form, SCHEMA)
+        return f"{sampled['content']['text']}; {filled['content']['said']}"
+
+    def meet(self, nonce: str) -> str:
+        """Wait until enough are here."""
+        with self._changed:
+            self._in_tool += 1
+            self._met = self._met or self._in_tool >= QUORUM
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self._met, LIMIT), "nobody else came"
+            self._in_tool -= 1
+        return f"met {nonce}"
+
+    def echo(self, nonce: str) -> str:
+        """Say it again."""
+        return nonce
+
+    def wait_inside(self, count: int) -> None:
+        """Wait until so many are in `meet`."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._in_tool == count, LIMIT)
+
+    def let_go(self) -> None:
+        """Let everybody go on, however few there are."""
+        with self._changed:
+            self._met = True
+            self._changed.notify_all()
+
+    @property
+    def in_tool(self) -> int:
+        """How many are in `meet`."""
+        with self._changed:
+            return self._in_tool
+
+    # -- the handlers
+
+    def sampling(
+        self, request: CreateMessageRequestParams, context: HandlerContext
+    ) -> CreateMessageResult:
+        asked = request.messages[0].content
+        assert isinstance(asked, TextContent)
+        content = TextContent(text=self._call_back(asked.text, context))
+        return CreateMessageResult(role="assistant", content=content, model="none")
+
+    def form(self, request: ElicitRequestFormParams, context: HandlerContext) -> ElicitResult:
+        return ElicitResult.accept({"said": self._call_back(request.message, context)})
+
+    def _call_back(self, question: str, context: HandlerContext) -> str:
+        nonce = question.split()[1]
+        if context.call is not None:
+            arguments = (context.call.params or {})["arguments"]
+            if arguments["nonce"] != nonce:
+                self.wrong.append(f"{question} was said to come from {arguments}")
+        with self._changed:
+            self._nested += 1
+            self.most_nested = max(self.most_nested, self._nested)
+        met = context.client.call_tool("meet", {"nonce": question}).text
+        with self._changed:
+            self._nested -= 1
+        return f"{met}, {context.client.call_tool('echo', {'nonce': question}).text}"
+
+
+Meanwhile = Callable[[Meeting, Client, int], None]
+"""Is called once all calls are made, with the client and the number of questions that come first.
+
+That is, before any of them is answered.
+"""
+
+
+def expected(nonce: str) -> str:
+    """What the tool `ask` returns if no word of it was lost or mixed up."""
+    return "; ".join(f"met {kind} {nonce}, {kind} {nonce}" for kind in ("text", "form"))
+
+
+def run(wire: Wire, calls: int, meanwhile: Meanwhile) -> int:
+    """Make that many calls at one time, and check every result.
+
+    Returns:
+        How many handlers were in a nested call at one time.
+    """
+    seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
+    print(f"\n{wire}, {calls} calls, seed {seed}")
+    dice = random.Random(seed)
+    together = [dice.random() < 0.5 for _ in range(calls)]
+    meeting = Meeting()
+    options: dict[str, Any] = {
+        "sampling": meeting.sampling,
+        "elicitation": meeting.form,
+        "max_handlers": MAX_HANDLERS,
+        "max_questions": 2 * calls,
+        "timeout": LIMIT,
+        "idle_timeout": None,
+    }
+    with wire.connect(meeting.server, **options) as client, nervous():
+        futures = {
+            str(number): client.call_tool.future("ask", {"nonce": str(number), "together": both})
+            for number, both in enumerate(together)
+        }
+        try:
+            meanwhile(meeting, client, calls + sum(together))
+            check(futures)
+        finally:
+            meeting.let_go()
+        connection = client._core.connection
+        assert connection is not None
+        assert len(connection._peer) == 0
+        assert connection._peer.open_questions == 0
+        assert client._core.pools.handlers.waiting == 0
+    assert meeting.wrong == []
+    assert meeting.server.stats.violations == []
+    return meeting.most_nested
+
+
+def check(futures: dict[str, RequestFuture[CallToolResult]]) -> None:
+    results = {nonce: future.result(LIMIT).text for nonce, future in futures.items()}
+    assert results == {nonce: expected(nonce) for nonce in futures}
+
+
+def nothing(meeting: Meeting, client: Client, questions: int) -> None:
+    """Just wait for the results."""
+
+
+def stands_still(meeting: Meeting, client: Client, questions: int) -> None:
+    """See that every thread of the pool is in `meet`, where it waits for one more, and let it go.
+
+    All the other questions stand in line behind them: there is nobody left who could come.
+    """
+    meeting.wait_inside(MAX_HANDLERS)
+    pool = client._core.pools.handlers
+    deadline = Deadline(LIMIT)
+    while pool.waiting < questions - MAX_HANDLERS and not deadline.expired:
+        threading.Event().wait(0)
+    # The client itself goes on, but nothing of the crowd does.
+    for number in range(10):
+        assert client.call_tool("echo", {"nonce": str(number)}).text == str(number)
+    assert pool.waiting == questions - MAX_HANDLERS
+    assert (meeting.in_tool, meeting.most_nested) == (MAX_HANDLERS, MAX_HANDLERS)
+    meeting.let_go()
+
+
+def lend_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PoolSlot, "lend", lambda self: None)
+    monkeypatch.setattr(PoolSlot, "take_back", lambda self: None)
+
+
+@pytest.mark.pitfall("13")
+@every_wire
+def test_more_handlers_than_threads_call_back_at_one_time(wire: Wire) -> None:
+    assert run(wire, 24, nothing) > MAX_HANDLERS
+
+
+@pytest.mark.pitfall("13")
+@every_wire
+def test_without_lending_a_few_handlers_that_wait_for_one_more_stand_still(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lend_nothing(monkeypatch)
+    assert run(wire, 24, stands_still) == MAX_HANDLERS
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@pytest.mark.pitfall("13")
+@every_wire
+def test_two_hundred_calls_that_ask_and_are_called_back_all_come_right(wire: Wire) -> None:
+    assert run(wire, 200, nothing) > MAX_HANDLERS
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@pytest.mark.pitfall("13")
+@every_wire
+def test_two_hundred_calls_stand_still_without_lending(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lend_nothing(monkeypatch)
+    assert run(wire, 200, stands_still) == MAX_HANDLERS

@@ -1,0 +1,653 @@
+"""Whatever a server sends, a call ends with a result or an `McpError`, and the client works on.
+
+Hypothesis makes what is sent, and makes it small again when something goes wrong. `make test`
+takes a few examples, always the same; `make stress` takes ten thousand for each target, others each
+time, from a seed that is printed and that `SYNCMCP_STRESS_SEED` gives again.
+
+Bugs are planted, too: a property that would not find them shows nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck as Health
+from hypothesis import strategies as st
+
+import syncmcp
+from syncmcp import InvalidOutput, LimitExceeded, ProtocolError
+from syncmcp._base import checks
+from syncmcp._client import pages
+from syncmcp._protocol import request_table, schema
+from syncmcp._protocol.schema import run
+from syncmcp.errors import McpError
+from syncmcp.transports import _pipes
+from syncmcp.types import CallToolResult
+from tests.support.stage import STATELESS
+from tests.system.stress.doubles import (
+    WAYS,
+    Bench,
+    Double,
+    Way,
+    bench,
+    encode,
+    event,
+    http_bench,
+    saying,
+    sound,
+)
+from tests.system.stress.test_fuzz import FIELDS, KEYS, METHODS, Reference
+from tests.transports.http_peer import Request
+
+T = TypeVar("T")
+
+FEW: Final = 25
+MANY: Final = 10_000
+EACH: Final = MANY // len(WAYS)
+"""So many for each way of a target that has several."""
+
+# A counterexample is made smaller, but where one is expected.
+PHASES: tuple[hypothesis.Phase, ...] = (hypothesis.Phase.generate, hypothesis.Phase.shrink)
+
+every_way = pytest.mark.parametrize("way", WAYS, ids=str)
+
+
+def explore(examples: st.SearchStrategy[T], examine: Callable[[T], object], count: int) -> None:
+    """Examine so many examples: a few are the same each time, many are others."""
+    few = count < EACH
+
+    @hypothesis.settings(
+        max_examples=count,
+        derandomize=few,
+        database=None,
+        deadline=None,
+        phases=PHASES,
+        report_multiple_bugs=False,
+        suppress_health_check=[Health.data_too_large, Health.filter_too_much, Health.too_slow],
+    )
+    @hypothesis.given(examples)
+    def examined(example: T) -> None:
+        examine(example)
+
+    if not few:
+        seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
+        print(f"\nseed {seed}")
+        examined = hypothesis.seed(seed)(examined)
+    examined()
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Keep the many warnings out of memory; errors are kept."""
+    caplog.set_level(logging.ERROR, "syncmcp")
+
+
+def call(client: syncmcp.Client) -> CallToolResult:
+    return client.call_tool("victim", {}, validate_output="off", validate_input=False)
+
+
+# -- values
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | finite
+    | st.text(max_size=20)
+    | st.sampled_from(["complete", "input_required", "", "\u2028", "info", 10**400])
+)
+names = st.sampled_from(KEYS) | st.text(max_size=5)
+
+
+def values_of(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4),
+        max_leaves=12,
+    )
+
+
+# What is no JSON answers nobody: where nothing else comes, only time would end the call.
+values = values_of(scalars)
+wild = values_of(scalars | st.floats())
+objects = st.dictionaries(names, values, max_size=5)
+
+
+# -- frames
+
+OWN: Final = "@the id of the call@"
+
+ids = st.just(OWN) | st.just(f"x{OWN}") | st.integers() | wild
+methods = st.sampled_from(METHODS) | st.text(max_size=10)
+errors = st.fixed_dictionaries(
+    {}, optional={"code": st.integers() | wild, "message": wild, "data": wild}
+)
+messages = st.fixed_dictionaries(
+    {},
+    optional={
+        "jsonrpc": st.just("2.0") | wild,
+        "id": ids,
+        "method": methods | wild,
+        "params": objects | wild,
+        "result": objects | wild,
+        "error": errors | wild,
+    },
+)
+
+
+def deep(depth: int, ends: tuple[str, str]) -> bytes:
+    return f'{{"id":"{OWN}","result":{ends[0] * depth}0{ends[1] * depth}}}'.encode()
+
+
+frames = st.one_of(
+    messages.map(encode),
+    st.lists(messages | wild, max_size=4).map(encode),
+    wild.map(encode),
+    st.binary(max_size=60),
+    st.builds(deep, st.integers(1, 3000), st.sampled_from([("[", "]"), ('{"a":', "}")])),
+    st.builds(
+        lambda frame, at, to, piece: frame[:at] + piece + frame[to:],
+        messages.map(encode),
+        st.integers(0, 80),
+        st.integers(0, 80),
+        st.binary(max_size=4),
+    ),
+)
+
+
+def addressed(frame: bytes, id: int) -> bytes:
+    """The frame, for the call with this id."""
+    return frame.replace(encode(OWN), b"%d" % id).replace(OWN.encode(), b"%d" % id)
+
+
+def hear_frames(bench: Bench, given: list[bytes]) -> None:
+    def answer(message: dict[str, Any]) -> list[bytes]:
+        return [*(addressed(frame, message["id"]) for frame in given), saying(message["id"], "x")]
+
+    outcome = bench.examine(answer, call)
+    assert isinstance(outcome, (CallToolResult, McpError))
+
+
+def explore_frames(way: Way, count: int) -> None:
+    with bench(way) as place:
+        explore(st.lists(frames, max_size=6), partial(hear_frames, place), count)
+
+
+@every_way
+def test_some_frames_do_no_harm(way: Way) -> None:
+    explore_frames(way, FEW)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@every_way
+def test_many_frames_do_no_harm(way: Way) -> None:
+    explore_frames(way, EACH)
+
+
+# -- ids: what is nearly the id of a call does not answer it
+
+STRANGERS: Final = (
+    *('"+{}"', '"-{}"', '" {}"', '"{} "', '"{}\\n"', '"x{}"', '"{}x"', '"{}.0"', '"{}e0"'),
+    *('"0x{}"', '"{}_0"', "-{}", "{}1", "1{}", '""'),
+    '"\u0660{}"',  # a digit that Python's `int` reads
+)
+"""Ids that are no call's."""
+NO_IDS: Final = ("{}.5", "[{}]", '{{"id":{}}}', "true", "false")
+"""What cannot be an id at all."""
+
+
+def hear_near_misses(bench: Bench, given: list[str]) -> None:
+    def answer(message: dict[str, Any]) -> list[bytes]:
+        id = message["id"]
+        wrong = '{"content":[{"type":"text","text":"wrong"}],"resultType":"complete"}'
+        return [
+            *(
+                f'{{"jsonrpc":"2.0","id":{near.format(id)},"result":{wrong}}}'.encode()
+                for near in given
+            ),
+            saying(id, "right"),
+        ]
+
+    outcome = bench.examine(answer, call)
+    if bench.own_streams and not set(given).isdisjoint(NO_IDS):
+        # What is no message, on the stream that is for this one call, ends it.
+        assert type(outcome) is ProtocolError, outcome
+        return
+    assert isinstance(outcome, CallToolResult), outcome
+    assert outcome.text == "right"
+
+
+def explore_ids(way: Way, count: int) -> None:
+    with bench(way) as place:
+        near = st.sampled_from(STRANGERS + NO_IDS)
+        explore(st.lists(near, min_size=1, max_size=4), partial(hear_near_misses, place), count)
+
+
+@every_way
+def test_some_ids_that_are_nearly_right_answer_nothing(way: Way) -> None:
+    explore_ids(way, FEW)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@every_way
+def test_many_ids_that_are_nearly_right_answer_nothing(way: Way) -> None:
+    explore_ids(way, EACH)
+
+
+# -- framing: lines are what stands between line ends, however they come, up to the limit
+
+pieces = st.lists(st.sampled_from([b"", b"a", b"\r", b"\xe2\x80\xa8", b"bcdefgh"]), max_size=6)
+
+
+def cut_lines(given: tuple[int, list[bytes], list[int]]) -> None:
+    limit, contents, cuts = given
+    stream = b"".join(line + b"\n" for line in contents)
+    places = sorted({0, len(stream), *(place % (len(stream) + 1) for place in cuts)})
+    lines = _pipes.LineReader(limit)
+    read = [line for start, end in pairwise(places) for line in lines.feed(stream[start:end])]
+    expected = []
+    for content in contents:
+        line = content.removesuffix(b"\r")
+        expected.append(line if len(line) <= limit else line[:limit])
+    assert read == expected
+    whole = [len(content.removesuffix(b"\r")) <= limit for content in contents]
+    assert [not isinstance(line, _pipes.TruncatedLine) for line in read] == whole
+    assert lines.rest() == b""
+
+
+def explore_framing(count: int) -> None:
+    line = pieces.map(b"".join)
+    streams = st.lists(line, max_size=6)
+    explore(
+        st.tuples(st.integers(1, 20), streams, st.lists(st.integers(0, 300), max_size=8)),
+        cut_lines,
+        count,
+    )
+
+
+def test_some_lines_come_out_as_they_went_in() -> None:
+    explore_framing(4 * FEW)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+def test_many_lines_come_out_as_they_went_in() -> None:
+    explore_framing(MANY)
+
+
+texts = st.text(max_size=300) | st.integers(0, 70_000).map(lambda size: "x" * size)
+
+
+def echo(bench: Bench, given: list[str]) -> None:
+    for text in given:
+        outcome = bench.examine(lambda message: [saying(message["id"], text)], call)  # noqa: B023
+        assert isinstance(outcome, CallToolResult), outcome
+        assert outcome.text == text
+
+
+def explore_texts(way: Way, count: int) -> None:
+    with bench(way) as place:
+        explore(st.lists(texts, min_size=1, max_size=3), partial(echo, place), count)
+
+
+@every_way
+def test_some_texts_arrive_as_they_were_sent(way: Way) -> None:
+    explore_texts(way, FEW)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@every_way
+def test_many_texts_arrive_as_they_were_sent(way: Way) -> None:
+    explore_texts(way, EACH)
+
+
+# -- cursors: each is sent back as it came, until there is none, a circle, or one page too many
+
+cursors = st.text(max_size=3) | st.sampled_from(["", "0", "null", "false", " ", "\x00", "ü"])
+ends = st.none() | st.just("absent") | st.integers() | st.booleans() | st.lists(cursors, max_size=1)
+
+
+def follow_cursors(bench: Bench, given: tuple[list[str], Any, bool]) -> None:
+    chain, end, lazily = given
+    stated: list[Any] = [*chain, end]
+    asked: list[Any] = []
+
+    def answer(message: dict[str, Any]) -> list[bytes] | None:
+        if message["method"] != "tools/list":
+            return None
+        number = len(asked)
+        asked.append((message.get("params") or {}).get("cursor", "absent"))
+        page: dict[str, Any] = {"tools": [{"name": f"tool {number}", "inputSchema": {}}]}
+        if number < len(chain) or end != "absent":
+            page["nextCursor"] = stated[number]
+        return [sound(message["id"], page)]
+
+    def use(client: syncmcp.Client) -> list[str]:
+        tools = client.iter_tools() if lazily else client.list_tools().tools
+        return [tool.name for tool in tools]
+
+    outcome = bench.examine(answer, use)
+    followed = ["absent"]
+    for cursor in chain:
+        if cursor in followed[1:]:
+            assert type(outcome) is ProtocolError
+            break
+        if len(followed) == 10:
+            assert type(outcome) is LimitExceeded
+            break
+        followed.append(cursor)
+    else:
+        if end in (None, "absent"):
+            assert outcome == [f"tool {number}" for number in range(len(followed))]
+        else:
+            assert type(outcome) is InvalidOutput
+    assert asked == followed
+
+
+def explore_cursors(way: Way, count: int) -> None:
+    lists = st.tuples(st.lists(cursors, max_size=12), ends, st.booleans())
+    with bench(way) as place:
+        explore(lists, partial(follow_cursors, place), count)
+
+
+@every_way
+def test_some_cursors_are_followed_to_their_end(way: Way) -> None:
+    explore_cursors(way, FEW)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@every_way
+def test_many_cursors_are_followed_to_their_end(way: Way) -> None:
+    explore_cursors(way, EACH)
+
+
+# -- schemas: any of them, with any value, gives a verdict or an error of ours
+
+references = st.sampled_from(
+    ["#", "#/$defs/a", "#/properties/a", "#a", "http://127.0.0.1:9/x", "file:///etc/passwd", "a#b"]
+)
+patterns = st.sampled_from(["(a+)+$", "^a", "[", "(?=a)", "\\d+", "a{1000}", "(a|a)*b", ""])
+kinds = st.sampled_from(["object", "array", "string", "number", "integer", "null", "boolean", "x"])
+numbers = st.integers(-3, 10) | finite | st.just(10**30)
+
+
+def inside(schema: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    many = st.lists(schema, max_size=3)
+    named = st.dictionaries(st.sampled_from(["a", "b", "", "^a", "["]), schema, max_size=3)
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "type": kinds | st.lists(kinds, max_size=2) | values,
+            "properties": named | values,
+            "patternProperties": named,
+            "additionalProperties": schema,
+            "unevaluatedProperties": schema,
+            "propertyNames": schema,
+            "items": schema | many,
+            "prefixItems": many,
+            "contains": schema,
+            "unevaluatedItems": schema,
+            "uniqueItems": st.booleans() | values,
+            "allOf": many | values,
+            "anyOf": many,
+            "oneOf": many,
+            "not": schema,
+            "if": schema,
+            "then": schema,
+            "else": schema,
+            "dependentSchemas": named,
+            "required": st.lists(st.sampled_from(["a", "b"]), max_size=2) | values,
+            "enum": st.lists(values, max_size=3) | values,
+            "const": values,
+            "minimum": numbers | values,
+            "multipleOf": numbers | values,
+            "minItems": numbers,
+            "maxLength": numbers,
+            "pattern": patterns | values,
+            "format": st.sampled_from(["date", "uri", "x"]) | values,
+            "$ref": references | values,
+            "$dynamicRef": references,
+            "$id": references | values,
+            "$anchor": st.sampled_from(["a", ""]) | values,
+            "$defs": named,
+            "$schema": st.sampled_from(
+                [
+                    "https://json-schema.org/draft/2020-12/schema",
+                    "http://json-schema.org/draft-07/schema#",
+                    "http://json-schema.org/draft-04/schema#",
+                    "x",
+                ]
+            ),
+        },
+    )
+
+
+def nested(depth: int, word: str, core: Any) -> Any:
+    """A schema so deep in others."""
+    for _ in range(depth):
+        core = {word: [core] if word == "allOf" else {"a": core} if word == "properties" else core}
+    return core
+
+
+whole_schemas: st.SearchStrategy[Any] = st.recursive(
+    st.booleans() | st.just({}), inside, max_leaves=8
+)
+schemas = st.one_of(
+    whole_schemas,
+    st.builds(
+        nested,
+        st.integers(1, 60),
+        st.sampled_from(["not", "items", "allOf", "properties"]),
+        st.just({"$ref": "#"}) | whole_schemas,
+    ),
+    values,
+)
+contents = st.one_of(
+    st.sampled_from(["absent", None, {}, {"a": {"a": {}}}, {"a": "a" * 40}]), objects, values
+)
+
+
+def check_schemas(bench: Bench, given: tuple[Any, Any, Any, dict[str, Any]]) -> None:
+    inputs, outputs, content, arguments = given
+    tool = {"name": "victim", "inputSchema": inputs, "outputSchema": outputs}
+
+    def answer(message: dict[str, Any]) -> list[bytes] | None:
+        if message["method"] == "tools/list":
+            return [sound(message["id"], {"tools": [tool]})]
+        result: dict[str, Any] = {"content": []}
+        if content != "absent":
+            result["structuredContent"] = content
+        return [sound(message["id"], result)]
+
+    def use(client: syncmcp.Client) -> CallToolResult:
+        client.list_tools()
+        return client.call_tool("victim", arguments, validate_output="raise")
+
+    outcome = bench.examine(answer, use)
+    assert isinstance(outcome, (CallToolResult, McpError))
+    assert not isinstance(outcome, syncmcp.TransportError), outcome
+
+
+def explore_schemas(way: Way, count: int) -> None:
+    arguments = st.dictionaries(st.sampled_from(["a", "b"]), st.integers() | st.text(), max_size=2)
+    with bench(way) as place:
+        explore(
+            st.tuples(schemas, schemas, contents, arguments), partial(check_schemas, place), count
+        )
+
+
+@every_way
+def test_some_schemas_give_a_verdict_or_an_error(way: Way) -> None:
+    explore_schemas(way, 2 * FEW)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@every_way
+def test_many_schemas_give_a_verdict_or_an_error(way: Way) -> None:
+    explore_schemas(way, EACH)
+
+
+# -- event streams: a sound event is heard after anything that is no event for us
+
+line_ends = st.sampled_from([b"\n", b"\r\n", b"\r"])
+lines = st.builds(
+    lambda field, end: field + end,
+    st.sampled_from([field for field in FIELDS if len(field) < 1000]) | st.binary(max_size=20),
+    line_ends,
+)
+streams = st.builds(
+    lambda mark, parts: mark + b"".join(parts),
+    st.sampled_from([b"", b"\xef\xbb\xbf"]),
+    st.lists(lines | line_ends, max_size=12),
+)
+
+
+class Streamer:
+    """Sends the bytes of an example before its sound event, in the pieces of the example."""
+
+    def __init__(self) -> None:
+        self.double = Double()
+        self.before = b""
+        self.cuts: list[int] = []
+        self.breaks_off = False
+
+    def script(self, request: Request) -> None:
+        if request.method != "POST" or b'"victim"' not in request.body:
+            self.double.script(request)
+            return
+        line = request.connection
+        line.start_events()
+        stream = self.before
+        if not self.breaks_off:
+            stream += b"\n\n" + event(saying(request.id, "right"))
+        places = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in self.cuts)})
+        for start, end in pairwise(places):
+            line.chunk(stream[start:end])
+        line.end_events()
+
+
+def hear_streams(bench: Bench, streamer: Streamer, given: tuple[bytes, list[int], bool]) -> None:
+    streamer.before, streamer.cuts, streamer.breaks_off = given
+    outcome = bench.examine(lambda message: None, call)
+    if isinstance(outcome, CallToolResult):
+        assert outcome.text == "right"
+        assert not streamer.breaks_off
+    elif not streamer.breaks_off:
+        # What is no message, on the stream that is for this one call, ends it.
+        assert type(outcome) is ProtocolError, outcome
+        assert Reference().read(streamer.before + b"\n\n")
+
+
+def explore_streams(count: int) -> None:
+    streamer = Streamer()
+    examples = st.tuples(streams, st.lists(st.integers(0, 1000), max_size=6), st.booleans())
+    with http_bench(streamer.script, streamer.double, STATELESS) as (place, _):
+        explore(examples, partial(hear_streams, place, streamer), count)
+
+
+def test_a_sound_event_is_heard_after_some_streams() -> None:
+    explore_streams(FEW)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+def test_a_sound_event_is_heard_after_many_streams() -> None:
+    explore_streams(MANY)
+
+
+# -- bugs that are planted, and found with the few examples of `make test`
+
+
+def plant_a_limit_that_is_one_short(patch: pytest.MonkeyPatch) -> None:
+    whole = _pipes.LineReader._checked
+
+    def checked(self: _pipes.LineReader, line: bytes) -> bytes:
+        short = len(line.removesuffix(b"\r")) < self._limit
+        return whole(self, line) if short else _pipes.TruncatedLine(line[: self._limit])
+
+    patch.setattr(_pipes.LineReader, "_checked", checked)
+
+
+def plant_a_seam_that_loses_a_byte(patch: pytest.MonkeyPatch) -> None:
+    whole = _pipes.LineReader._first
+    patch.setattr(
+        _pipes.LineReader,
+        "_first",
+        lambda self, part: whole(self, part[1:] if self._parts else part),
+    )
+
+
+def plant_ids_that_are_coerced(patch: pytest.MonkeyPatch) -> None:
+    def own_id(id: Any) -> int | None:
+        try:
+            return int(id)
+        except (TypeError, ValueError):
+            return None
+
+    patch.setattr(request_table, "own_id", own_id)
+
+
+def plant_a_cursor_that_is_swallowed(patch: pytest.MonkeyPatch) -> None:
+    whole = checks.validate
+
+    def validate(*given: Any) -> Any:
+        page: Any = whole(*given)
+        page.next_cursor = page.next_cursor or None
+        return page
+
+    patch.setattr(pages, "validate", validate)
+
+
+def plant_depth_without_bound(patch: pytest.MonkeyPatch) -> None:
+    """Neither is a level counted, nor is the end of the stack caught."""
+    patch.setattr(run, "MAX_NESTING", 10**9)
+    patch.setattr(
+        schema.Schema,
+        "problem",
+        lambda self, value: self._check(value, run.Run(run.MAX_STEPS), None),
+    )
+
+
+MEMORY: Final = WAYS[0]
+
+
+@pytest.mark.parametrize(
+    ("plant", "hunt"),
+    [
+        (plant_a_limit_that_is_one_short, test_some_lines_come_out_as_they_went_in),
+        (plant_a_seam_that_loses_a_byte, test_some_lines_come_out_as_they_went_in),
+        (
+            plant_ids_that_are_coerced,
+            partial(test_some_ids_that_are_nearly_right_answer_nothing, MEMORY),
+        ),
+        (
+            plant_a_cursor_that_is_swallowed,
+            partial(test_some_cursors_are_followed_to_their_end, MEMORY),
+        ),
+        (plant_depth_without_bound, partial(test_some_schemas_give_a_verdict_or_an_error, MEMORY)),
+    ],
+    ids=["short limit", "lost byte", "coerced id", "swallowed cursor", "unbounded depth"],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    hunt: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch)
+    monkeypatch.setattr(f"{__name__}.PHASES", (hypothesis.Phase.generate,))
+    with pytest.raises(AssertionError):
+        hunt()

@@ -1,0 +1,366 @@
+"""The same things many times over: nothing grows, nothing stays behind, nothing spins.
+
+`make stress` runs the full sizes. Memory, threads and descriptors are compared after a warm-up;
+what is left at the end of a test is found by `tests/conftest.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import CancelToken, Stdio
+from syncmcp._concurrency.timing import Backoff, timer
+from syncmcp.testing.leaks import child_processes
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Stage, Wire, every_wire, in_threads
+from tests.system.stress.crowd import shuffling_server
+
+# No call may take longer, in seconds.
+LIMIT = 60.0
+
+# Warm enough: what is made once has been made after this share of the work.
+WARM_UP = 0.3
+
+# Memory may grow by so many bytes: far less than a leak of one object a call, more than chance.
+GROWTH = 12 * 2**20
+
+# Threads and descriptors of pools come and go; a leak is one for each call.
+CHANCE = 8
+
+# A server that starts fast. It answers each call with its process id; `die` ends it.
+SMALL = """
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"],
+                  "capabilities": {"tools": {}}, "serverInfo": {"name": "small", "version": "1"}}
+    elif asked["method"] == "tools/call":
+        if asked["params"]["name"] == "die":
+            os._exit(3)
+        if asked["params"]["name"] == "hold":
+            continue
+        result = {"content": [{"type": "text", "text": str(os.getpid())}]}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def small() -> Stdio:
+    return Stdio(sys.executable, "-I", "-S", "-c", SMALL)
+
+
+class Size:
+    """What this process holds now."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        self.memory = pages * resource.getpagesize()
+        self.threads = threading.active_count()
+        self.descriptors = len(os.listdir("/proc/self/fd"))
+
+    def assert_like(self, before: Size) -> None:
+        """Nothing grew but by chance."""
+        print(
+            f"memory {(self.memory - before.memory) / 2**20:+.1f} MiB, "
+            f"threads {self.threads - before.threads:+}, "
+            f"descriptors {self.descriptors - before.descriptors:+}"
+        )
+        assert self.threads <= before.threads + CHANCE
+        assert self.descriptors <= before.descriptors + CHANCE
+        assert self.memory <= before.memory + GROWTH
+
+
+def assert_gone(things: Iterable[object]) -> None:
+    """Nobody holds these weakly referenced things any more.
+
+    They must not live as long as an idle thread of a pool does.
+    """
+    deadline = time.monotonic() + PATIENCE / 2
+    gc.collect()
+    while left := len(list(things)):
+        assert time.monotonic() < deadline, f"{left} are still held"
+        # A thread that is done with the last of them cannot be waited for from here.
+        threading.Event().wait(0.01)
+        gc.collect()
+
+
+# Connect and kill
+
+
+def connect_and_kill(cycles: int, idle: float) -> None:
+    others = child_processes()
+
+    def cycle(number: int) -> None:
+        with syncmcp.connect(small(), mode=STATEFUL) as client:
+            victim = int(client.call_tool("pid", timeout=LIMIT).text)
+            assert child_processes() - others == {victim}
+            if number % 2:
+                os.kill(victim, signal.SIGKILL)
+                return
+            # Killed in the midst of a call.
+            future = client.call_tool.future("hold", timeout=LIMIT)
+            os.kill(victim, signal.SIGKILL)
+            with pytest.raises(syncmcp.ConnectionLost):
+                future.result(LIMIT)
+
+    warm = max(1, int(cycles * WARM_UP))
+    for number in range(warm):
+        cycle(number)
+    before = Size()
+    for number in range(warm, cycles):
+        cycle(number)
+    after = Size()
+    after.assert_like(before)
+    assert after.threads <= before.threads
+    assert after.descriptors <= before.descriptors
+    assert child_processes() == others
+    # How much an idle process works can only be seen by letting it idle.
+    spent = time.process_time()
+    threading.Event().wait(idle)
+    assert time.process_time() - spent < 0.01 * idle
+
+
+@pytest.mark.pitfall("2")
+def test_a_few_connects_and_kills_leave_nothing_and_nothing_spins() -> None:
+    connect_and_kill(8, idle=0.5)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(600)
+@pytest.mark.pitfall("2")
+def test_500_connects_and_kills_leave_nothing_and_nothing_spins() -> None:
+    connect_and_kill(500, idle=5.0)
+
+
+# Talkative calls
+
+
+@contextlib.contextmanager
+def talkative(wire: Wire, **options: Any) -> Iterator[syncmcp.Client]:
+    """A client of a server with the tool `talk`; over stdio the server has its own process."""
+    if wire.transport == "stdio":
+        target = Stdio(sys.executable, "-m", "tests.system.stress.crowd", "0", cwd=os.getcwd())
+        with syncmcp.connect(target, mode=wire.revision, **options) as client:
+            yield client
+    else:
+        with wire.connect(shuffling_server(0, together=1), **options) as client:
+            yield client
+
+
+def _note(steps: list[float], progress: float, total: object, message: object) -> None:
+    steps.append(progress)
+
+
+def talk(wire: Wire, calls: int) -> None:
+    callers = 4
+    heard = threading.Semaphore(0)
+
+    def speak(client: syncmcp.Client, caller: int, share: int) -> None:
+        for number in range(share):
+            text = f"{caller}/{number}"
+            steps: list[float] = []
+            options: dict[str, Any] = {
+                "timeout": LIMIT,
+                "log_level": "info" if wire.revision == STATELESS else None,
+                "on_progress": partial(_note, steps),
+            }
+            if number % 2:
+                answer = client.call_tool.future("talk", {"nonce": text}, **options).result(LIMIT)
+            else:
+                answer = client.call_tool("talk", {"nonce": text}, **options)
+            assert answer.text == text
+            assert steps == [1, 2]
+
+    with talkative(wire, on_log=lambda _: heard.release()) as client:
+
+        def run(share: int) -> None:
+            jobs = [partial(speak, client, caller, share // callers) for caller in range(callers)]
+            assert in_threads(*jobs, patience=600.0) == [None] * callers
+            for _ in range(share // callers * callers * 2):
+                assert heard.acquire(timeout=PATIENCE)
+
+        run(int(calls * WARM_UP))
+        before = Size()
+        run(calls - int(calls * WARM_UP))
+        Size().assert_like(before)
+        connection = client._core.connection
+        assert connection is not None
+        assert len(connection._peer) == 0
+        assert not connection._clock._finishing
+
+
+talking_wires = pytest.mark.parametrize(
+    "wire",
+    [Wire(transport, era) for transport in ("stdio", "http") for era in (STATEFUL, STATELESS)],
+    ids=str,
+)
+
+
+@talking_wires
+def test_some_talkative_calls_leave_nothing_behind(wire: Wire) -> None:
+    talk(wire, 80)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(900)
+@talking_wires
+def test_10000_talkative_calls_leave_nothing_behind(wire: Wire) -> None:
+    talk(wire, 10_000)
+
+
+# A server that dies again and again
+
+
+def restart(deaths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The pauses between starts grow up to this; at their real length this would take half an hour.
+    monkeypatch.setattr("syncmcp._concurrency.timing._LONGEST", 0.0)
+    seen = set()
+    with syncmcp.connect(small(), mode=STATEFUL) as client:
+        before = None
+        for number in range(deaths):
+            seen.add(client.call_tool("pid", timeout=LIMIT).text)
+            with pytest.raises(syncmcp.ConnectionLost) as caught:
+                client.call_tool("die", timeout=LIMIT)
+            assert caught.value.exit_code == 3
+            if number == int(deaths * WARM_UP):
+                before = Size()
+        assert before is not None
+        Size().assert_like(before)
+        seen.add(client.call_tool("pid", timeout=LIMIT).text)
+    assert len(seen) == deaths + 1
+
+
+def test_a_server_that_dies_a_few_times_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    restart(5, monkeypatch)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(600)
+def test_a_server_that_dies_200_times_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    restart(200, monkeypatch)
+
+
+def test_the_pause_of_a_server_that_died_thousands_of_times_is_bounded() -> None:
+    backoff = Backoff()
+    backoff.opened()
+    assert max(backoff.next() for _ in range(5000)) <= 10.0
+
+
+# Cancelled futures
+
+
+class Marker:
+    """Something a call holds on to, for others to see whether it still does."""
+
+    def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        """Ignore progress."""
+
+
+def cancel(wire: Wire, count: int) -> None:
+    stage = Stage()
+    futures: weakref.WeakSet[Any] = weakref.WeakSet()
+    markers: weakref.WeakSet[Marker] = weakref.WeakSet()
+    with wire.connect(stage.server) as client:
+
+        def submit(number: int) -> Any:
+            marker = Marker()
+            markers.add(marker)
+            future = client.call_tool.future(
+                "hold", {"key": str(number)}, timeout=LIMIT, on_progress=marker
+            )
+            futures.add(future)
+            return future
+
+        step = 50
+        for start in range(0, count, step):
+            batch = [submit(number) for number in range(start, start + step)]
+            if start % (2 * step):
+                # These are with the server; the others may not have left yet.
+                stage.inside(*map(str, range(start, start + step)))
+            assert all(future.cancel() for future in batch)
+            while batch:
+                with pytest.raises(CancelledError):
+                    batch.pop().result(LIMIT)
+        assert client.call_tool("echo", {"text": "still there"}).text == "still there"
+        assert_gone(futures)
+        assert_gone(markers)
+        connection = client._core.connection
+        assert connection is not None
+        assert len(connection._peer) == 0
+        assert stage.stats.wait_for(lambda stats: stats.running == 0)
+
+
+@every_wire
+def test_some_cancelled_futures_are_held_by_nobody(wire: Wire) -> None:
+    cancel(wire, 100)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(600)
+@every_wire
+def test_2000_cancelled_futures_are_held_by_nobody(wire: Wire) -> None:
+    cancel(wire, 2000)
+
+
+# Tokens with a clock
+
+
+def time_tokens(wire: Wire, count: int) -> None:
+    stage = Stage()
+    tokens: weakref.WeakSet[CancelToken] = weakref.WeakSet()
+    with wire.connect(stage.server) as client:
+
+        def call(number: int) -> None:
+            # In turn: a call that ends before its token, and a token that ends its call.
+            token = CancelToken.after(0.005 if number % 2 else 3600.0)
+            tokens.add(token)
+            with contextlib.suppress(syncmcp.RequestCancelled):
+                tool = "hold" if number % 2 else "echo"
+                key = "key" if number % 2 else "text"
+                result = client.call_tool(tool, {key: str(number)}, timeout=LIMIT, cancel=token)
+                assert not number % 2
+                assert result.text == str(number)
+
+        for number in range(count):
+            call(number)
+        assert_gone(tokens)
+        connection = client._core.connection
+        assert connection is not None
+        assert len(connection._peer) == 0
+    # The clock lets go of those that were given up, but not of each one by itself.
+    assert len(timer._heap) < 200
+
+
+timing_wires = pytest.mark.parametrize(
+    "wire", [Wire("memory", STATEFUL), Wire("http", STATELESS)], ids=str
+)
+
+
+@timing_wires
+def test_some_timed_tokens_are_held_by_nobody(wire: Wire) -> None:
+    time_tokens(wire, 20)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(300)
+@timing_wires
+def test_1000_timed_tokens_are_held_by_nobody(wire: Wire) -> None:
+    time_tokens(wire, 1000)

@@ -1,0 +1,251 @@
+"""A crowd on one client: shuffled answers, cancels, timeouts, and a server that is killed.
+
+Every call carries a nonce. `make stress` runs it at full size; a small one runs with all tests.
+Set `SYNCMCP_STRESS_SEED` to run with the seed that an earlier run printed. What is left behind
+(threads, processes, sockets, descriptors) is looked for after every test; see `tests/conftest.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+import syncmcp
+from syncmcp import CancelToken
+from syncmcp.testing.leaks import child_processes
+from tests.support.stage import PATIENCE, STATEFUL, STATELESS, Wire, in_threads, nervous
+
+KILLS = 3
+
+# No call may take longer, in seconds; it is the bound that catches a call that would hang.
+LIMIT = 60.0
+
+WIRES = [Wire("stdio", STATEFUL), Wire("http", STATELESS), Wire("http", STATEFUL)]
+
+
+class Host:
+    """The server process over HTTP; comes back on the same port after a kill."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._process, self.url = self._start(0)
+
+    def _start(self, port: int) -> tuple[subprocess.Popen[str], str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.system.stress.crowd", str(self._seed), str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        """Kill the server and start another."""
+        self._end(signal.SIGKILL)
+        port = int(self.url.rsplit(":", 1)[1].split("/")[0])
+        self._process, url = self._start(port)
+        assert url == self.url
+
+    def close(self) -> None:
+        """End it."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+        self._process.communicate(timeout=PATIENCE)
+
+
+class Crowd:
+    """Many threads that call, cancel and wait too short, and count what became of it."""
+
+    def __init__(self, client: syncmcp.Client, seed: int, threads: int, calls: int) -> None:
+        self.ends: Counter[str] = Counter()
+        self._client = client
+        self._seed = seed
+        self._threads = threads
+        self._calls = calls
+        self._total = threads * calls
+        # Guards the counters, and tells the killer of each end.
+        self._changed = threading.Condition()
+        self._done = 0
+        self._up = threading.Event()
+        self._up.set()
+
+    def run(self, kill: Callable[[], None]) -> None:
+        """Make all calls; `kill` kills the server, and has it back when it returns."""
+        jobs = [partial(self._member, thread) for thread in range(self._threads)]
+        outcomes = in_threads(*jobs, lambda: self._kill(kill), patience=60 * LIMIT)
+        assert outcomes == [None] * len(outcomes)
+
+    def _kill(self, kill: Callable[[], None]) -> None:
+        for number in range(1, KILLS + 1):
+            self._wait(self._total * number // (KILLS + 1))
+            lost = self.ends["lost in flight"]
+            self._up.clear()
+            kill()
+            self._up.set()
+            self._wait(self._total, lost)
+            self.ends["kills with calls in flight"] += self.ends["lost in flight"] > lost
+
+    def _wait(self, done: int, lost: int = sys.maxsize) -> None:
+        """Wait until so many calls have ended, or more than so many were lost in flight."""
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: self._done >= done or self.ends["lost in flight"] > lost, 60 * LIMIT
+            )
+
+    def _member(self, thread: int) -> None:
+        dice = random.Random(f"{self._seed}/{thread}")
+        for number in range(self._calls):
+            nonce = f"{thread}/{number}"
+            end = self._call(dice, nonce)
+            with self._changed:
+                self.ends[end] += 1
+                self._done += 1
+                self._changed.notify_all()
+            if end == "not connected":
+                # Otherwise a server that is being started would be missed by all other calls.
+                assert self._up.wait(LIMIT)
+
+    def _call(self, dice: random.Random, nonce: str) -> str:
+        kind = dice.choices(
+            ("blocking", "future", "cancel", "token", "given up", "timeout"),
+            (40, 40, 8, 6, 3, 3),
+        )[0]
+        arguments = {"nonce": nonce}
+        call = self._client.call_tool
+        try:
+            if kind == "blocking":
+                return self._answered(call("shuffle", arguments, timeout=LIMIT), nonce)
+            if kind == "future":
+                future = call.future("shuffle", arguments, timeout=LIMIT)
+                return self._answered(future.result(2 * LIMIT), nonce)
+            if kind == "cancel":
+                return self._cancel(dice, nonce)
+            if kind == "token":
+                token = CancelToken.after(dice.uniform(0.0, 0.03))
+                result = call("shuffle", arguments, timeout=LIMIT, cancel=token)
+                return self._answered(result, nonce)
+            if kind == "given up":
+                future = call.future("hold", arguments, timeout=LIMIT)
+                assert future.cancel()
+                return "cancel won"
+            call("hold", arguments, timeout=dice.uniform(0.0, 0.05))
+            raise AssertionError("a call that is held was answered")
+        except (syncmcp.RequestTimeout, syncmcp.RequestCancelled):
+            if kind not in ("timeout", "token"):
+                raise
+            return "timeout" if kind == "timeout" else "token won"
+        except syncmcp.TransportError as error:
+            return "lost in flight" if error.delivery == "unknown" else "not connected"
+
+    def _cancel(self, dice: random.Random, nonce: str) -> str:
+        future = self._client.call_tool.future("shuffle", {"nonce": nonce}, timeout=LIMIT)
+        for _ in range(dice.randrange(4)):
+            future.done()
+        if dice.random() < 0.5:
+            # Close to the answer, so that either may be first.
+            settled = threading.Event()
+            future.add_done_callback(lambda _: settled.set())
+            settled.wait(dice.uniform(0.0, 0.1))
+        won = future.cancel()
+        assert won == future.cancelled()
+        if won:
+            return "cancel won"
+        self._answered(future.result(LIMIT), nonce)
+        return "cancel lost"
+
+    @staticmethod
+    def _answered(result: Any, nonce: str) -> str:
+        assert result.text == nonce, f"{nonce} got {result.text}"
+        return "answered"
+
+
+@contextmanager
+def served(wire: Wire, seed: int) -> Iterator[tuple[Any, Callable[[], None]]]:
+    """A server, and what kills it and brings it back."""
+    if wire.transport == "stdio":
+        command = (sys.executable, "-m", "tests.system.stress.crowd", str(seed))
+        others = child_processes()
+
+        def kill() -> None:
+            for process in child_processes() - others:
+                os.kill(process, signal.SIGKILL)
+
+        yield syncmcp.Stdio(*command, cwd=os.getcwd()), kill
+        return
+    host = Host(seed)
+    try:
+        yield host.url, host.kill
+    finally:
+        host.close()
+
+
+def overtaken(client: syncmcp.Client) -> int:
+    """How many replies the server sent out of order."""
+    for _ in range(2):
+        try:
+            return int(client.call_tool("overtaken").text or "0")
+        except syncmcp.OutcomeUnknown:
+            continue  # the kill was the last thing that happened, and this call noticed it
+    raise AssertionError("the server died twice")
+
+
+ALL_WAYS = (
+    "answered",
+    "cancel lost",
+    "cancel won",
+    "kills with calls in flight",
+    "lost in flight",
+    "out of order",
+    "timeout",
+    "token won",
+)
+
+
+def run(wire: Wire, threads: int, calls: int, ways_to_end: tuple[str, ...]) -> None:
+    seed = int(os.environ.get("SYNCMCP_STRESS_SEED") or random.randrange(10**6))
+    print(f"\n{wire}, {threads} threads x {calls} calls, seed {seed}")
+    with served(wire, seed) as (target, kill):
+        with syncmcp.connect(target, mode=wire.revision) as client:
+            crowd = Crowd(client, seed, threads, calls)
+            with nervous():
+                crowd.run(kill)
+            crowd.ends["out of order"] = overtaken(client)
+            connection = client._core.connection
+            assert connection is not None
+            assert len(connection._peer) == 0
+            assert connection._peer.open_questions == 0
+        print(", ".join(f"{count} {end}" for end, count in sorted(crowd.ends.items())))
+    ended = sum(crowd.ends.values()) - crowd.ends["out of order"]
+    ended -= crowd.ends["kills with calls in flight"]
+    assert ended == threads * calls
+    for end in ways_to_end:
+        assert crowd.ends[end] > 0, f"no call ended as: {end} (seed {seed})"
+
+
+@pytest.mark.pitfall("23", "4", "14", "H10")
+@pytest.mark.parametrize("wire", WIRES, ids=str)
+def test_a_small_crowd_survives_everything(wire: Wire) -> None:
+    # So few calls may well miss some of the rarer ends.
+    run(wire, threads=16, calls=60, ways_to_end=("answered",))
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(1800)
+@pytest.mark.pitfall("23", "4", "14", "H10")
+@pytest.mark.parametrize("wire", WIRES, ids=str)
+def test_a_large_crowd_survives_everything(wire: Wire) -> None:
+    run(wire, threads=64, calls=1000, ways_to_end=ALL_WAYS)

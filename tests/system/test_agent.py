@@ -1,0 +1,321 @@
+"""The chat of `examples/agent.py`, with a person before it at a real terminal."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncmcp.testing import Server, ToolContext, serve_http
+from tests.cli.running import CTRL_C, CTRL_D, DOWN, ENTER, AtTerminal, at_terminal
+from tests.llm.double import Double, Turn, double
+from tests.llm.providers import ANTHROPIC, GEMINI, RESPONSES, Call, Provider
+from tests.support.stage import PATIENCE
+from tests.system.test_examples import environment, example
+
+# Seconds: what a program needs that starts on a busy machine, with a provider's package to load.
+STARTED = 9 * PATIENCE
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+
+# Of what is asked before a call.
+YES, NO = (ENTER,), (DOWN, DOWN, ENTER)
+
+
+class Shop:
+    """A server on loopback.
+
+    Attributes:
+        inside: The calls of `slow`, as they come.
+    """
+
+    def __init__(self) -> None:
+        self.server = Server("shop")
+        self.url = ""
+        self._came = threading.Condition()
+        self._inside: list[ToolContext] = []
+        self.server.tool()(self.price)
+        self.server.tool()(self.slow)
+
+    def price(self, fruit: str) -> str:
+        """Say what one costs."""
+        return f"{fruit}s cost 30\x1b[2J"
+
+    def slow(self, context: ToolContext) -> str:
+        """Never end by itself."""
+        context.report_progress(1, 3, "one of three")
+        with self._came:
+            self._inside.append(context)
+            self._came.notify_all()
+        context.cancelled.wait(2 * STARTED)
+        return "cancelled"
+
+    def held(self) -> ToolContext:
+        """Wait for the first call of `slow`."""
+        with self._came:
+            assert self._came.wait_for(lambda: bool(self._inside), STARTED)
+            return self._inside[0]
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    there = Shop()
+    with serve_http(there.server) as http:
+        there.url = http.url
+        yield there
+
+
+def started(line: str, **env: str) -> AbstractContextManager[AtTerminal]:
+    """A program at a terminal, which may take its time to start."""
+    variables: dict[str, Any] = {**environment(**env)}
+    return at_terminal(shell=line, patience=STARTED, **variables)
+
+
+@contextmanager
+def chat(*words: str, **env: str) -> Iterator[AtTerminal]:
+    """A person who is asked for the first line; the program ends well when they are done."""
+    command = [sys.executable, "-W", "error", example("agent.py"), *words]
+    line = f"exec {shlex.join(command)}"
+    with started(line, **env) as person:
+        person.sees("you>")
+        yield person
+        prompted(person)
+        person.types(CTRL_D)
+        assert person.ends() == 0, person.screen
+        assert "Traceback" not in person.screen
+
+
+def prompted(person: AtTerminal) -> None:
+    """Wait until a line can be typed."""
+    while person.screen.splitlines()[-1].strip() != "you>":
+        person.changes(person.screen)
+
+
+def says(person: AtTerminal, line: str, *keys: str) -> None:
+    """Type a line, and answer what is asked about the call."""
+    prompted(person)
+    asked = person.screen.count("Call it?")
+    person.types(line, ENTER)
+    if keys:
+        while person.screen.count("Call it?") == asked:
+            person.changes(person.screen)
+        person.types(*keys)
+
+
+def test_without_a_key_tools_are_called_after_a_yes_and_not_after_a_no(shop: Shop) -> None:
+    with chat("--url", shop.url) as person:
+        says(person, 'price {"fruit": "pear"}', *NO)
+        person.sees("-> the call was not allowed: a person said no")
+        person.sees("agent: That gave: the call was not allowed")
+        says(person, 'price {"fruit": "plum"}', *YES)
+        person.sees("-> plums cost 30")
+        person.sees("agent: That gave: plums cost 30␛[2J")  # and the screen is still there
+        assert b"\x1b[2J" not in person.raw
+        assert "pears cost" not in person.screen
+        says(person, "price {fruit")
+        person.sees("stopped: ")
+        says(person, "Good day.")
+        person.sees("agent: You said: Good day.")
+
+
+def test_a_broken_server_of_three_is_reported_and_every_command_answers(
+    shop: Shop, tmp_path: Path
+) -> None:
+    broken = "http://127.0.0.1:1/mcp"
+    command = [sys.executable, "-m", "syncmcp.testing"]
+    with chat("--url", shop.url, "--url", broken, "--root", "/usr", "--", *command) as person:
+        says(person, "/servers")
+        person.sees("127.0.0.1:1 is failed: ")
+        person.sees(f"{Path(sys.executable).name} is open: speaks ")
+        says(person, "/tools")
+        person.sees("price (127.0.0.1:")
+        person.sees(f"add ({Path(sys.executable).name}): Add two integers.")
+        shop.server.tool(name="sell")(lambda: "sold")
+        says(person, "/refresh")
+        person.sees("18 tools")
+        says(person, f"/roots add {tmp_path}")
+        person.sees("/usr (ok)")
+        person.sees(f"{tmp_path} (ok)")
+        says(person, "count_files", *YES)
+        person.sees("-> ")
+        says(person, "/roots remove /nowhere")
+        person.sees("/roots: there is no root file:///nowhere")
+        says(person, "/model")
+        person.sees("the model is scripted")
+        says(person, "/model parrot")
+        person.sees("/model: no model 'parrot': there are anthropic, openai,")
+        says(person, "/help")
+        person.sees("/refresh   Ask all servers anew what they have.")
+        says(person, "/dance")
+        person.sees("there is no /dance; /help lists what there is")
+        prompted(person)
+        person.types("half a line", CTRL_C)
+        prompted(person)
+
+
+def test_quit_ends_the_chat_as_the_end_of_the_input_does() -> None:
+    line = shlex.join([sys.executable, example("agent.py")])
+    with started(f"exec {line}") as person:
+        person.sees("you>")
+        says(person, "/quit")
+        assert person.ends() == 0
+
+
+def test_a_form_is_filled_in_in_the_middle_of_a_turn() -> None:
+    with chat() as person:
+        says(person, "ask_user_preferences", *YES)
+        person.sees("━━ demo asks you to fill in a form ━━")
+        person.sees("What will you do?")
+        person.types(DOWN, ENTER)
+        person.sees('agent: That gave: {"action":"decline"}')
+
+
+def test_ctrl_c_ends_a_call_that_shows_its_progress_and_the_chat_goes_on(shop: Shop) -> None:
+    with chat("--url", shop.url) as person:
+        says(person, "slow", *YES)
+        person.sees("slow one of three ━")
+        held = shop.held()
+        person.types(CTRL_C)
+        assert held.cancelled.wait(PATIENCE)
+        person.sees("stopped: the tool loop was cancelled")
+        assert "one of three ━" not in person.screen
+        says(person, 'price {"fruit": "plum"}', *YES)
+        person.sees("agent: That gave: plums cost 30")
+
+
+def test_a_server_that_dies_ends_its_call_and_comes_back_with_the_next(tmp_path: Path) -> None:
+    program = tmp_path / "mortal.py"
+    program.write_text(
+        "import os\n"
+        "from syncmcp.testing import Server\n"
+        "server = Server('mortal', capabilities={'tools': {}})\n"  # who listens connects again
+        "server.tool(name='die')(lambda: os._exit(3))\n"
+        "server.tool(name='live')(lambda: 'alive')\n"
+        "server.run_stdio()\n"
+    )
+    with chat("--", sys.executable, str(program)) as person:
+        says(person, "die", *YES)
+        person.sees("agent: That gave: ")
+        says(person, "/servers")
+        person.sees(" is lost: ")
+        says(person, "live", *YES)
+        person.sees("agent: That gave: alive")
+
+
+def test_a_server_of_a_file_in_this_folder_is_used_after_a_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = {"command": sys.executable, "args": ["-m", "syncmcp.testing"]}
+    Path("mcp.json").write_text(json.dumps({"mcpServers": {"mine": command}}))
+    line = shlex.join([sys.executable, example("agent.py"), "--servers", "mcp.json"])
+    home = {"XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    with started(f"exec {line}", **home) as person:
+        person.sees("Use it?")
+        person.types(ENTER)  # No comes first
+        assert person.ends() == 1
+        assert "mine" in person.screen
+    with started(f"exec {line}", **home) as person:
+        person.sees("Use it?")
+        person.types(DOWN, ENTER)
+        person.sees("you>")
+        says(person, "/servers")
+        person.sees("mine is open")
+        prompted(person)
+        person.types(CTRL_D)
+        assert person.ends() == 0
+
+
+# -- with the real packages, against providers on loopback
+
+
+def keys(**doubles: Double) -> dict[str, str]:
+    """The environment in which the packages find these providers."""
+    addresses = {
+        "anthropic": ("ANTHROPIC_BASE_URL", ""),
+        "openai": ("OPENAI_BASE_URL", "/v1"),
+        "gemini": ("GOOGLE_GEMINI_BASE_URL", ""),
+    }
+    found = {f"{name.upper()}_API_KEY": "key" for name in doubles}
+    for name, there in doubles.items():
+        variable, path = addresses[name]
+        found[variable] = f"{there.url}{path}"
+    return found
+
+
+def uses(provider: Provider, id: str, fruit: str, answer: str) -> list[list[str]]:
+    """Two turns of a model: it wants a price, and says something of it."""
+    call = Call(id, "price", {"fruit": fruit})
+    return [provider.turn(calls=[call], reason="toolUse"), provider.turn(answer)]
+
+
+@pytest.mark.requirement("M-29")
+def test_the_model_is_changed_in_the_middle_of_a_conversation(shop: Shop) -> None:
+    with double() as claude, double() as gpt, double() as gemini:
+        claude.say(*uses(ANTHROPIC, "toolu_1", "pear", "Pears, says Claude."))
+        gemini.say(*uses(GEMINI, "g1", "plum", "Plums, says Gemini."))
+        gpt.say(*uses(RESPONSES, "call_1", "fig", "Figs, says GPT."))
+        env = keys(anthropic=claude, openai=gpt, gemini=gemini)
+        with chat("--url", shop.url, "--model", "anthropic", **env) as person:
+            says(person, "Which fruit?", *YES)
+            person.sees("agent: Pears, says Claude.")
+            says(person, "/model gemini:gemini-3-pro")
+            person.sees("the model is <GeminiSampling gemini-3-pro>")
+            says(person, "And now?", *YES)
+            person.sees("agent: Plums, says Gemini.")
+            says(person, "/model openai")
+            says(person, "And then?", *YES)
+            person.sees("agent: Figs, says GPT.")
+        assert "gemini-3-pro" in gemini.asked[0].path
+        told = str(gemini.asked[0].body["contents"])
+        for said in ("Which fruit?", "pears cost 30", "Pears, says Claude.", "And now?"):
+            assert said in told
+        told = str(gpt.body["input"])
+        for said in ("pears cost 30", "Pears, says Claude.", "plums cost 30", "figs cost 30"):
+            assert said in told
+
+
+def test_ctrl_c_ends_the_answer_of_a_model_and_the_chat_goes_on(shop: Shop) -> None:
+    held = Turn(ANTHROPIC.turn("Once upon ", "a time"), held_before=4)
+    with double() as claude:
+        claude.say(ANTHROPIC.turn("Hello."), held, ANTHROPIC.turn("Good bye."))
+        with chat(
+            "--url", shop.url, "--model", "anthropic:claude-haiku", **keys(anthropic=claude)
+        ) as person:
+            says(person, "Hello!")
+            person.sees("agent: Hello.")
+            says(person, "Tell me a story.")
+            person.sees("agent: Once upon")
+            person.types(CTRL_C)
+            assert held.gone.wait(PATIENCE)
+            person.sees("stopped: the tool loop was cancelled")
+            says(person, "Not that one.")
+            person.sees("agent: Good bye.")
+        assert claude.body["model"] == "claude-haiku"
+        assert [message["role"] for message in claude.body["messages"]] == [
+            "user",
+            "assistant",
+            "user",
+            "user",
+        ]
+
+
+def test_what_a_provider_refuses_is_said_and_the_chat_goes_on(shop: Shop) -> None:
+    with double() as gpt:
+        gpt.say(
+            Turn(['{"error": {"message": "no such model"}}'], status=404),
+            RESPONSES.turn("Here I am."),
+        )
+        with chat("--url", shop.url, "--model", "openai:none", **keys(openai=gpt)) as person:
+            says(person, "Who is there?")
+            person.sees("no such model")
+            says(person, "And now?")
+            person.sees("agent: Here I am.")
+        assert "Who is there?" not in str(gpt.body)

@@ -1,0 +1,571 @@
+"""Every example runs, from a directory of its own; so does what README and quick start show."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import requests
+
+from syncmcp.ui.browser import Browser
+from tests.ui.person import CTRL_C, DOWN, ENTER, WAIT, Person
+from tests.ui.visitor import Visitor
+
+# Seconds: some start a cluster of processes, and a busy machine takes its time.
+_LONGEST = 240
+
+pytestmark = [pytest.mark.timeout(_LONGEST + 20), pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+# Without arguments, and without a terminal.
+SAYS = {
+    "agent": [
+        "you> /servers\ndemo is open: speaks ",
+        '"outputFormat":"plain"',
+        "-> Rain, mountains, and a fish market.",
+        "agent: Bergen:",
+    ],
+    "answer_by_hand": ["the server asks: Sign up for a maths fact a day.", '"name":"Ada"'],
+    "approval_ui": [
+        "guide asks a model, for 500 tokens: What is Bergen known for?\n  yes, no, half? half\n",
+        "guide would get: Rain, in at most 250 tokens.\n  yes, no? yes\n",
+        "answered: Rain, in at most 250 tokens.\n",
+        "What does my user earn?\n  yes, no, half? no\ndenied: the person said no\n",
+    ],
+    "batches": [
+        "apple: 2 (asked as 1 of 5)",
+        "pear: 3 (asked alone)",
+        "in turn: ['apple: 2 (asked alone)', 'pear",
+    ],
+    "cancellation": [
+        "timeout: ",
+        "future: cancelled True",
+        "token: the user closed the window",
+        "event: cancelled",
+    ],
+    "cluster": ["20 calls, at least one by each of: ", "the sum is 380"],
+    "completions": ["city: K -> Kobe, Kyoto", "not sent: prompt 'journey' needs 'city'"],
+    "custom_method": ["counted by 42\n", "12 of lamp\n"],
+    "demo": [
+        "a call that reports progress:\n  1 of 3: 2 left\n",
+        "  7 + 7 -> 14\n",
+        "closed, and the server has ended\n",
+    ],
+    "diagnosis": [
+        "hangs: tools/call 'lookup', sent",
+        "main, waits for the answer to",
+        "tools/call: 3 requests, 1 of them RequestTimeout",
+    ],
+    "five_lines": ["3\n"],
+    "futures": ["the nap of 0.1 s: ", "the nap of 0.3 s: ", "the error: "],
+    "handle_logging": ['"level": "warning", "logger": "bank.audit", "data": {"amount": 100'],
+    "interceptors": ["5 x tools/call done", "4 x tools/list ConnectFailed", "<- tools/list"],
+    "multiple_models": [
+        'AnthropicFormat: [{"name": "weather"',
+        'OpenAIChatFormat: [{"type": "function", "function": {"name": "weather"',
+        'GeminiFormat: [{"functionDeclarations": [{"name": "weather"',
+    ],
+    "multiple_servers": [
+        "attic is failed: [attic]: command not found",
+        "tools: market_search, buy_fish, library_search, buy_books",
+        "[market] asks: eel, for 9?\neel: accept",
+        "answering: market, library\n",
+        "now: market_search, buy_fish, library_search, buy_books, harbour_search, buy_boats",
+        "harbour has eel trap\nlibrary has all about eels\nmarket has eel\n",
+        "refused: 'one' and 'other' are the same server",
+    ],
+    "own_http_server": [
+        "the page says: Open from 9 to 5.\n",
+        "a pear costs 45\na plum: is_error=True\nthe server saw 2 calls\n",
+    ],
+    "per_call_ui": ["Boris saw ['A table for Boris'] and has a table for 5", "no table"],
+    "progress_messages": ["to a function, before the call returns:\n   33 %", "100 %", "lift-off"],
+    "providing_roots": ["project: 3", "private: outside the roots", "private: 2"],
+    "record_replay": [
+        "recorded:\n  tools: 15\n  1 of 2: 1 left\n  2 of 2: 0 left\n  lift-off\n",
+        "<- notifications/progress\n  <- notifications/progress\n  <- an answer\nplayed:",
+        "arguments.steps: recorded 2, asked 3",
+        "has the secret: False",
+    ],
+    "resuming": [
+        "the first process is told of stock://fruit\n",
+        "the second process missed stock://herbs\nthe same session: True\n",
+        "sessions: 1\n",
+    ],
+    "retries": [
+        "2 tools, asked for 2 times",
+        "costs 45, asked for 2 times",
+        "ordered 1 time: unknown",
+    ],
+    "returning_elicitations": ["not signed up: cancel"],
+    "sampling_callback": ["not explained: ", "nobody can be asked"],
+    "sign_in": [
+        "lets us in and has the tools: read",
+        "tokens were issued for: authorization_code, refresh_token",
+        "logged out: somebody has to sign in again",
+    ],
+    "skills": [
+        "skill://bank/refunds/SKILL.md: Give money back, can be loaded",
+        "Dear customer",
+        "refused for its size: skill://shop/refunds/references/letter.md",
+        "checked: False, Nothing happened.",
+    ],
+    "streaming_results": ["1 of 3\n2 of 3\n3 of 3\nthe result: lift-off\nenough: Progress("],
+    "structured_output": [
+        "Ada, collected (2024)",
+        "['books'][1] lacks 'year'",
+        "all the same: 2 books",
+        "not sent: argument ['author'] is not of type string",
+    ],
+    "subscriptions": [
+        "stock://fruit has changed: apple, plum",
+        "told on another thread: True, and stopped: True",
+        "the tools are now: sell, come_again",
+    ],
+    "tasks": [
+        "started: working, and there within a tenth of a second: False",
+        "asked: Which frame?",
+        "now: completed",
+        "fetched: a harbour, in oak",
+    ],
+    "templates": ["letters://..%2Fsecrets", "refused: the value of 'path' has segments"],
+    "threads": ["9900\n", " closed>\n"],
+    "tool_annotations": [
+        "trusted: False\n  read {'page': 7}, which archive says only reads\n  burn",
+        "trusted: True\n  burn {'page': 7}, which archive says destroys\n  page 7: about eels; ",
+    ],
+    "tool_loop": [
+        "  order {'fruit': 'apples', 'pieces': 5}\n  order -> sold in sixes\nturn 3: toolUse\n",
+        "  order -> 6 apples are on their way\nturn 4: Apples cost less",
+    ],
+    "tracing": ["nobody's\n00-00000000000000000000000000005afe-000000000000cafe-01\n00-"],
+    "url_elicitation": [
+        "bank sends you to http://127.0.0.1:",
+        "\n  It leads to a program on this computer.\n  done\n10 euros: paid\n",
+        "\n1000 euros: not paid: decline\n",
+    ],
+}
+
+# Files that a page names, without anything in them.
+FILES = {"remote": ["company-ca.pem", "client.pem", "client.key"]}
+
+
+def example(name: str) -> str:
+    return str(ROOT / "examples" / name)
+
+
+def blocks(page: str) -> list[str]:
+    """The Python that a page shows."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Everything as it is, with this Python first on the path."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, **more}
+
+
+def run(command: list[str], cwd: Path, said: str = "") -> str:
+    """Run a program as a reader would, who says this; return its output."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        cwd=cwd,
+        env=environment(),
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=_LONGEST,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
+    return ended.stdout
+
+
+@contextmanager
+def at_the_terminal(*command: str) -> Iterator[Person]:
+    """Run a program with a person before it, until it ends by itself."""
+    with Person() as person:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", *command],
+            stdin=person.slave,
+            stdout=person.slave,
+            stderr=person.slave,
+            start_new_session=True,
+            env=environment(TERM="xterm-256color"),
+        )
+        try:
+            yield person
+            assert process.wait(WAIT) == 0, person.screen
+            assert "Traceback" not in person.screen
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_each_example_has_words_that_it_must_say() -> None:
+    assert sorted(SAYS) == [example.stem for example in EXAMPLES]
+    assert all(SAYS.values())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_runs(example: Path, tmp_path: Path) -> None:
+    printed = run([str(example)], tmp_path)
+    assert [words for words in SAYS[example.stem] if words not in printed] == []
+
+
+def test_the_scripts_of_the_readme_run(tmp_path: Path) -> None:
+    calling, not_waiting, answering = blocks("README.md")
+    assert run(["-c", calling], tmp_path) == "3\n"
+    assert sorted(map(int, run(["-c", not_waiting], tmp_path).split())) == [*range(0, 16, 2)]
+    assert "markdown" in run(["-c", answering], tmp_path)
+
+
+def test_the_calls_of_the_quick_start_run(tmp_path: Path) -> None:
+    connect, _, *calls, _ = blocks("docs/quickstart.md")
+    script = connect + textwrap.indent("\n".join(calls), "    ")
+    printed = run(["-c", script], tmp_path)
+    assert "syncmcp-demo" in printed
+    assert "3/3" in printed
+
+
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [
+        ("answering", ["You asked: Why is the sky blue?", "1 + 2 is 3.", "-1 not for this"]),
+        (
+            "approval",
+            ["sampling policy the policy says no", "at most 100 tokens", "once is enough"],
+        ),
+        ("batches", ["['0', '1', '4', '9', '16']\n['square']\n"]),
+        ("beyond-one-machine", ["[1, 2, 3, 4, 5]", "2 failed", "True False\n4\n", " open>"]),
+        ("caching", ["1\n2\n"]),
+        (
+            "change-events",
+            [
+                "resource shelf://new\ntools None\n",
+                "changed: ChangeEvent(kind",
+                "['borrow', 'return']",
+            ],
+        ),
+        (
+            "diagnosis",
+            ["tools/call 'wait_long'", "waits for the answer to", "('tools/call', None)", "sent"],
+        ),
+        ("elicitation", ["E-mail string *", "{'email': 'Give an", "connected to example"]),
+        ("embedding", []),
+        (
+            "eras",
+            [
+                "2024-11-05: 2024-11-05, A fish.\n",
+                "auto: 2026-07-28, A fish.\n",
+                "news://today\n",
+            ],
+        ),
+        ("interceptors", ["tools/call done after ", "45\n", "this program only reads"]),
+        (
+            "models",
+            [
+                "'name': 'zoo_feed__",
+                "'parametersJsonSchema'",
+                "'tool_use_id': 'toolu_1', 'content': [{'type': 'text', 'text': 'the bear has",
+                "\nthe owl has eaten\n",
+            ],
+        ),
+        ("logging", ["..."]),
+        ("prompts", ["text='Good morning'", "['French']", "['German']"]),
+        (
+            "many-servers",
+            [
+                "['fish_search', 'books_search', 'order']\neels: on the top shelf\nEels is on",
+                "broken failed [broken]: command not found",
+                "['fish.search']",
+                "['books_search', 'order', 'toys_search']",
+                "'SHOP_HOST' is not set",
+                "To use it, this program would be started, with all of your rights:",
+            ],
+        ),
+        ("remote", ["2026-07-28\n3\n", "2025-11-25\n4\nTrue\n2\nlift-off"]),
+        (
+            "resources",
+            [
+                "db://a%2Fb?limit=10\nfile://%2Fetc%2Fconfig\nfile:///etc/config\n",
+                "log://all?a=1&b=2",
+                "'path' has segments",
+                "file:///home/me/../you\n{'city': 'New York'}\nNone\n",
+                "{'folder': 'a/b', 'name': 'c', 'line': '3'}",
+            ],
+        ),
+        ("retries", ["lists: 2\norders: 1 unknown\nprice: 30"]),
+        ("roots", ["'files': 1", "The other one ok"]),
+        ("sampling", ["At most 500 tokens on 'Why?'.", "It is warmest in Cairo. 2"]),
+        ("security", ["server='tutor'", "Warning: A shell interprets it"]),
+        ("signing-in", []),
+        (
+            "skills",
+            [
+                "office refunds Give money back None",
+                "from office: Write as in references/letter.md.",
+                "('SKILL.md', 'references/letter.md') ['references/letter.md']",
+                "refused: size",
+                "['SKILL.md', 'references']",
+            ],
+        ),
+        (
+            "structured-output",
+            [
+                "21.5",
+                "clear",
+                "{'degrees': 21.5}",
+                "city | argument ['city'] is not of type string",
+            ],
+        ),
+        ("tasks", ["working", "completed None", "3 pictures", "5 pictures"]),
+        (
+            "testing",
+            [
+                "the outcome is unknown",
+                "135\n",
+                'arguments.item: recorded "pear", asked "quince"',
+            ],
+        ),
+        (
+            "threads",
+            [
+                "0 2 4 6 8\ntotal 0.2 ",
+                "\nnot yet\nTrue True\n",
+                "the budget is spent\n" * 3 + "Ada\n",
+                "awaited 4\n",
+            ],
+        ),
+        ("tool-functions", ["(*, a: int, b: int)", "{'sum': 3}", "[3, 5, 7]", "TypeError"]),
+        ("user-interfaces", []),
+    ],
+)
+def test_what_a_page_shows_runs_from_top_to_bottom(
+    page: str, printed: list[str], tmp_path: Path
+) -> None:
+    scripts = blocks(f"docs/{page}.md")
+    assert scripts
+    for name in FILES.get(page, []):
+        (tmp_path / name).touch()
+    output = run(["-c", "\n".join(scripts)], tmp_path)
+    assert [words for words in printed if words not in output] == []
+
+
+class TestTheAgent:
+    def test_another_script_gives_other_answers(self, tmp_path: Path) -> None:
+        script = {
+            "person": ["Add up."],
+            "model": [
+                {"tool": "add", "arguments": {"a": 20, "b": 3}},
+                {"tool": "ask_user_preferences"},
+                {"tool": "ask_user_preferences"},
+                {"tool": "request_llm_help", "arguments": {"question": "Who?"}},
+            ],
+            "forms": [{"outputFormat": "json", "includeTimestamps": False}],
+        }
+        (tmp_path / "answers.json").write_text(json.dumps(script), encoding="utf-8")
+        printed = run([example("agent.py"), "--script", "answers.json"], tmp_path)
+        assert 'add {"a": 20, "b": 3}\n  -> 23\n' in printed
+        assert '"content":{"includeTimestamps":false,"outputFormat":"json"}' in printed
+        assert '-> {"action":"decline"}' in printed
+        assert "-> You said: Who?" in printed
+        assert "allow by policy: sampling: 1 messages, 0 tools, at most 500 tokens" in printed
+
+    def test_at_the_terminal_a_person_answers_and_approves(self, tmp_path: Path) -> None:
+        script = {"model": [{"tool": "ask_user_preferences"}, "Done."]}
+        file = tmp_path / "answers.json"
+        file.write_text(json.dumps(script), encoding="utf-8")
+        with at_the_terminal(
+            example("agent.py"), "--ui", "terminal", "--script", str(file)
+        ) as person:
+            person.sees("━━ demo is about to be called: one of its tools ━━")
+            person.types(ENTER)
+            person.sees("━━ demo asks you to fill in a form ━━")
+            person.sees("What will you do?")
+            person.types(DOWN, ENTER)
+            person.sees('-> {"action":"decline"}')
+            person.sees("agent: Done.")
+
+    def test_a_call_that_a_person_denies_is_not_made(self, tmp_path: Path) -> None:
+        script = {"model": [{"tool": "greet"}, "Well then."]}
+        file = tmp_path / "answers.json"
+        file.write_text(json.dumps(script), encoding="utf-8")
+        with at_the_terminal(
+            example("agent.py"), "--ui", "terminal", "--script", str(file)
+        ) as person:
+            person.sees("━━ demo is about to be called: one of its tools ━━")
+            person.types(CTRL_C)
+            person.sees("the call was not allowed")
+            person.sees("agent: Well then.")
+            assert "Hello" not in person.screen
+
+    def test_in_the_browser_a_person_answers_and_approves(self, tmp_path: Path) -> None:
+        script = {"person": ["Ask me."], "model": [{"tool": "ask_user_preferences"}, "Done."]}
+        (tmp_path / "answers.json").write_text(json.dumps(script), encoding="utf-8")
+        options = ["--ui", "browser", "--script", "answers.json"]
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", example("agent.py"), *options],
+            cwd=tmp_path,
+            env=environment(BROWSER="echo %s", PYTHONUNBUFFERED="1"),  # prints the link
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "you> Ask me.\n"
+            link = SimpleNamespace(address=process.stdout.readline().strip())
+            with Visitor(cast("Browser", link)) as person:
+                (call,) = person.waiting()
+                assert "demo" in call.text
+                person.send(call, "approve")
+                (form,) = person.waiting()
+                assert "How should answers look?" in form.text
+                with suppress(requests.ConnectionError):  # the program may end before its page
+                    person.send(form, "decline")
+            printed, _ = process.communicate(timeout=WAIT)
+            assert process.returncode == 0
+            assert '-> {"action":"decline"}' in printed
+            assert printed.endswith("agent: Done.\n")
+        finally:
+            process.kill()
+            process.communicate()
+
+
+class TestTheTutor:
+    @pytest.mark.parametrize(("problem", "answer"), [("6 * 7", "42"), ("40 + 4", "44")])
+    def test_alone_it_explains(self, problem: str, answer: str, tmp_path: Path) -> None:
+        printed = run([example("sampling_callback.py"), problem, "--unattended"], tmp_path)
+        assert printed.endswith(f"\n{answer}\n")
+
+    def test_what_the_model_does_not_know_is_refused(self, tmp_path: Path) -> None:
+        printed = run([example("sampling_callback.py"), "x", "--unattended"], tmp_path)
+        assert "sums and products only" in printed
+
+    @pytest.mark.requirement("M-26")
+    def test_a_person_reviews_the_request_and_the_answer(self) -> None:
+        with at_the_terminal(example("sampling_callback.py"), "6 * 7") as person:
+            person.sees("━━ school wants a model to answer it ━━")
+            person.sees("Let the model answer?")
+            assert "42" not in person.screen
+            person.types(ENTER)
+            person.sees("━━ school would get this answer of the model ━━")
+            person.sees("Send it?")
+            person.types(ENTER)
+            person.sees("\nWrite 6 down 7 times.\nAdd it all up.\n42")
+
+    @pytest.mark.requirement("M-26")
+    def test_a_person_denies_the_request(self) -> None:
+        with at_the_terminal(example("sampling_callback.py"), "6 * 7") as person:
+            person.sees("Let the model answer?")
+            person.types(CTRL_C)
+            person.sees("not explained: ")
+        assert "42" not in person.screen
+
+
+class TestSigningUp:
+    @pytest.mark.requirement("M-28")
+    def test_functions_accept_decline_and_cancel(self, tmp_path: Path) -> None:
+        printed = run([example("returning_elicitations.py"), "--unattended"], tmp_path)
+        assert printed == (
+            'signed up: {"name": "Ada", "email": "ada@example.com"}\n'
+            "not signed up: decline\n"
+            "not signed up: cancel\n"
+        )
+
+    @pytest.mark.requirement("M-28")
+    def test_a_person_fills_in_field_by_field(self) -> None:
+        with at_the_terminal(example("returning_elicitations.py")) as person:
+            person.sees("━━ maths club asks you to fill in a form ━━")
+            person.sees("What will you do?")
+            person.types(ENTER)
+            person.sees("“Name” *:")
+            person.types("Ada", ENTER)
+            person.sees("“E-mail” *:")
+            person.types("ada@example.com", ENTER)
+            person.sees("“Favourite number”:")
+            person.types(ENTER)
+            person.sees("All right?")
+            person.types(ENTER)
+            person.sees('signed up: {"name": "Ada", "email": "ada@example.com"}')
+
+    @pytest.mark.requirement("M-28")
+    @pytest.mark.parametrize(
+        ("keys", "action"), [((DOWN, ENTER), "decline"), ((CTRL_C,), "cancel")]
+    )
+    def test_a_person_may_not_want_to(self, keys: tuple[str, ...], action: str) -> None:
+        with at_the_terminal(example("returning_elicitations.py")) as person:
+            person.sees("What will you do?")
+            person.types(*keys)
+            person.sees(f"not signed up: {action}")
+
+
+class TestApproving:
+    def test_a_person_decides_line_by_line(self, tmp_path: Path) -> None:
+        said = "no\nhalf\nyes\n"
+        printed = run([example("approval_ui.py"), "--ask"], tmp_path, said)
+        first, second = printed.split("denied: the person said no\n")
+        assert "Rain" not in first
+        assert "guide would get: Rain, in at most 250 tokens." in second
+        assert second.endswith("answered: Rain, in at most 250 tokens.\n")
+
+    def test_an_answer_that_a_person_denies_is_not_sent(self, tmp_path: Path) -> None:
+        printed = run([example("approval_ui.py"), "--ask"], tmp_path, "yes\nno\nno\n")
+        assert "guide would get: Rain, in at most 500 tokens." in printed
+        assert printed.count("denied: the person said no\n") == 2
+
+
+def test_nobody_goes_where_the_person_would_not(tmp_path: Path) -> None:
+    printed = run([example("url_elicitation.py"), "--ask"], tmp_path, "n\nn\n")
+    assert "Confirm 10 euros. Go there (y/n)?" in printed
+    assert "10 euros: not paid: decline\n" in printed
+    assert "done" not in printed
+
+
+@pytest.mark.requirement("M-25")
+def test_the_audit_trail_has_its_levels_and_its_logger_only(tmp_path: Path) -> None:
+    lines = run([example("handle_logging.py")], tmp_path).splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert {entry["logger"] for entry in entries} == {"bank.audit"}
+    levels = ["warning", "error", "critical", "alert", "emergency"]
+    assert [entry["level"] for entry in entries] == levels
+
+
+@pytest.mark.requirement("M-27")
+def test_files_are_counted_inside_the_roots_only(tmp_path: Path) -> None:
+    for name, files in (("here", 4), ("there", 1)):
+        (tmp_path / name).mkdir()
+        for number in range(files):
+            (tmp_path / name / f"{number}").touch()
+    printed = run([example("providing_roots.py"), "here", "there"], tmp_path)
+    assert printed == ("here: 4\nthere: outside the roots\nadded there\nthere: 1\n")
+
+
+def test_another_process_answers_by_hand(tmp_path: Path) -> None:
+    printed = run([example("answer_by_hand.py"), "Grace"], tmp_path)
+    assert '"name":"Grace"' in printed.split("another process gets: ")[1]
+
+
+@pytest.mark.requirement("M-19")
+def test_each_caller_sees_its_own_question(tmp_path: Path) -> None:
+    printed = run([example("per_call_ui.py"), "Al", "Beatrice"], tmp_path)
+    assert printed == (
+        "Al saw ['A table for Al'] and has a table for 2\n"
+        "Beatrice saw ['A table for Beatrice'] and has a table for 8\n"
+        "without a window: no table\n"
+    )

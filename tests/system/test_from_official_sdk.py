@@ -1,0 +1,143 @@
+"""Both columns of the page for those who come from the official SDK run, and say the same."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import mcp.client.stdio  # here: the stderr of servers goes where it went at the import
+import pytest
+
+from syncmcp.testing import AuthorizationServer, Server, demo_server, serve_http
+from tests.support.stage import PATIENCE
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "examples" / "from_official_sdk"
+PAGE = (ROOT / "docs" / "from-the-official-sdk.md").read_text(encoding="utf-8")
+
+SAYS = {
+    "call": "{'city': 'Cairo', 'celsius': 31.0, 'sky': 'sun'}\nHello, Ada!\n",
+    "errors": "the tool failed\nthe server refused\nnobody is there\n",
+    "group": "True\n{'city': 'Kyoto', 'celsius': 18.0, 'sky': 'clouds'}\n",
+    "limits": "too late\ncancelled True\n",
+    "pages": "15 add\n",
+    "progress": "1 of 2: 1 left\n2 of 2: 0 left\n",
+    "testing": "{'price': 45}\n",
+    "together": "{'city': 'Bergen', 'celsius': 9.5, 'sky': 'rain'}\n"
+    "{'city': 'Cairo', 'celsius': 31.0, 'sky': 'sun'}\n"
+    "{'city': 'Kyoto', 'celsius': 18.0, 'sky': 'clouds'}\n",
+}
+
+Play = Callable[..., str]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Play:
+    """Runs one of the programs with these arguments; returns what it prints."""
+
+    def run(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        capsys.readouterr()
+        runpy.run_path(str(PROGRAMS / f"{name}.py"), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize("side", ["official", "syncmcp"])
+def test_both_sides_say_the_same(name: str, side: str, play: Play) -> None:
+    assert play(f"{name}_{side}") == SAYS[name]
+
+
+@pytest.mark.parametrize("side", ["official", "syncmcp"])
+def test_both_sides_open_servers_of_each_kind(side: str, play: Play) -> None:
+    with serve_http(demo_server()) as http:
+        said = play(f"connect_{side}", http.url, http.sse_url)
+    assert said == "15\n" * 4
+
+
+@pytest.mark.parametrize("side", ["official", "syncmcp"])
+def test_both_sides_answer_what_a_server_asks(
+    side: str, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    model, form, roots = play(f"handlers_{side}").splitlines()
+    assert model == "A fish."
+    assert '"outputFormat":"plain"' in form
+    assert '"files":1' in roots
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    """Goes nowhere by itself."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+class Somebody:
+    """A person with a browser, who agrees to everything and pastes where they end up."""
+
+    def __init__(self) -> None:
+        self._ends: SimpleQueue[str] = SimpleQueue()
+
+    def visit(self, address: str) -> bool:
+        """Do what the browser does, on a thread of its own."""
+        threading.Thread(target=self._go, args=(address,)).start()
+        return True
+
+    def _go(self, address: str) -> None:
+        opener = urllib.request.build_opener(_Stays)
+        try:
+            opener.open(address, timeout=PATIENCE).close()
+        except urllib.error.HTTPError as answer:
+            end = answer.headers["Location"]
+            answer.close()
+            self._ends.put(end)
+            # The official SDK's program listens nowhere, and asks for the address.
+            with suppress(urllib.error.URLError):
+                opener.open(end, timeout=PATIENCE).close()
+
+    def paste(self, prompt: str) -> str:
+        """The address that the browser ended up at."""
+        return self._ends.get(timeout=PATIENCE)
+
+
+@pytest.fixture
+def notebook() -> Iterator[str]:
+    """The URL of a server that wants somebody to sign in."""
+    server = Server("notebook")
+    server.add_tool(lambda: "a line", name="read")
+    with AuthorizationServer() as issuer, serve_http(server, authorization_server=issuer) as http:
+        yield http.url
+
+
+@pytest.mark.parametrize("side", ["official", "syncmcp"])
+def test_both_sides_sign_in(
+    side: str, play: Play, notebook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    somebody = Somebody()
+    monkeypatch.setenv("BROWSER", "true")
+    monkeypatch.setattr("webbrowser.open", somebody.visit)
+    monkeypatch.setattr("builtins.input", somebody.paste)
+    assert play(f"signing_in_{side}", notebook) == "read\n"
+
+
+def test_the_page_shows_every_program_and_names_the_version_that_runs_here() -> None:
+    shown = re.findall(r"examples/from_official_sdk/(\w+)\.py", PAGE)
+    assert sorted(shown) == sorted(path.stem for path in PROGRAMS.glob("*.py"))
+    assert f"`mcp` {metadata.version('mcp')}" in PAGE
+    assert mcp.client.stdio.__name__.startswith("mcp.")

@@ -1,0 +1,365 @@
+"""Whole programs: how they end with a client left open, what Ctrl-C does, what a fork does.
+
+Each program runs in an interpreter of its own, on a server that is a child process of it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import running
+
+# -- the end of a program ------------------------------------------------------------------------
+
+ENDS = {
+    "a client left open": "client = syncmcp.connect(SERVER); client.call_tool('pid')",
+    "a call left in flight": """
+client = syncmcp.connect(SERVER)
+reached = threading.Event()
+call = client.call_tool.future("wait", on_progress=lambda *_: reached.set())
+reached.wait()
+""",
+    "threads blocked in calls": """
+client = syncmcp.connect(SERVER)
+reached = threading.Semaphore(0)
+def block():
+    try:
+        client.call_tool("wait", on_progress=lambda *_: reached.release())
+    except syncmcp.McpError:
+        pass
+for _ in range(4):
+    threading.Thread(target=block, daemon=True).start()
+for _ in range(4):
+    reached.acquire()
+""",
+    "a callback that never returns": """
+client = syncmcp.connect(SERVER)
+reached = threading.Event()
+def stuck(*_):
+    reached.set()
+    threading.Event().wait()
+call = client.call_tool.future("wait", on_progress=stuck)
+reached.wait()
+""",
+    "a handler that never returns": """
+client = syncmcp.Client(SERVER, mode="legacy")
+reached = threading.Event()
+def stuck(params, context):
+    reached.set()
+    threading.Event().wait()
+client.on_request("acme/question", stuck)
+client.open()
+call = client.call_tool.future("ask")
+reached.wait()
+""",
+    "closing in an atexit function": """
+client = syncmcp.connect(SERVER)
+atexit.register(client.close)
+""",
+    "closing in a finalizer": """
+class Holder:
+    def __init__(self):
+        self.client = syncmcp.connect(SERVER)
+    def __del__(self):
+        self.client.close()
+Holder()
+""",
+    "closing in a finalizer at the very end": """
+class Holder:
+    def __init__(self):
+        self.client = syncmcp.connect(SERVER)
+    def __del__(self):
+        self.client.close()
+holder = Holder()
+holder.itself = holder
+""",
+    "sys.exit in the middle of a with block": """
+with syncmcp.connect(SERVER) as client:
+    client.call_tool("pid")
+    say("end")
+    sys.exit(0)
+""",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.pitfall("6", "7", "H7", "H8")
+def test_a_program_ends_by_itself_with(end: str) -> None:
+    code = ENDS[end] + "\nsay('end')\n"
+    with running(code) as program:
+        assert program.line() == "end"
+        code_, out, err = program.end()
+        assert (code_, out, err) == (0, "", "")
+
+
+@pytest.mark.pitfall("6", "H7")
+def test_sys_exit_in_a_handler_ends_the_handler_and_answers_the_server() -> None:
+    code = """
+client = syncmcp.Client(SERVER, mode="legacy")
+client.on_request("acme/question", lambda params, context: sys.exit(5))
+with client:
+    for _ in range(2):
+        try:
+            client.call_tool("ask")
+        except syncmcp.ServerError as error:
+            say(error.code)  # the tool passes on what it was answered
+"""
+    with running(code) as program:
+        assert [program.line(), program.line()] == ["-32603", "-32603"]
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.pitfall("1")
+def test_a_client_is_closed_from_a_signal_handler() -> None:
+    code = """
+client = syncmcp.connect(SERVER)
+signal.signal(signal.SIGUSR1, lambda *_: client.close())
+try:
+    client.call_tool("wait", on_progress=lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
+except syncmcp.ClosedError:
+    say("closed")
+"""
+    with running(code) as program:
+        assert program.line() == "closed"
+        assert program.end() == (0, "", "")
+
+
+# -- Ctrl-C --------------------------------------------------------------------------------------
+
+ALIVE = """
+say(client.call_tool("pid").text == pid)
+say("cancels:", client.call_tool("cancels").text)
+client.close()
+"""
+
+
+@pytest.mark.requirement("STD-05")
+@pytest.mark.pitfall("9")
+def test_ctrl_c_during_a_call_reaches_the_caller_and_the_server_and_harms_neither() -> None:
+    code = f"""
+client = syncmcp.connect(SERVER)
+pid = client.call_tool("pid").text
+try:
+    client.call_tool("wait", on_progress=lambda *_: say("ready"))
+except KeyboardInterrupt:
+    say("interrupted")
+{ALIVE}
+"""
+    with running(code) as program:
+        assert program.line() == "ready"
+        program.interrupt()
+        assert [program.line() for _ in range(3)] == ["interrupted", "True", "cancels: 1"]
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.pitfall("9")
+def test_ctrl_c_during_a_handler_reaches_the_caller_and_lets_the_handler_go_on() -> None:
+    code = f"""
+client = syncmcp.Client(SERVER, mode="legacy")
+gate = threading.Event()
+ended = threading.Event()
+def handler(params, context):
+    say("ready")
+    gate.wait()
+    ended.set()
+client.on_request("acme/question", handler)
+client.open()
+pid = client.call_tool("pid").text
+try:
+    client.call_tool("ask")
+except KeyboardInterrupt:
+    say("interrupted")
+gate.set()
+say(ended.wait(10))
+{ALIVE}
+"""
+    with running(code) as program:
+        assert program.line() == "ready"
+        program.interrupt()
+        assert [program.line() for _ in range(4)] == ["interrupted", "True", "True", "cancels: 1"]
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.pitfall("7", "9")
+def test_ctrl_c_while_connecting_ends_the_server_that_was_being_started() -> None:
+    code = """
+silent = syncmcp.Stdio(
+    sys.executable, "-I", "-S", "-c",
+    "import sys; sys.stderr.write('up\\\\n'); sys.stderr.flush(); sys.stdin.read()",
+    stderr=lambda line: say("ready"),
+)
+try:
+    syncmcp.connect(silent)
+except KeyboardInterrupt:
+    say("interrupted")
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    say("no child is left")
+with syncmcp.connect(SERVER) as client:
+    say(bool(client.call_tool("pid").text))
+"""
+    with running(code) as program:
+        assert program.line() == "ready"
+        program.interrupt()
+        assert [program.line() for _ in range(3)] == ["interrupted", "no child is left", "True"]
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.pitfall("9")
+def test_ctrl_c_that_nobody_catches_ends_the_program_and_its_server() -> None:
+    code = """
+with syncmcp.connect(SERVER) as client:
+    say(client.call_tool("pid").text)
+    client.call_tool("wait", on_progress=lambda *_: say("ready"))
+"""
+    with running(code) as program:
+        server = int(program.line())
+        assert program.line() == "ready"
+        program.interrupt()
+        exit_code, _, err = program.end()
+        assert exit_code == -2
+        assert err.rstrip().endswith("KeyboardInterrupt")
+        assert not is_running(server)
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+# -- processes -----------------------------------------------------------------------------------
+
+IN_CHILD = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # forking a program with threads
+
+def in_child(function):
+    "Fork; run the function in the child; return its exit code."
+    child = os.fork()
+    if child == 0:
+        try:
+            function()
+            os._exit(0)
+        except BaseException as error:
+            say("in the child:", repr(error))
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.pitfall("32")
+def test_after_a_fork_the_child_gets_a_clear_error_and_the_parent_goes_on() -> None:
+    code = f"""
+{IN_CHILD}
+client = syncmcp.connect(SERVER)
+pid = client.call_tool("pid").text
+def child():
+    for attempt in (
+        client.ping,
+        lambda: client.call_tool("pid"),
+        lambda: client.call_tool.future("pid").result(),
+        client.open,
+    ):
+        try:
+            attempt()
+        except syncmcp.ForkedError as error:
+            say("parent" in str(error))
+    client.close()  # the parent's business: nothing happens
+say(in_child(child))
+say(client.call_tool("pid").text == pid)
+client.close()
+"""
+    with running(code) as program:
+        assert [program.line() for _ in range(6)] == ["True"] * 4 + ["0", "True"]
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.pitfall("32")
+def test_after_a_fork_a_new_client_works_in_the_child() -> None:
+    code = f"""
+{IN_CHILD}
+old = syncmcp.connect(SERVER)
+pid = old.call_tool("pid").text
+def child():
+    # Timer, reaper and pools are made anew: a time limit and a future prove it.
+    with syncmcp.connect(SERVER) as client:
+        assert client.call_tool.future("pid").result(10).text != pid
+        try:
+            client.call_tool.future("wait", timeout=0.05).result(10)
+        except syncmcp.RequestTimeout:
+            say("timed out")
+say(in_child(child))
+say(old.call_tool.future("pid", timeout=10).result(10).text == pid)
+old.close()
+"""
+    with running(code) as program:
+        assert [program.line() for _ in range(3)] == ["timed out", "0", "True"]
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.pitfall("32")
+def test_a_client_that_is_not_open_at_a_fork_works_on_both_sides() -> None:
+    code = f"""
+{IN_CHILD}
+unused = syncmcp.Client(SERVER, lazy=True)
+closed = syncmcp.connect(SERVER)
+pids = {{closed.call_tool("pid").text}}
+closed.close()
+with unused._core.lock:  # as if another thread were about to open it
+    def child():
+        say(unused.call_tool("pid").text != unused.call_tool.future("pid").result(10).text)
+        with closed:
+            say(closed.call_tool("pid").text in pids)
+        unused.close()
+    say(in_child(child))
+pids |= {{unused.call_tool("pid").text, closed.open().call_tool("pid").text}}
+say(len(pids))
+unused.close()
+closed.close()
+"""
+    with running(code) as program:
+        assert [program.line() for _ in range(4)] == ["False", "False", "0", "3"]
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.pitfall("H12")
+def test_a_forked_child_that_lives_on_does_not_keep_the_server_alive() -> None:
+    code = f"""
+{IN_CHILD}
+words = []
+server = syncmcp.Stdio(*[SERVER.command, *SERVER.args], stderr=words.append, grace=(10, 10))
+client = syncmcp.connect(server, close_timeout=40)
+client.call_tool("pid")
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(writer)
+    os.read(reader, 1)
+    os._exit(0)
+client.close()
+say(words[-1])  # it saw the end of its input, and was not killed
+os.close(writer)
+os.waitpid(child, 0)
+"""
+    with running(code) as program:
+        assert program.line() == "goodbye"
+        assert program.end() == (0, "", "")
+
+
+@pytest.mark.pitfall("32")
+def test_a_client_can_be_sent_to_a_spawned_process() -> None:
+    code = """
+import multiprocessing, operator
+from concurrent.futures import ProcessPoolExecutor
+
+client = syncmcp.connect(SERVER)
+with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    theirs = pool.submit(operator.methodcaller("call_tool", "pid"), client).result()
+say(theirs.text not in ("", client.call_tool("pid").text))
+client.close()
+"""
+    with running(code) as program:
+        assert program.line() == "True"
+        assert program.end()[0] == 0

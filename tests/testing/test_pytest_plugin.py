@@ -1,0 +1,345 @@
+"""The pytest plugin, in runs of pytest of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ("pytester",)
+
+ROOT = Path(__file__).parents[2]
+
+WEATHER = """
+import pytest, syncmcp
+from syncmcp.testing import Server
+
+calls = []
+
+@pytest.fixture
+def server():
+    server = Server("weather")
+
+    @server.tool()
+    def degrees(city: str) -> str:
+        calls.append(city)
+        return f"it is {len(calls)} in {city}"
+
+    yield server
+    server.close()
+
+CITY = "Bergen"
+
+def test_weather(server, mcp_cassette):
+    with syncmcp.connect(mcp_cassette(server)) as client:
+        print("told:", client.call_tool("degrees", {"city": CITY}).text, len(calls))
+"""
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other plugin, and this one once, whether the package is installed with it or not."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+
+def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess("-p", "pytest_syncmcp", "-rA", "-Werror", *options)
+
+
+def cassettes(pytester: pytest.Pytester) -> list[str]:
+    found = (pytester.path / "cassettes").rglob("*")
+    return sorted(str(path.relative_to(pytester.path)) for path in found if path.is_file())
+
+
+def test_pytest_finds_the_plugin_and_loads_nothing_of_the_library_for_it() -> None:
+    declared = r'\[project\.entry-points\.pytest11\]\npytest_syncmcp = "pytest_syncmcp"\n'
+    assert re.search(declared, (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    code = "import pytest_syncmcp, sys; print([n for n in sys.modules if n.startswith('syncmcp')])"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ended.stdout == "[]\n"
+
+
+def test_a_run_that_uses_no_fixture_of_it_never_imports_the_library(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile("import sys\ndef test_it(): assert 'syncmcp' not in sys.modules")
+    run(pytester).assert_outcomes(passed=1)
+
+
+@pytest.mark.pitfall("33")
+def test_a_test_gets_a_server_of_its_own_and_a_client_of_it(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture
+        def mcp_client_options():
+            return {"mode": "2025-11-25", "name": "mine"}
+
+        @pytest.mark.parametrize("number", [1, 2])
+        def test_it(mcp_client, mcp_server, number, mcp_no_leaks):
+            mcp_server.add_tool(lambda: str(number), name="number")
+            assert mcp_client.call_tool("number").text == str(number)
+            assert [tool.name for tool in mcp_client.list_tools().tools] == ["number"]
+            assert (mcp_client.server.revision, mcp_client.server.name) == ("2025-11-25", "mine")
+        """
+    )
+    run(pytester).assert_outcomes(passed=2)
+
+
+@pytest.mark.pitfall("33")
+def test_what_ends_with_a_fixture_of_the_test_is_not_left_behind(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest, socket, syncmcp
+        from syncmcp.testing import Server
+
+        @pytest.fixture
+        def client():
+            server = Server("own")
+            server.add_tool(lambda: "said", name="say")
+            client = syncmcp.Client(server, lazy=True)
+            yield client
+            client.close()
+            server.close()
+
+        @pytest.fixture(scope="module")
+        def line():
+            one, other = socket.socketpair()
+            yield one
+            one.close()
+            other.close()
+
+        # Fixtures end in the other order.
+        def test_begun_before(client, line, mcp_no_leaks):
+            assert client.call_tool("say").text == "said"
+
+        def test_begun_after(mcp_no_leaks, client, line):
+            assert client.call_tool("say").text == "said"
+
+        class TestClass:
+            @pytest.fixture(autouse=True)
+            def opened(self, client):
+                self.client = client
+
+            @pytest.mark.usefixtures("mcp_no_leaks")
+            def test_begun_by_itself(self, line):
+                assert self.client.call_tool("say").text == "said"
+        """
+    )
+    run(pytester).assert_outcomes(passed=3)
+
+
+@pytest.mark.pitfall("33")
+def test_a_fixture_that_fails_at_its_end_is_what_is_told(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import os, pytest
+
+        @pytest.fixture
+        def broken():
+            os.pipe()
+            yield
+            raise OSError("broken in the end")
+
+        def test_it(mcp_no_leaks, broken):
+            pass
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*OSError: broken in the end"])
+
+
+@pytest.mark.pitfall("33")
+def test_what_a_test_leaves_behind_fails_it_by_name(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import os, socket, subprocess, sys, threading, syncmcp
+        import syncmcp.testing.leaks
+        import pytest
+        kept = []
+
+        @pytest.fixture(autouse=True, scope="module")
+        def impatient():
+            grown = syncmcp.testing.leaks.Footprint.left_behind
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(
+                    syncmcp.testing.leaks.Footprint, "left_behind", lambda self: grown(self, 0.0)
+                )
+                yield
+
+        def test_client(mcp_server, mcp_no_leaks):
+            kept.append(syncmcp.connect(mcp_server))
+
+        def test_socket(mcp_no_leaks):
+            kept.append(socket.socket())
+
+        def test_child(mcp_no_leaks):
+            kept.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+
+        def test_pipe(mcp_no_leaks):
+            kept.extend(os.pipe())
+
+        def test_thread(mcp_no_leaks):
+            gate = threading.Event()
+            threading.Thread(target=gate.wait, name="syncmcp-mine", daemon=True).start()
+            kept.append(gate)
+
+        def test_future(mcp_no_leaks):
+            gate = threading.Event()
+            server = syncmcp.testing.Server("waiting")
+            server.add_tool(lambda: str(gate.wait()), name="wait")
+            client = syncmcp.connect(server)
+            kept.append((gate, server, client, client.call_tool.future("wait")))
+
+        def test_last():
+            client, channel, child, *ends, waiting, (gate, server, other, future) = kept
+            client.close()
+            channel.close()
+            child.communicate(b"")
+            for end in ends:
+                os.close(end)
+            waiting.set()
+            gate.set()
+            other.close()
+            server.close()
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=7, errors=6)
+    result.stdout.fnmatch_lines(
+        [
+            "left behind: thread syncmcp-*",
+            "left behind: *socket:*",
+            "left behind: child process *",
+            "left behind: *pipe:*",
+            "left behind: thread syncmcp-mine",
+            "left behind: thread syncmcp-*",
+        ]
+    )
+
+
+def test_a_cassette_is_recorded_once_and_replayed_afterwards(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_weather=WEATHER)
+    first = run(pytester)
+    first.assert_outcomes(passed=1)
+    first.stdout.fnmatch_lines(["told: it is 1 in Bergen 1"])
+    assert cassettes(pytester) == ["cassettes/test_weather/test_weather.jsonl"]
+    for options in ((), ("--mcp-record=none",), ("--mcp-record=once",)):
+        again = run(pytester, *options)
+        again.assert_outcomes(passed=1)
+        again.stdout.fnmatch_lines(["told: it is 1 in Bergen 0"])
+
+    pytester.makepyfile(test_weather=WEATHER.replace("Bergen", "Oslo"))
+    changed = run(pytester)
+    changed.assert_outcomes(failed=1)
+    changed.stdout.fnmatch_lines(['*arguments.city: recorded "Bergen", asked "Oslo"*'])
+    anew = run(pytester, "--mcp-record=all")
+    anew.assert_outcomes(passed=1)
+    anew.stdout.fnmatch_lines(["told: it is 1 in Oslo 1"])
+    assert run(pytester).parseoutcomes() == {"passed": 1}
+
+
+def test_a_recording_that_is_missing_fails_where_none_is_to_be_made(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(test_weather=WEATHER)
+    pytester.makeini("[pytest]\nmcp_record = none\n")
+    result = run(pytester)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*there is no recording *test_weather.jsonl*"])
+    run(pytester, "--mcp-record=once").assert_outcomes(passed=1)
+    pytester.makeini("[pytest]\nmcp_record = sometimes\n")
+    run(pytester).assert_outcomes(errors=1)
+
+
+def test_the_recording_of_a_test_that_failed_is_not_kept(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_weather=WEATHER + "    assert 0\n")
+    run(pytester).assert_outcomes(failed=1)
+    assert cassettes(pytester) == []
+
+    pytester.makepyfile(test_weather=WEATHER)
+    run(pytester).assert_outcomes(passed=1)
+    (kept,) = cassettes(pytester)
+    before = (pytester.path / kept).read_bytes()
+    pytester.makepyfile(test_weather=WEATHER + "    assert 0\n")
+    run(pytester, "--mcp-record=all").assert_outcomes(failed=1)
+    assert cassettes(pytester) == [kept]
+    assert (pytester.path / kept).read_bytes() == before
+
+
+def test_a_program_that_hides_what_was_not_recorded_fails_all_the_same(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(test_weather=WEATHER)
+    run(pytester).assert_outcomes(passed=1)
+    hides = WEATHER.replace(
+        "        print",
+        "        import contextlib\n        with contextlib.suppress(Exception): print",
+    ).replace("Bergen", "Oslo")
+    pytester.makepyfile(test_weather=hides)
+    result = run(pytester)
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["not recorded (--mcp-record=all records anew):"])
+
+
+def test_each_test_and_each_server_has_a_file_of_its_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_many="""
+        import pytest, syncmcp
+
+        class TestIt:
+            @pytest.mark.parametrize("word", ["a/b", "a b", "x" * 300])
+            def test_words(self, word, mcp_server, mcp_cassette):
+                made = []
+
+                def make():
+                    made.append(mcp_server)
+                    return mcp_server
+
+                mcp_server.add_tool(lambda: word, name="word")
+                for name in (None, "other"):
+                    with syncmcp.connect(mcp_cassette(make, name=name)) as client:
+                        assert client.call_tool("word").text == word
+                print("made", len(made))
+                with pytest.raises(pytest.UsageError, match="name="):
+                    mcp_cassette(mcp_server)
+        """
+    )
+    recorded = run(pytester)
+    recorded.assert_outcomes(passed=3)
+    assert recorded.stdout.str().count("made 2") == 3
+    assert len(cassettes(pytester)) == 6
+    assert all(Path(name).name.startswith("TestIt.test_words-") for name in cassettes(pytester))
+    replayed = run(pytester)
+    replayed.assert_outcomes(passed=3)
+    assert replayed.stdout.str().count("made 0") == 3
+
+
+def test_the_example_of_the_page_records_and_replays(pytester: pytest.Pytester) -> None:
+    page = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    (example,) = (
+        block
+        for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+        if "def test_" in block
+    )
+    pytester.makepyfile(test_shopping=example)
+    path = [str(Path(sys.executable).parent), os.environ["PATH"]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", os.pathsep.join(path))
+        run(pytester).assert_outcomes(passed=3)
+    file = "cassettes/test_shopping/test_the_real_server_is_understood.jsonl"
+    assert cassettes(pytester) == [file]
+    assert file in page
+    pytester.makepyfile(test_shopping=example.replace('"python"', '"no-such-program"'))
+    run(pytester, "--mcp-record=none").assert_outcomes(passed=3)
