@@ -62,7 +62,7 @@ browser: $(VENV)/.dev ## set up: a Chromium for the tests of the pages, where it
 
 .PHONY: demo
 demo: $(VENV)/.base ## run the demo: open a server, list, call, eight futures
-	@$(STAGE) "demo: examples/demo.py" $(BIN)/python examples/demo.py
+	@$(STAGE) "demo: examples/first_steps/demo.py" $(BIN)/python examples/first_steps/demo.py
 
 # ---------------------------------------------------------------- check
 

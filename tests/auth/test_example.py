@@ -38,7 +38,13 @@ def http(issuer: AuthorizationServer) -> Iterator[HttpServer]:
 def start(*arguments: str) -> subprocess.Popen[str]:
     """The example; what would open the browser prints the address."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", str(ROOT / "examples" / "sign_in.py"), *arguments],
+        [
+            sys.executable,
+            "-W",
+            "error",
+            str(ROOT / "examples" / "production" / "sign_in.py"),
+            *arguments,
+        ],
         env={**os.environ, "BROWSER": "echo %s", "DISPLAY": ":0", "PYTHONUNBUFFERED": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

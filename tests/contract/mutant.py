@@ -27,7 +27,7 @@ class Mutant:
         target: Where the behaviour lives, as ``module:Class.attribute`` or ``module:function``.
         change: Makes the replacement out of the original, which comes as it stands in its class
             (a property as the property).
-        shows: The rows of `tests/contract/requirements.py` whose tests must then go red, each of them.
+        shows: The rows of `requirements.py` whose tests must then go red, each of them.
     """
 
     name: str
@@ -87,5 +87,5 @@ def apply(mutant: Mutant, put: Callable[[Any, str, Any], None] = setattr) -> Non
 
 def reach_programs() -> None:
     """Have the programs that this process runs apply the mutant, too; servers get no such path."""
-    tests = Path(__file__).parent
-    os.environ["PYTHONPATH"] = os.pathsep.join((str(tests / "mutant_site"), str(tests.parent)))
+    here = Path(__file__).parent
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(here / "mutant_site"), str(here.parents[1])))

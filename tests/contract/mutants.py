@@ -1,11 +1,11 @@
 """Switches one behaviour of the library off at a time and sees which tests notice.
 
-``make mutants`` (``python -m tests.contract.mutants [NAME ...]``) first runs the tests it is about to use
-on the library as it is; they have to be green. Then, for each mutant and each row that the mutant
-names, it runs the tests that carry this row, in a process of its own with the mutant applied, and
-prints the first that goes red. A mutant that some row's tests do not notice has survived: exit
-code 1. So has one whose target is gone or whose rows no test carries. A run of all mutants writes
-what noticed them to ``docs/requirements.md``.
+``make mutants`` (``python -m tests.contract.mutants [NAME ...]``) first runs the tests it is about
+to use on the library as it is; they have to be green. Then, for each mutant and each row that the
+mutant names, it runs the tests that carry this row, in a process of its own with the mutant
+applied, and prints the first that goes red. A mutant that some row's tests do not notice has
+survived: exit code 1. So has one whose target is gone or whose rows no test carries. A run of all
+mutants writes what noticed them to ``docs/requirements.md``.
 
 To add a mutant, add an entry to a module of `tests/contract/mutant_switches/`:
 
@@ -15,7 +15,7 @@ To add a mutant, add an entry to a module of `tests/contract/mutant_switches/`:
   but for that one behaviour. A mutant that breaks everything proves nothing.
 * `shows` names the rows it must turn red. Ask yourself for each row: with this behaviour off, is
   the row still true? If it is, the row does not belong there.
-* Run ``python -m tests.contract.mutants NAME``. If it survives, the tests of the row are too weak: mend
+* Run ``python -m tests.contract.mutants NAME``. If it survives, the row's tests are weak: mend
   them, not the mutant. The switch reaches programs that a test runs with this environment, too, but
   no server that the library starts.
 """
@@ -173,7 +173,8 @@ def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> 
         "What the tests show, row by row. `make mutants` wrote this page: it switches one",
         "behaviour of the library off at a time, and names the first test that then goes red. A",
         "row without a switch names the tests that carry its id. All rows, those included that are",
-        "about what this client does not do, are printed by `python -m tests.contract.requirements`.",
+        "about what this client does not do, are printed by",
+        "`python -m tests.contract.requirements`.",
     ]
     for row in (row for row in ROWS if row.shown):
         lines += ["", f"**{row.id}** ({row.level}, {row.revisions_in_words}): {row.duty}", ""]
@@ -181,7 +182,11 @@ def page(caught: Mapping[tuple[str, str], str], carriers: Iterable[Carrier]) -> 
         lines += [f"* Without it, {effects[name]}: `{test}`" for name, test in switches]
         if not switches:
             lines += [f"* `{place}`" for place in places[row.id]]
-        lines += [f"* Example: `examples/{name}.py`" for name in row.examples]
+        lines += [
+            f"* Example: `{path.relative_to(TESTS.parent).as_posix()}`"
+            for name in row.examples
+            for path in TESTS.parent.glob(f"examples/*/{name}.py")
+        ]
     return "\n".join(lines) + "\n"
 
 

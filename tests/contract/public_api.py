@@ -1,6 +1,7 @@
 """The public names of syncmcp and their signatures, as text that can be compared.
 
-``python -m tests.contract.public_api`` writes the snapshot ``tests/contract/public_api.txt``; a test holds the code
+``python -m tests.contract.public_api`` writes the snapshot
+``tests/contract/public_api.txt``; a test holds the code
 against it. Read the difference as a user would: what vanished or changed breaks somebody.
 """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-TESTS: Final = Path(__file__).resolve().parent
+TESTS: Final = Path(__file__).resolve().parents[1]
 REQUIREMENT_MARK: Final = "requirement"
 PITFALL_MARK: Final = "pitfall"
 KINDS: Final = (REQUIREMENT_MARK, PITFALL_MARK)

@@ -1,13 +1,13 @@
 """The requirement manifest: every duty of the client, and which tests show it.
 
-A row (`tests/contract/requirement_rows/`) is a duty of the protocol, a goal of the project, or a guard
+A row (`requirement_rows/`) is a duty of the protocol, a goal of the project, or a guard
 against a known failure. Tests carry the ids of the rows they show::
 
     @pytest.mark.requirement("CAN-04", "CAN-05")
     @pytest.mark.pitfall("14", "H10")
     def test_a_late_answer_is_dropped() -> None: ...
 
-`tests/support/plugin_requirements.py` refuses wrong marks, and `tests/contract/test_requirements.py` keeps both
+`tests/support/plugin_requirements.py` refuses wrong marks, and `test_requirements.py` keeps both
 directions true. ``python -m tests.contract.requirements`` prints the table of rows and tests
 (``--markdown`` for the documentation, ``--missing`` for the rows that lack one).
 """

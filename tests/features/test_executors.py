@@ -25,7 +25,7 @@ _LONGEST = 400
 
 pytestmark = [pytest.mark.timeout(_LONGEST + 20), pytest.mark.slow]
 
-PROGRAM = Path(__file__).with_name("executor_program.py")
+PROGRAM = Path(__file__).parents[1] / "support" / "executor_program.py"
 
 
 def run(kind: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tests.system.test_examples import environment
 
 pytestmark = pytest.mark.slow
 
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "multiple_models.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "agents" / "multiple_models.py"
 
 
 @pytest.mark.requirement("M-29")

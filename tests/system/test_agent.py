@@ -1,4 +1,4 @@
-"""The chat of `examples/agent.py`, with a person before it at a real terminal."""
+"""The chat of `examples/agents/agent.py`, with a person before it at a real terminal."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+DEMO = Path(__file__).parents[2] / "examples" / "first_steps" / "demo.py"
 
 OTHER_SERVER = """
 from syncmcp.testing import Server

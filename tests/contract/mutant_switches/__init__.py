@@ -1,4 +1,4 @@
-"""The switches of `tests/contract/mutants.py`: each switches exactly one behaviour of the library off."""
+"""The switches of `mutants.py`: each switches exactly one behaviour of the library off."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """One tool for the models of several providers, and a host that changes its model in between.
 
-``python examples/multiple_models.py``                             show the tool in each format
-``python examples/multiple_models.py "How is the weather in Bergen?"``  and ask whoever has a key
+``python examples/agents/multiple_models.py``  show the tool in each format
+``python examples/agents/multiple_models.py "How is the weather in Bergen?"``
+    and ask whoever has a key
 
 Keys come from ``ANTHROPIC_API_KEY``, ``OPENAI_API_KEY`` and ``GEMINI_API_KEY``. Each model goes on
 with the conversation that the one before it has had; the client notices nothing.

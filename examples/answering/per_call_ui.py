@@ -1,6 +1,6 @@
 """Several people on one connection: each sees the questions of their own call, and no others.
 
-``python examples/per_call_ui.py [NAME ...]``
+``python examples/answering/per_call_ui.py [NAME ...]``
 """
 
 from __future__ import annotations

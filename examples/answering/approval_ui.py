@@ -1,7 +1,7 @@
 """A user interface of your own for approval: one card after another, on a thread of its own.
 
-``python examples/approval_ui.py``         a script stands where the person would
-``python examples/approval_ui.py --ask``   you decide: yes, no, or half as many tokens
+``python examples/answering/approval_ui.py``         a script stands where the person would
+``python examples/answering/approval_ui.py --ask``   you decide: yes, no, or half as many tokens
 """
 
 from __future__ import annotations

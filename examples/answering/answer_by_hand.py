@@ -1,6 +1,6 @@
 """A call that waits for an answer as JSON, and another process that answers it (2026-07-28).
 
-``python examples/answer_by_hand.py [NAME]``
+``python examples/answering/answer_by_hand.py [NAME]``
 """
 
 from __future__ import annotations

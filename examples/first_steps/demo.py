@@ -1,7 +1,8 @@
 """The tour: start a server, see what it offers, call its tools, one by one and all at once.
 
-``python examples/demo.py`` starts the demo server that comes with syncmcp;
-``python examples/demo.py -- python my_server.py`` any other server that speaks over stdio.
+``python examples/first_steps/demo.py``  starts the demo server that comes with syncmcp;
+``python examples/first_steps/demo.py -- python my_server.py``
+    any other server over stdio.
 """
 
 from __future__ import annotations

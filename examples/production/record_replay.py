@@ -1,7 +1,7 @@
 """A session with a server is recorded, looked at, and played without the server.
 
-    python examples/record_replay.py
-    python examples/record_replay.py https://example.com/mcp    (lists what another server has)
+    python examples/production/record_replay.py
+    python examples/production/record_replay.py https://example.com/mcp  (lists another server)
 
 The recording is a file of lines that people can read; it has no secrets in it.
 """

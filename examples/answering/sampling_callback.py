@@ -1,8 +1,9 @@
 """A server asks for a model, and a person reviews both the request and the answer.
 
-``python examples/sampling_callback.py "12 * 7"``                  reviewed at the terminal
-``python examples/sampling_callback.py "12 * 7" --ui browser``     reviewed in the browser
-``python examples/sampling_callback.py "12 * 7" --unattended``     nobody looks, and you say so
+``python examples/answering/sampling_callback.py "12 * 7"``  reviewed at the terminal
+``python examples/answering/sampling_callback.py "12 * 7" --ui browser``  reviewed in the browser
+``python examples/answering/sampling_callback.py "12 * 7" --unattended``
+    nobody looks, and you say so
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A server counts files, but only inside the roots that it was told of.
 
-``python examples/providing_roots.py``               tries it on two directories made for it
-``python examples/providing_roots.py ROOT PATH ...`` tries it on yours; the first is the root
+``python examples/answering/providing_roots.py``  tries it on two directories made for it
+``python examples/answering/providing_roots.py ROOT PATH ...``
+    tries it on yours; the first is the root
 """
 
 from __future__ import annotations

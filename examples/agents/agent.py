@@ -1,10 +1,10 @@
 """A host: you chat with a model at the terminal, and it uses the tools of any number of servers.
 
-``python examples/agent.py``                          needs no key: type ``add {"a": 1, "b": 2}``
-``python examples/agent.py --model anthropic``        or ``openai``, ``openai-chat``, ``gemini``
-``python examples/agent.py --model openai:gpt-5.6-terra --servers mcp.json --root .``
-``python examples/agent.py --url https://example.com/mcp -- my-server --its-option``
-``python examples/agent.py --script said.json``       nobody is there: see the class `Script`
+``python examples/agents/agent.py``                     needs no key: type ``add {"a": 1, "b": 2}``
+``python examples/agents/agent.py --model anthropic``   or ``openai``, ``openai-chat``, ``gemini``
+``python examples/agents/agent.py --model openai:gpt-5.6-terra --servers mcp.json --root .``
+``python examples/agents/agent.py --url https://example.com/mcp -- my-server --its-option``
+``python examples/agents/agent.py --script said.json``  nobody is there: see the class `Script`
 
 You are asked before a tool is called, and for whatever servers want to know: here, or on a page
 with ``--ui browser``. Ctrl-C ends what the model is doing, and the chat goes on. ``/help`` lists

@@ -1,7 +1,8 @@
 """A form of a server's, filled in by a person at the terminal, who may also say no, or nothing.
 
-``python examples/returning_elicitations.py``                you are asked
-``python examples/returning_elicitations.py --unattended``   three functions answer, each its way
+``python examples/answering/returning_elicitations.py``  you are asked
+``python examples/answering/returning_elicitations.py --unattended``
+    three functions answer, each its way
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A server sends a person to a page, for what no form may ask, and says when that is done.
 
-``python examples/url_elicitation.py``         a function agrees to small sums, and goes there
-``python examples/url_elicitation.py --ask``   you are asked, and your browser goes there
+``python examples/answering/url_elicitation.py``  a function agrees to small sums, and goes there
+``python examples/answering/url_elicitation.py --ask``  you are asked, and your browser goes there
 """
 
 from __future__ import annotations
