@@ -8,6 +8,7 @@ import math
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any, ClassVar
 
 import pytest
@@ -823,7 +824,7 @@ def test_a_server_that_goes_away_leaves_the_outcome_of_its_task_unknown(revision
         client = syncmcp.connect(http.url, mode=revision, retry=None, **ON)
         call = client.call_tool.future("render")
         studio.looked(1)
-    with client:
+    with closing(client):  # entering it would connect again
         error: Any = call.exception(PATIENCE)
         assert isinstance(error, TransportError)
         # Perhaps this look was not sent; but the call was.
