@@ -26,7 +26,7 @@ CONSTANTS = {
     "Lifetime of a cached result (2026-07-28)": "_protocol.caching.MAX_LIFETIME",
     "Resources whose changes are tracked one by one": "_protocol.caching.MAX_URIS",
     "Questions of a server that are open at one time": "_connection.server_requests.MAX_OPEN",
-    "Waiting for completion after consent to a URL": "_connection.questions.COMPLETION_SECONDS",
+    "Completion after consent to a URL": "_connection.questions.COMPLETION_SECONDS",
     "Completions and visits to URLs remembered in one session": "handlers.url_completion.MOST",
     "Delay before a server that keeps dying is started again, at most": "_concurrency.timing._LONGEST",
     "Interval of polling a task, if the server states none": "_protocol.tasks.DEFAULT_INTERVAL",
