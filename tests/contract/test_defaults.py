@@ -28,7 +28,7 @@ CONSTANTS = {
     "Questions of a server that are open at one time": "_connection.server_requests.MAX_OPEN",
     "Completion after consent to a URL": "_connection.questions.COMPLETION_SECONDS",
     "Completions and visits to URLs remembered in one session": "handlers.url_completion.MOST",
-    "Delay before a server that keeps dying is started again, at most": "_concurrency.timing._LONGEST",
+    "Delay before a server that keeps dying is restarted": "_concurrency.timing._LONGEST",
     "Interval of polling a task, if the server states none": "_protocol.tasks.DEFAULT_INTERVAL",
     "Interval of polling a task, at least": "_protocol.tasks.SHORTEST_INTERVAL",
     "Interval of polling a task, at most": "_protocol.tasks.LONGEST_INTERVAL",
