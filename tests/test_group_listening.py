@@ -201,7 +201,7 @@ class TestListening:
             (standing,) = (client._core.state for client in group.clients.values())
             before = len(standing._listeners)
             with monkeypatch.context() as patched:
-                patched.setattr("syncmcp.group.listening.together", interrupted)
+                patched.setattr("syncmcp.group.listening.run_all", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     group.listen(tools=True)
             assert len(standing._listeners) == before

@@ -19,7 +19,7 @@ from syncmcp import (
     UsageError,
 )
 from syncmcp.group import Source
-from syncmcp.handlers.server import ConnectedServer
+from syncmcp.handlers.context import ConnectedServer
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult, ResourceLink
 from tests.shops import MISSING, REFUSING, known, shop

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from syncmcp._connection.questions import OpenQuestion
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp.handlers import ProgressHandler
-    from syncmcp.handlers.server import ConnectedServer
+    from syncmcp.handlers.context import ConnectedServer
 
 
 class ConnectionEvents(Protocol):

@@ -27,11 +27,11 @@ from syncmcp.errors import (
     RequestTimeout,
     fresh,
 )
-from syncmcp.handlers import (
+from syncmcp.handlers import offer_of
+from syncmcp.handlers.context import (
     CausingCall,
     HandlerContext,
     end_context,
-    offer_of,
     provisional,
     set_provisional,
     set_visit,

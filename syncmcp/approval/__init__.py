@@ -18,25 +18,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.budget import RateLimit
-from syncmcp.approval.consent import (
+from syncmcp.approval.policies import (
+    AllowAll,
     AuditRecord,
+    AutoApprove,
     By,
     Decision,
+    DenyAll,
     Kind,
     Policy,
     Question,
     Reviewer,
+    Rule,
+    Rules,
     ToolCall,
     Verdict,
     tokens_of,
 )
-from syncmcp.approval.policies import AllowAll, AutoApprove, DenyAll, Rule, Rules
 from syncmcp.errors import Denied, UsageError
 
 if TYPE_CHECKING:
-    from syncmcp.approval.consent import Answer, Request
-    from syncmcp.handlers import HandlerContext
-    from syncmcp.handlers.server import ConnectedServer
+    from syncmcp.approval.policies import Answer, Request
+    from syncmcp.handlers.context import ConnectedServer, HandlerContext
     from syncmcp.types import ToolAnnotations
 
 __all__ = [

@@ -31,7 +31,7 @@ from syncmcp.errors import McpError, UsageError
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
-    from syncmcp.handlers.server import ConnectedServer
+    from syncmcp.handlers.context import ConnectedServer
 
 
 Kind = Literal["tools", "resources", "resource_templates", "prompts"]

@@ -15,14 +15,14 @@ from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported, UsageError
 from syncmcp.group.catalog import Lists
-from syncmcp.handlers.server import renamed
+from syncmcp.handlers.context import renamed
 from syncmcp.servers_file.entry import ServerEntry
 
 if TYPE_CHECKING:
     from syncmcp._client.subscriptions import Listener
     from syncmcp.errors import SubscriptionLost
+    from syncmcp.handlers.context import ConnectedServer
     from syncmcp.handlers.roots import Roots
-    from syncmcp.handlers.server import ConnectedServer
 
 
 _log = logging.getLogger("syncmcp.group")

@@ -21,7 +21,8 @@ from syncmcp._base.checks import refuse_coroutines
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
-    from syncmcp.handlers import HandlerContext, RootsHandler
+    from syncmcp.handlers import RootsHandler
+    from syncmcp.handlers.context import HandlerContext
     from syncmcp.types import Root
 
 __all__ = [

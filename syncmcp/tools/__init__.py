@@ -27,7 +27,8 @@ from syncmcp.errors import (
     TooManyRounds,
     UsageError,
 )
-from syncmcp.handlers import HandlerContext, SamplingHandler, nested_context, run_callbacks_with
+from syncmcp.handlers import SamplingHandler
+from syncmcp.handlers.context import HandlerContext, nested_context, run_callbacks_with
 from syncmcp.tools.source import failure, told, tool_source, words_for
 
 if TYPE_CHECKING:

@@ -154,7 +154,7 @@ LIBRARY = (
     Mutant(
         "servers-name-themselves",
         "a server is shown under the name that it gives itself",
-        "syncmcp.handlers.server:ConnectedServer.__init__",
+        "syncmcp.handlers.context:ConnectedServer.__init__",
         _take_the_servers_word,
         ("ELI-05",),
     ),
