@@ -115,7 +115,7 @@ class QuestionRegistry:
                 return False
             self._open.add(asked)
             self._waiting.add(asked)
-        self.visits.asked(*asked.elicitation_ids)
+        self.visits.register(*asked.elicitation_ids)
         return True
 
     def began(self, asked: OpenQuestion) -> None:

@@ -156,7 +156,7 @@ class OpenQuestion:
             self._seat = seat_of_this_thread()
         desk.began(self)
         if _is_link(self._method, self._params):
-            self._visit = desk.visits.begin(*self.elicitation_ids)
+            self._visit = desk.visits.start(*self.elicitation_ids)
             set_visit(context, self._visit)
         outcome: Outcome
         try:

@@ -107,9 +107,9 @@ class Approval:
         self._reviewer = reviewer
         self._limit = limit
         self._audit = audit
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         # Guards what is remembered. Never held while a policy, a person or an audit is at work.
         self._lock = threading.Lock()
         self._remembered: dict[tuple[str, ...], bool] = {}
@@ -121,7 +121,7 @@ class Approval:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._begin()
+        self._reset()
 
     def review_request(self, question: Question, *, asks_person: bool = False) -> Request | Answer:
         """Decide whether `question` may be answered.
@@ -219,31 +219,31 @@ class Approval:
         # Whoever acquires it settles the question; it is never released.
         settled = threading.Lock()
 
-        def end() -> None:
+        def record_end() -> None:
             # A person may never come back to the reviewer; the record must not wait for that.
-            gone = _gone(question)
-            if gone is not None and settled.acquire(blocking=False):
-                self._record(question, gone)
+            ended = _ended_ruling(question)
+            if ended is not None and settled.acquire(blocking=False):
+                self._record(question, ended)
 
         context = question.context
-        unsubscribe = None if context is None else context.cancel.on_cancel(end)
+        unsubscribe = None if context is None else context.cancel.on_cancel(record_end)
         failure: BaseException | None = None
         try:
-            ruling = _gone(question) or self._rule(question, asks_person=asks_person)
+            ruling = _ended_ruling(question) or self._decide(question, asks_person=asks_person)
         except BaseException as error:  # sys.exit() too is a decision that has to be recorded
             failure = error
             ruling = _Ruling(Verdict.deny("the review failed, see the log"), "error")
         finally:
             if unsubscribe is not None:
                 unsubscribe()
-        ruling = _gone(question) or ruling
+        ruling = _ended_ruling(question) or ruling
         if settled.acquire(blocking=False):
             self._record(question, ruling)
         else:
-            ruling = _gone(question) or ruling
-        return self._conclude(question, ruling, failure)
+            ruling = _ended_ruling(question) or ruling
+        return self._apply_ruling(question, ruling, failure)
 
-    def _rule(self, question: Question, *, asks_person: bool) -> _Ruling:
+    def _decide(self, question: Question, *, asks_person: bool) -> _Ruling:
         decided = self._policy.decide(question)
         ruling: _Ruling | None = None
         if isinstance(decided, Verdict):
@@ -259,7 +259,7 @@ class Approval:
         elif asks_person:
             ruling = _Ruling(Verdict.allow(reason="the handler asks a person"), "policy")
         else:
-            ruling = self._recall(question)
+            ruling = self._remembered_ruling(question)
         if ruling is not None and not ruling.verdict.allowed:
             return ruling
         # An answer belongs to a question that has been counted.
@@ -269,7 +269,7 @@ class Approval:
             return self._beyond_limit()
         ruling = ruling or self._ask(question)
         if ruling.verdict.allowed:
-            _check(question, ruling)
+            _check_applicable(question, ruling)
             more = tokens_of(ruling.verdict.request or question.request) - tokens
             if first and more > 0 and not self._within_limit(question, 0, more):
                 return self._beyond_limit()
@@ -287,7 +287,7 @@ class Approval:
             raise TypeError(f"a reviewer returned {type(verdict).__name__}, not a Verdict")
         return _Ruling(verdict, "person")
 
-    def _recall(self, question: Question) -> _Ruling | None:
+    def _remembered_ruling(self, question: Question) -> _Ruling | None:
         with self._lock:
             allowed = self._remembered.get(_memory_key(question))
         if allowed is None:
@@ -303,7 +303,7 @@ class Approval:
         reason = f"beyond the limit of {self._limit} for a server; the option limit changes that"
         return _Ruling(Verdict.deny(reason), "limit")
 
-    def _conclude(
+    def _apply_ruling(
         self, question: Question, ruling: _Ruling, failure: BaseException | None
     ) -> Verdict:
         verdict, by = ruling
@@ -365,7 +365,7 @@ def _check_method(given: object, name: str, what: str) -> None:
     refuse_coroutines(method, f"{name} of {what}")
 
 
-def _gone(question: Question) -> _Ruling | None:
+def _ended_ruling(question: Question) -> _Ruling | None:
     """The end of a question that no longer waits for an answer."""
     context = question.context
     if context is None:
@@ -379,7 +379,7 @@ def _gone(question: Question) -> _Ruling | None:
     return None
 
 
-def _check(question: Question, ruling: _Ruling) -> None:
+def _check_applicable(question: Question, ruling: _Ruling) -> None:
     """Refuse a verdict that cannot be carried out, before something else is done instead."""
     from syncmcp.types import CreateMessageResult, ElicitResult
 

@@ -307,7 +307,7 @@ class AutoApprove:
 
     def __reduce__(self) -> tuple[Any, ...]:
         budget = self._budget
-        again = partial(
+        rebuild = partial(
             AutoApprove,
             server=self._server,
             per=budget.per,
@@ -315,7 +315,7 @@ class AutoApprove:
             tokens=budget.tokens,
             otherwise=self._otherwise,
         )
-        return again, ()
+        return rebuild, ()
 
     def _approve(self, question: Question) -> Verdict | None:
         request = question.request
@@ -334,7 +334,7 @@ class AutoApprove:
         if question.kind == "roots" and self._budget.take(1, 0):
             return Verdict.allow(reason="within the budget")
         if question.kind == "form":
-            answer = _answer_of_defaults(request)
+            answer = _default_answer(request)
             if answer is not None and self._budget.take(1, 0):
                 return Verdict.allow(answer=answer, reason="the form's defaults, within the budget")
         return None
@@ -344,7 +344,7 @@ def _decide(policy: Policy | Decision, question: Question) -> Decision | Verdict
     return policy if isinstance(policy, Decision) else policy.decide(question)
 
 
-def _answer_of_defaults(request: Request) -> ElicitResult | None:
+def _default_answer(request: Request) -> ElicitResult | None:
     """The answer that a form's defaults make, if they are a whole and valid one."""
     from syncmcp.handlers.forms import Form, UnsupportedForm
     from syncmcp.types import ElicitRequestFormParams, ElicitResult

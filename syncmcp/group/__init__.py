@@ -29,7 +29,7 @@ from syncmcp.errors import McpError, UsageError
 from syncmcp.group.catalog import Catalog, Kind, NameHook, Offered, Routed, by_key, completable
 from syncmcp.group.listening import GroupSubscription, listen
 from syncmcp.group.member import GroupOptions, ServerStatus, Source, State
-from syncmcp.group.parallel import answering, completed
+from syncmcp.group.parallel import iterate_completed, ping_all
 from syncmcp.group.state import GroupState, Require, RequiredServersFailed, checked_requirement
 from syncmcp.servers_file import read
 
@@ -116,9 +116,7 @@ class ClientGroup:
         self._close_timeout = seconds(close_timeout, "close_timeout")
         self._options = GroupOptions(options, per_server or {})
         self._options.check_known(sources)
-        self._membership = GroupState(
-            sources, self._options, required, name_hook, self._close_timeout
-        )
+        self._state = GroupState(sources, self._options, required, name_hook, self._close_timeout)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -131,7 +129,7 @@ class ClientGroup:
             RequiredServersFailed: One that is required is not there.
             UsageError: A server is there twice, or two things would have the same key.
         """
-        self._membership.open()
+        self._state.open()
         return self
 
     def close(self, timeout: float | None = None) -> None:
@@ -142,7 +140,7 @@ class ClientGroup:
         Args:
             timeout: The longest it may take, in seconds; `close_timeout` by default.
         """
-        self._membership.close(self._limit(timeout))
+        self._state.close(self._close_limit(timeout))
 
     def __enter__(self) -> Self:
         return self.open()
@@ -151,41 +149,41 @@ class ClientGroup:
         self.close()
 
     def __repr__(self) -> str:
-        servers = ", ".join(self._membership.sources) or "of no servers"
-        return f"<ClientGroup {servers} {self._membership.state}>"
+        servers = ", ".join(self._state.sources) or "of no servers"
+        return f"<ClientGroup {servers} {self._state.state}>"
 
     # -- what there is ---------------------------------------------------------------------------
 
     @property
     def status(self) -> Mapping[str, ServerStatus]:
         """How each server stands at this moment, by name."""
-        members = self._membership.members()
+        members = self._state.members()
         return MappingProxyType({name: one.status() for name, one in members.items()})
 
     @property
     def clients(self) -> Mapping[str, Client]:
         """The clients of the servers that are there, by name."""
-        return MappingProxyType(self._membership.clients())
+        return MappingProxyType(self._state.clients())
 
     @property
     def tools(self) -> Mapping[str, Tool]:
         """The tools of all servers by their keys, which are their names here."""
-        return self._membership.catalog.shown["tools"]
+        return self._state.catalog.shown["tools"]
 
     @property
     def resources(self) -> Mapping[str, Resource]:
         """The resources of all servers by their keys."""
-        return self._membership.catalog.shown["resources"]
+        return self._state.catalog.shown["resources"]
 
     @property
     def resource_templates(self) -> Mapping[str, ResourceTemplate]:
         """The resource templates of all servers by their keys."""
-        return self._membership.catalog.shown["resource_templates"]
+        return self._state.catalog.shown["resource_templates"]
 
     @property
     def prompts(self) -> Mapping[str, Prompt]:
         """The prompts of all servers by their keys, which are their names here."""
-        return self._membership.catalog.shown["prompts"]
+        return self._state.catalog.shown["prompts"]
 
     def iter_tools(self) -> Iterator[Tool]:
         """Iterate over the tools of all servers, as the group knows them; see `refresh`."""
@@ -239,7 +237,7 @@ class ClientGroup:
         Raises:
             UsageError: There is no such thing.
         """
-        found = self._membership.catalog.find(kind, key)
+        found = self._state.catalog.find(kind, key)
         return found.server, found.name
 
     # -- servers that come and go ----------------------------------------------------------------
@@ -262,7 +260,7 @@ class ClientGroup:
             McpError: It could not be opened. The group is as it was.
         """
         text(name, "the name of a server")
-        return self._membership.add(name, source, options)
+        return self._state.add(name, source, options)
 
     def remove(self, name: str, timeout: float | None = None) -> None:
         """Take a server out of the group, and close its client unless the program opened that.
@@ -274,7 +272,7 @@ class ClientGroup:
         Raises:
             UsageError: There is no such server.
         """
-        self._membership.remove(name, self._limit(timeout))
+        self._state.remove(name, self._close_limit(timeout))
 
     def refresh(self) -> None:
         """Fetch the lists of all servers anew: of those that do not tell when they change.
@@ -285,7 +283,7 @@ class ClientGroup:
             UsageError: Two things would have the same key; nothing is changed then.
             ClosedError: The group is not open, or was closed meanwhile.
         """
-        self._membership.refresh()
+        self._state.refresh()
 
     # -- all of them at one time -----------------------------------------------------------------
 
@@ -315,7 +313,7 @@ class ClientGroup:
             TimeoutError: It took longer.
         """
         deadline = Deadline(seconds(timeout, "timeout"))
-        return completed(self._named(servers), start, deadline)
+        return iterate_completed(self._clients_named(servers), start, deadline)
 
     def ping(
         self, *, servers: Iterable[str] | None = None, timeout: float = 10.0
@@ -335,7 +333,7 @@ class ClientGroup:
         Raises:
             UsageError: There is no such server.
         """
-        return MappingProxyType(answering(self._named(servers), seconds(timeout, "timeout")))
+        return MappingProxyType(ping_all(self._clients_named(servers), seconds(timeout, "timeout")))
 
     def listen(
         self,
@@ -378,15 +376,15 @@ class ClientGroup:
         """
         if isinstance(uris, str):
             raise UsageError("uris is a list of URIs, not one")
-        self._membership.check_open()
+        self._state.check_open()
         at: dict[str, list[str]] = {}
         for key in dict.fromkeys(uris):
             text(key, "uri")
-            name, uri = self._place_of(key)
+            name, uri = self._locate_resource(key)
             at.setdefault(name, []).append(uri)
         wanted = ChangeFilter(bool(tools), bool(prompts), bool(resources))
         return listen(
-            self._membership.clients(),
+            self._state.clients(),
             wanted,
             at,
             timeout=timeout,
@@ -397,25 +395,25 @@ class ClientGroup:
     # -- the inside ------------------------------------------------------------------------------
 
     def _route(self, find: Callable[[Catalog], tuple[Offered, R]]) -> tuple[Client, R]:
-        client, _, asked_for = self._membership.route(find)
+        client, _, asked_for = self._state.route(find)
         return client, asked_for
 
-    def _place_of(self, key: str) -> tuple[str, str]:
-        _, name, uri = self._membership.route(lambda catalog: catalog.route("resources", key))
+    def _locate_resource(self, key: str) -> tuple[str, str]:
+        _, name, uri = self._state.route(lambda catalog: catalog.route("resources", key))
         return name, uri
 
-    def _named(self, servers: Iterable[str] | None) -> dict[str, Client]:
-        clients = self._membership.clients()
+    def _clients_named(self, servers: Iterable[str] | None) -> dict[str, Client]:
+        clients = self._state.clients()
         names = list(clients) if servers is None else list(dict.fromkeys(servers))
         for name in names:
             if name not in clients:
                 raise UsageError(f"the group has no open server {name!r}")
         return {name: clients[name] for name in names}
 
-    def _limit(self, timeout: float | None) -> float | None:
+    def _close_limit(self, timeout: float | None) -> float | None:
         return self._close_timeout if timeout is None else seconds(timeout, "timeout")
 
 
 def group_state(group: ClientGroup) -> GroupState:
     """What is behind a group, for the parts of the library that work with groups."""
-    return group._membership
+    return group._state

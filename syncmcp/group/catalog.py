@@ -102,19 +102,19 @@ class Catalog:
         default_factory=lambda: {kind: MappingProxyType({}) for kind in KINDS}
     )
 
-    def with_servers(self, news: Mapping[str, Lists], hook: NameHook | None) -> Catalog:
+    def with_servers(self, updates: Mapping[str, Lists], hook: NameHook | None) -> Catalog:
         """Add servers, or replace what they offered.
 
         What has a key already keeps it. Without a hook, what is new gets its own name, or one with
-        its server before it where that is taken, or where several of `news` want it.
+        its server before it where that is taken, or where several of `updates` want it.
 
         Raises:
             UsageError: Two things have one key all the same, or the hook failed.
         """
-        servers = tuple(dict.fromkeys((*self.servers, *news)))
+        servers = tuple(dict.fromkeys((*self.servers, *updates)))
         offers: dict[Kind, Mapping[str, Offered]] = {}
         for kind in KINDS:
-            merged = _merged(self.offers[kind], kind, news, hook)
+            merged = _merged(self.offers[kind], kind, updates, hook)
             ranks = {server: rank for rank, server in enumerate(servers)}
             # Stable: each server's own order stays.
             in_order = sorted(merged.items(), key=lambda item: ranks[item[1].server])
@@ -147,7 +147,7 @@ class Catalog:
         identity = what if isinstance(what, str) else getattr(what, _IDENTITY[kind], None)
         if not isinstance(identity, str):
             raise UsageError(f"{what!r} is nothing that a server could be asked for")
-        found = self._reading(identity) if kind == "resources" else self.find(kind, identity)
+        found = self._find_readable(identity) if kind == "resources" else self.find(kind, identity)
         if isinstance(what, str):
             return found, found.name
         return found, what if kind == "resources" else found.model
@@ -161,13 +161,15 @@ class Catalog:
         found = self.find(kind, key)
         return found, found.model
 
-    def _reading(self, uri: str) -> Offered:
+    def _find_readable(self, uri: str) -> Offered:
         """Who is to be asked for a resource, which need not be in a list."""
         try:
             return self.find("resources", uri)
         except UsageError:
             matching = [
-                one for one in self.offers["resource_templates"].values() if _fits(one, uri)
+                one
+                for one in self.offers["resource_templates"].values()
+                if _matches_template(one, uri)
             ]
             if len({one.server for one in matching}) != 1:
                 raise
@@ -189,14 +191,14 @@ class Catalog:
         what = kind.removesuffix("s").replace("_", " ")
         if named:
             raise UsageError(
-                f"there are several {what}s {key!r}, known as {_listed(named)}: say which"
+                f"there are several {what}s {key!r}, known as {_quoted(named)}: say which"
             )
         close = difflib.get_close_matches(key, offers, n=3)
-        hint = f"; did you mean {_listed(close)}?" if close else ""
+        hint = f"; did you mean {_quoted(close)}?" if close else ""
         raise UsageError(f"no server of the group has a {what} {key!r}{hint}")
 
 
-def _fits(one: Offered, uri: str) -> bool:
+def _matches_template(one: Offered, uri: str) -> bool:
     try:
         return one.model.match(uri) is not None
     except McpError:  # it cannot be read backwards
@@ -204,17 +206,17 @@ def _fits(one: Offered, uri: str) -> bool:
 
 
 def _merged(
-    before: Mapping[str, Offered], kind: Kind, news: Mapping[str, Lists], hook: NameHook | None
+    before: Mapping[str, Offered], kind: Kind, updates: Mapping[str, Lists], hook: NameHook | None
 ) -> dict[str, Offered]:
-    merged = {key: one for key, one in before.items() if one.server not in news}
-    had = {one[:2]: key for key, one in before.items() if one.server in news}
-    fresh = [one for name, lists in news.items() for one in lists.of(kind, name)]
+    merged = {key: one for key, one in before.items() if one.server not in updates}
+    old_keys = {one[:2]: key for key, one in before.items() if one.server in updates}
+    offered = [one for name, lists in updates.items() for one in lists.of(kind, name)]
     if hook is not None:
-        keyed = [(_hooked(hook, one, news[one.server].server), one) for one in fresh]
+        keyed = [(_hook_key(hook, one, updates[one.server].server), one) for one in offered]
     else:
         # First those that keep their keys, so that nobody new takes one of them.
-        keyed = [(had[one[:2]], one) for one in fresh if one[:2] in had]
-        unnamed = [one for one in fresh if one[:2] not in had]
+        keyed = [(old_keys[one[:2]], one) for one in offered if one[:2] in old_keys]
+        unnamed = [one for one in offered if one[:2] not in old_keys]
         wanted = Counter(one.name for one in unnamed)
         # What two servers call the same belongs to neither of them by that name alone.
         taken = {*merged, *(one.name for one in merged.values()), *(key for key, _ in keyed)}
@@ -237,7 +239,7 @@ def _prefixed(one: Offered) -> str:
     return f"{one.server}_{one.name}"
 
 
-def _hooked(hook: NameHook, one: Offered, server: ConnectedServer) -> str:
+def _hook_key(hook: NameHook, one: Offered, server: ConnectedServer) -> str:
     try:
         key: object = hook(one.name, server)
     except Exception as error:
@@ -254,18 +256,18 @@ def _hooked(hook: NameHook, one: Offered, server: ConnectedServer) -> str:
 
 def _shown(offers: Mapping[Kind, Mapping[str, Offered]]) -> dict[Kind, Mapping[str, Any]]:
     return {
-        kind: MappingProxyType({key: _renamed(kind, key, one) for key, one in items.items()})
+        kind: MappingProxyType({key: _with_key(kind, key, one) for key, one in items.items()})
         for kind, items in offers.items()
     }
 
 
-def _renamed(kind: Kind, key: str, one: Offered) -> Any:
+def _with_key(kind: Kind, key: str, one: Offered) -> Any:
     if _IDENTITY[kind] != "name" or key == one.name:
         return one.model  # a URI is what it is
     return one.model.model_copy(update={"name": key})
 
 
-def _listed(keys: Iterable[str]) -> str:
+def _quoted(keys: Iterable[str]) -> str:
     return ", ".join(map(repr, keys))
 
 
@@ -302,7 +304,7 @@ def by_key(kind: Kind) -> Find:
 def completable(catalog: Catalog, ref: Any) -> tuple[Offered, Any]:
     """Finds what has arguments to be completed: a prompt or a template, or what refers to one."""
     if isinstance(ref, str):
-        return _keyed(catalog, ref)
+        return _find_completable(catalog, ref)
     if isinstance(ref, types.PromptReference):
         return catalog.described("prompts", ref.name)
     if isinstance(ref, types.ResourceTemplateReference):
@@ -311,7 +313,7 @@ def completable(catalog: Catalog, ref: Any) -> tuple[Offered, Any]:
     return catalog.route("resource_templates" if is_template else "prompts", ref)
 
 
-def _keyed(catalog: Catalog, key: str) -> tuple[Offered, Any]:
+def _find_completable(catalog: Catalog, key: str) -> tuple[Offered, Any]:
     """Finds the prompt or the template of a key, which may look like anything: see `NameHook`."""
     found, errors = [], {}
     for kind in _COMPLETABLE:
@@ -365,24 +367,26 @@ class BoundRoute(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Make the request and block until its result is there."""
-        given: R = self._go(BoundOperation.__call__, args, kwargs)
-        return given
+        result: R = self._call(BoundOperation.__call__, args, kwargs)
+        return result
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
         """Make the request and return at once; the result comes through the future."""
-        given: RequestFuture[R] = self._go(BoundOperation.future, args, kwargs)
-        return given
+        result: RequestFuture[R] = self._call(BoundOperation.future, args, kwargs)
+        return result
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
         """Make the request; iterate over what it sends while it runs, and its result at the end."""
-        given: ResultStream[R] = self._go(BoundOperation.stream, args, kwargs)
-        return given
+        result: ResultStream[R] = self._call(BoundOperation.stream, args, kwargs)
+        return result
 
-    def _go(self, way: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(
+        self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         routed, named = self._routed, dict(kwargs)
         what = args[0] if args else named.pop(routed.first, None)
         client, its_name = self._group._route(lambda catalog: routed.find(catalog, what))
-        return way(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
+        return method(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
 
     def __get__(self, host: object, owner: type) -> BoundRoute[P, R]:
         # Having this makes `help()` and editors take it for the method that it is.

@@ -38,10 +38,10 @@ class _Inboxes:
         # Guards all of it. Reentrant as all locks that a close may need; see `timing`.
         self._lock = threading.RLock()
         # What those who wait are woken with.
-        self._bells: list[threading.Lock] = []
-        self.of = {name: EventQueue(self._stirred) for name in names}
+        self._waiters: list[threading.Lock] = []
+        self.queues = {name: EventQueue(self._notify) for name in names}
         # Those that may still have something; who was served comes last.
-        self._turns = dict(self.of)
+        self._active = dict(self.queues)
         self.errors: dict[str, McpError] = {}
 
     def next(self, limit: float | None) -> tuple[str, ChangeEvent] | None:
@@ -52,14 +52,14 @@ class _Inboxes:
         """
         deadline = Deadline(limit)
         while True:
-            bell = threading.Lock()
+            waiter = threading.Lock()
             lost: list[tuple[str, McpError]] = []
             with self._lock:
-                found = self._take(lost)
-                over, late = found is not None or not self._turns, deadline.expired
+                found = self._poll(lost)
+                over, late = found is not None or not self._active, deadline.expired
                 if not over and not late:
-                    bell.acquire()
-                    self._bells.append(bell)
+                    waiter.acquire()
+                    self._waiters.append(waiter)
             for name, error in lost:
                 _log.warning("[%s] %s", name, error)
             if over:
@@ -68,42 +68,42 @@ class _Inboxes:
                 raise TimeoutError(f"nothing changed within {limit:g} s")
             try:
                 with lending_handler():
-                    acquire(bell, deadline.remaining())
+                    acquire(waiter, deadline.remaining())
             finally:
                 with self._lock:
-                    if bell in self._bells:
-                        self._bells.remove(bell)
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
 
-    def leave_out(self, name: str, error: McpError) -> None:
+    def exclude(self, name: str, error: McpError) -> None:
         """A server will tell nothing, and this is why."""
         with self._lock:
-            self._turns.pop(name, None)
+            self._active.pop(name, None)
             self.errors[name] = error
 
-    def _take(self, lost: list[tuple[str, McpError]]) -> tuple[str, ChangeEvent] | None:
+    def _poll(self, lost: list[tuple[str, McpError]]) -> tuple[str, ChangeEvent] | None:
         """The next event that is there, and who is `lost`; called with the lock held."""
-        for name, inbox in list(self._turns.items()):
+        for name, inbox in list(self._active.items()):
             try:
                 event = inbox.next(0)
             except TimeoutError:
                 continue
             except McpError as error:
                 lost.append((name, error))
-                self.leave_out(name, error)
+                self.exclude(name, error)
                 continue
-            del self._turns[name]
+            del self._active[name]
             if event is not None:
-                self._turns[name] = inbox
+                self._active[name] = inbox
                 return name, event
         return None
 
-    def _stirred(self) -> None:
+    def _notify(self) -> None:
         """On the thread that brings an event, or an end."""
         with self._lock:
-            bells = list(self._bells)
-            self._bells.clear()
-        for bell in bells:
-            bell.release()
+            waiters = list(self._waiters)
+            self._waiters.clear()
+        for waiter in waiters:
+            waiter.release()
 
 
 class GroupSubscription:
@@ -129,7 +129,7 @@ class GroupSubscription:
         self._timeout = timeout
         # Guards what follows.
         self._lock = threading.RLock()
-        self._left = stop_after
+        self._events_left = stop_after
         self._finalizer = weakref.finalize(self, reaper.put, partial(_abandon, listenings))
         self._finalizer.atexit = False
 
@@ -163,20 +163,20 @@ class GroupSubscription:
         for client in self._clients.values():
             core_of(client).check_process()
         found = self._inboxes.next(self._timeout)
-        if found is None or not self._counts():
+        if found is None or not self._count_event():
             self.close()
             raise StopIteration
         return found
 
-    def _counts(self) -> bool:
+    def _count_event(self) -> bool:
         """Whether one more event is wanted; after the last, no more comes."""
         with self._lock:
-            if self._left is None:
+            if self._events_left is None:
                 return True
-            self._left -= 1
-            last = self._left
+            self._events_left -= 1
+            last = self._events_left
         if last == 0:
-            for inbox in self._inboxes.of.values():
+            for inbox in self._inboxes.queues.values():
                 inbox.end()
         return last >= 0
 
@@ -189,7 +189,7 @@ class GroupSubscription:
         """
         self._finalizer.detach()
         limit = seconds(timeout, "timeout")
-        for inbox in self._inboxes.of.values():
+        for inbox in self._inboxes.queues.values():
             inbox.end()
         jobs = {
             name: partial(
@@ -242,7 +242,7 @@ def listen(
     if not lists.kinds and not at:
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
     wanted = {
-        name: _told_by(client, lists, at.get(name, ()), undeclared)
+        name: _filter_for(client, lists, at.get(name, ()), undeclared)
         for name, client in clients.items()
     }
     wanted = {name: one for name, one in wanted.items() if one.kinds or one.uris}
@@ -250,7 +250,7 @@ def listen(
     listenings: dict[str, SubscriptionBackend] = {}
 
     def ask(name: str) -> None:
-        inbox = inboxes.of[name]
+        inbox = inboxes.queues[name]
         listenings[name] = listening = begin(
             core_of(clients[name]), wanted[name], inbox, undeclared=undeclared
         )
@@ -261,7 +261,7 @@ def listen(
         outcomes = run_all({name: partial(ask, name) for name in wanted}, Deadline(None))
         for name, outcome in outcomes.items():
             if isinstance(outcome, McpError):
-                inboxes.leave_out(name, outcome)
+                inboxes.exclude(name, outcome)
             elif outcome is not None:
                 raise outcome
         if not listenings:
@@ -272,7 +272,7 @@ def listen(
                 ' (undeclared="try" asks for it all the same)'
             )
     except BaseException:  # Ctrl-C, too
-        for inbox in inboxes.of.values():
+        for inbox in inboxes.queues.values():
             inbox.end()
         _abandon(listenings)
         raise
@@ -281,7 +281,7 @@ def listen(
     return GroupSubscription(there, agreed, inboxes, limit, stop_after)
 
 
-def _told_by(
+def _filter_for(
     client: Client, lists: ChangeFilter, uris: Sequence[str], undeclared: Undeclared | None
 ) -> ChangeFilter:
     """What of it one server says that it tells of, or is to be asked for all the same."""

@@ -37,7 +37,7 @@ State = Literal["opening", "open", "lost", "failed", "disabled", "closed"]
 """``"lost"``: the connection is gone; the next call to the server opens another one."""
 
 
-OVER: Final = frozenset({"failed", "disabled", "closed"})
+ENDED_STATES: Final = frozenset({"failed", "disabled", "closed"})
 """The states of a server that has nothing to be closed."""
 
 
@@ -74,26 +74,26 @@ class GroupMember:
         self.own = own
         self.client: Client | None = None
         # A client that the program had opened already is not ours to close.
-        self._ours = True
+        self._owns_client = True
         self.listener: Listener | None = None
         self.lists: Lists | None = None
         self.state: State = "opening"
         self.error: McpError | None = None
-        self._ended = False
+        self._closed = False
 
     @property
-    def left(self) -> bool:
+    def needs_close(self) -> bool:
         """Whether there is something to be closed: Ctrl-C may have been in the way before."""
-        return self.client is not None and not self._ended
+        return self.client is not None and not self._closed
 
-    def prepare(self) -> Client:
+    def create_client(self) -> Client:
         """Make its client. May ask a person, if a file in the working tree names the server.
 
         Raises:
             McpError: It cannot be made.
         """
         if isinstance(self.source, Client):
-            self._ours = core_of(self.source).connection is None
+            self._owns_client = core_of(self.source).connection is None
             self.client = self.source
         else:
             stated = self.source.options if isinstance(self.source, ServerEntry) else {}
@@ -106,12 +106,12 @@ class GroupMember:
             self.client = Client(self.source, **options)
         return self.client
 
-    def is_same_as(self, other: GroupMember) -> bool:
+    def is_same_server(self, other: GroupMember) -> bool:
         """Whether both are one server."""
         mine, theirs = self.client, other.client
         if mine is None or theirs is None:
             return False
-        return mine is theirs or _same(
+        return mine is theirs or _same_target(
             core_of(mine).settings.target, core_of(theirs).settings.target
         )
 
@@ -119,7 +119,7 @@ class GroupMember:
         """It is not there, and this is why."""
         self.state, self.error = "failed", error
 
-    def begin(self) -> None:
+    def mark_wanted(self) -> None:
         """Say that it is to be opened: from now on `close` ends that."""
         assert self.client is not None
         core_of(self.client).want()
@@ -158,7 +158,7 @@ class GroupMember:
         wanted = ChangeFilter(tools, prompts, resources)
         if wanted == ChangeFilter():
             return None
-        anew, lost = partial(fetch, self.name), partial(_lost, self.name)
+        anew, lost = partial(fetch, self.name), partial(_log_lost, self.name)
         try:
             return refresh(core_of(client), wanted, anew, changed, DEBOUNCE, lost, deadline)
         except NotSupported:
@@ -178,18 +178,18 @@ class GroupMember:
         assert self.client is not None
         return fetch(self.name, self.client)
 
-    def close_by(self, deadline: Deadline) -> None:
+    def close_before(self, deadline: Deadline) -> None:
         """End what the group began, until `deadline`."""
         self.close(deadline.remaining())
 
     def close(self, timeout: float | None) -> None:
         """End what the group began, within `timeout` seconds."""
         client, listener = self.client, self.listener
-        if client is not None and self._ours:
+        if client is not None and self._owns_client:
             client.close(timeout)
         elif listener is not None:
             listener.stop(0)
-        self._ended = True
+        self._closed = True
 
     def status(self) -> ServerStatus:
         """How it stands at this moment."""
@@ -229,11 +229,11 @@ def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
     )
 
 
-def _lost(name: str, error: SubscriptionLost) -> None:
+def _log_lost(name: str, error: SubscriptionLost) -> None:
     _log.warning("[%s] does not tell what changes any more: %s", name, error)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same_target(one: Any, other: Any) -> bool:
     if isinstance(one, Http) and isinstance(other, Http):
         # Who is somebody else there is another server.
         return (one.url, one.headers, one.auth, one.session) == (
@@ -256,7 +256,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 # These are told which server it is about, before what a client's own are told.
-_NAMED: Final = ("on_log", "on_progress", "on_notification")
+_NAMED_CALLBACKS: Final = ("on_log", "on_progress", "on_notification")
 
 
 class GroupOptions:
@@ -274,7 +274,7 @@ class GroupOptions:
         self, shared: Mapping[str, Any], per_server: Mapping[str, Mapping[str, Any]]
     ) -> None:
         self._shared = dict(shared)
-        _check_unnamed(self._shared)
+        _refuse_name(self._shared)
         if self._shared.get("approval") is not None:
             from syncmcp.approval import as_approval
 
@@ -284,7 +284,7 @@ class GroupOptions:
             from syncmcp.handlers.roots import as_roots
 
             self._shared["roots"] = self.roots = as_roots(self._shared["roots"])
-        for name in _NAMED:
+        for name in _NAMED_CALLBACKS:
             if self._shared.get(name) is not None:
                 refuse_coroutines(self._shared[name], name)
         self._own = {name: dict(own) for name, own in per_server.items()}
@@ -299,11 +299,11 @@ class GroupOptions:
         if unknown:
             raise UsageError(f"per_server has {min(unknown)!r}, which is no server of the group")
 
-    def keep(self, member: GroupMember) -> None:
+    def save(self, member: GroupMember) -> None:
         """Make a server from now on as this one was made."""
         self._own[member.name] = dict(member.own)
 
-    def forget(self, name: str) -> None:
+    def discard(self, name: str) -> None:
         """There is no such server any more."""
         self._own.pop(name, None)
 
@@ -321,17 +321,17 @@ class GroupOptions:
             UsageError: Its own options make no sense.
         """
         given = self._own.get(name, {}) if own is None else own
-        _check_unnamed(given)
+        _refuse_name(given)
         if given and isinstance(source, Client):
             raise UsageError(f"{name!r} is a client, which has its options already")
         named = {
             key: partial(self._shared[key], name)
-            for key in _NAMED
+            for key in _NAMED_CALLBACKS
             if self._shared.get(key) is not None
         }
         return GroupMember(name, source, {**self._shared, **named}, given)
 
 
-def _check_unnamed(options: Mapping[str, Any]) -> None:
+def _refuse_name(options: Mapping[str, Any]) -> None:
     if "name" in options:
         raise UsageError("the servers of a group have the names that they are given by")

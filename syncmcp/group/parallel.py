@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-AT_ONCE: Final = 32
+MAX_PARALLEL: Final = 32
 """So many servers are opened, or closed, at one time."""
 
 
@@ -31,7 +31,7 @@ def run_all(
     What has not ended by `deadline` goes on, and is not in the result.
     """
     # A thread that finds no job ends at once: nothing has to be closed, whatever interrupts this.
-    workers = DaemonPool("syncmcp-group", AT_ONCE, linger=0.0)
+    workers = DaemonPool("syncmcp-group", MAX_PARALLEL, linger=0.0)
     outcomes: dict[str, R | BaseException] = {}
     # Guards the outcomes.
     lock = threading.RLock()
@@ -60,14 +60,14 @@ def run_all(
         return {name: outcomes[name] for name in jobs if name in outcomes}
 
 
-def answering(clients: Mapping[str, Client], timeout: float | None) -> dict[str, McpError | None]:
+def ping_all(clients: Mapping[str, Client], timeout: float | None) -> dict[str, McpError | None]:
     """Ask servers whether they are there; return what went wrong with each, if anything did.
 
     Args:
         clients: Their clients.
         timeout: The longest that each may take, in seconds.
     """
-    jobs = {name: partial(_ask, client, timeout) for name, client in clients.items()}
+    jobs = {name: partial(_ping, client, timeout) for name, client in clients.items()}
     errors: dict[str, McpError | None] = {}
     for name, outcome in run_all(jobs, Deadline(None)).items():
         if outcome is not None and not isinstance(outcome, McpError):
@@ -76,7 +76,7 @@ def answering(clients: Mapping[str, Client], timeout: float | None) -> dict[str,
     return errors
 
 
-def _ask(client: Client, timeout: float | None) -> None:
+def _ping(client: Client, timeout: float | None) -> None:
     deadline = Deadline(timeout)
     try:
         client.ping(timeout=timeout)
@@ -84,7 +84,7 @@ def _ask(client: Client, timeout: float | None) -> None:
         client.request("server/discover", timeout=deadline.remaining())
 
 
-def completed(
+def iterate_completed(
     clients: Mapping[str, Client],
     start: Callable[[Client], RequestFuture[R]],
     deadline: Deadline,
@@ -93,21 +93,21 @@ def completed(
 
     What is still in flight when the iteration ends early is cancelled.
     """
-    flying: dict[RequestFuture[R], str] = {}
+    in_flight: dict[RequestFuture[R], str] = {}
     try:
         for name, client in clients.items():
             try:
                 future = start(client)
             except McpError as error:
                 future = settled(error, core_of(client).pools.workers)
-            flying[future] = name
-        while flying:
+            in_flight[future] = name
+        while in_flight:
             with lending_handler():
-                done = wait(flying, deadline.remaining(), FIRST_COMPLETED).done
+                done = wait(in_flight, deadline.remaining(), FIRST_COMPLETED).done
             if not done:
                 raise TimeoutError(f"not all servers answered within {deadline.seconds:g} s")
-            for future in [one for one in flying if one in done]:
-                yield flying.pop(future), future
+            for future in [one for one in in_flight if one in done]:
+                yield in_flight.pop(future), future
     finally:
-        for future in flying:
+        for future in in_flight:
             future.cancel()

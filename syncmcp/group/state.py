@@ -15,7 +15,7 @@ from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError, ConnectFailed, ForkedError, McpError, UsageError
 from syncmcp.group.catalog import Catalog, Lists, NameHook, Offered
-from syncmcp.group.member import OVER, GroupMember, Source
+from syncmcp.group.member import ENDED_STATES, GroupMember, Source
 from syncmcp.group.parallel import run_all
 from syncmcp.servers_file.entry import NotApproved, ServerEntry
 from syncmcp.servers_file.review import ServersFileError
@@ -87,10 +87,10 @@ T = TypeVar("T")
 _log = logging.getLogger("syncmcp.group")
 
 # What the ends of many servers may take beyond their limit, in seconds, until nobody waits.
-_SLACK: Final = 1.0
+_CLOSE_GRACE: Final = 1.0
 
 # Who waits for another thread looks again after so many seconds: that may have been interrupted.
-_LOOK_AGAIN: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
 class GroupState:
@@ -141,7 +141,7 @@ class GroupState:
         try:
             with self._lock:
                 while self.state == "opening":
-                    self._changed.wait(_LOOK_AGAIN)
+                    self._changed.wait(_POLL_SECONDS)
                 if self.state == "open":
                     return
                 mine = {
@@ -151,7 +151,7 @@ class GroupState:
                 self._generation = timing.fork_generation
                 self._members, self.state = mine, "opening"
             members = list(mine.values())
-            self._prepare(members)
+            self._create_clients(members)
             self._open_all(members)
             check_required(self._require, members)
             self._publish([one for one in members if one.lists is not None], opening=mine)
@@ -169,11 +169,11 @@ class GroupState:
             self.state = "closed"
             self.catalog = Catalog()
             for one in self._members.values():
-                if one.state not in OVER:
+                if one.state not in ENDED_STATES:
                     one.state = "closed"
             self._changed.notify_all()
-            left = [one for one in self._members.values() if one.left]
-        _close(left, limit)
+            unclosed = [one for one in self._members.values() if one.needs_close]
+        _close(unclosed, limit)
 
     def refresh(self) -> None:
         """See `ClientGroup.refresh`."""
@@ -202,20 +202,20 @@ class GroupState:
         try:
             with self._lock:
                 while self.state == "opening":
-                    self._changed.wait(_LOOK_AGAIN)
+                    self._changed.wait(_POLL_SECONDS)
                 self.check_open()
                 if name in self._members:
                     raise UsageError(f"the group has a server {name!r} already")
                 self._members[name] = member
-            client = member.prepare()
+            client = member.create_client()
             with self._lock:
-                self._check_single(member, self._members.values())
+                self._refuse_duplicate(member, self._members.values())
             self._open_one(member)
             self._publish([member])
             if member.state != "open":
                 raise _not_open(name)
         except BaseException:
-            self._end(member, self._limit)
+            self._close_member(member, self._limit)
             raise
         return client
 
@@ -226,11 +226,11 @@ class GroupState:
             if name not in self._members and name not in self.sources:
                 raise UsageError(f"the group has no server {name!r}")
             self.sources.pop(name, None)
-            self._options.forget(name)
+            self._options.discard(name)
             self.catalog = self.catalog.without(name)
             member = self._members.get(name)
         if member is not None:
-            self._end(member, limit)
+            self._close_member(member, limit)
 
     def members(self) -> dict[str, GroupMember]:
         """All of them at this moment, whatever their state."""
@@ -282,17 +282,17 @@ class GroupState:
 
     # -- the steps -------------------------------------------------------------------------------
 
-    def _end(self, member: GroupMember, limit: float | None) -> None:
+    def _close_member(self, member: GroupMember, limit: float | None) -> None:
         """Close one server, and forget it when that is done."""
         with self._lock:
             member.state = "closed"
-        if member.left:
+        if member.needs_close:
             member.close(limit)
         with self._lock:
             if self._members.get(member.name) is member:
                 del self._members[member.name]
 
-    def _prepare(self, members: list[GroupMember]) -> None:
+    def _create_clients(self, members: list[GroupMember]) -> None:
         """Make the clients, on this thread and one by one: a person may have to approve some."""
         for position, member in enumerate(members):
             source = member.source
@@ -300,15 +300,19 @@ class GroupState:
                 member.state = "disabled"
                 continue
             try:
-                member.prepare()
+                member.create_client()
             except (ServersFileError, NotApproved) as error:
                 member.fail(error)
             else:
-                self._check_single(member, members[:position])
+                self._refuse_duplicate(member, members[:position])
 
-    def _check_single(self, member: GroupMember, others: Iterable[GroupMember]) -> None:
+    def _refuse_duplicate(self, member: GroupMember, others: Iterable[GroupMember]) -> None:
         for other in others:
-            if other is not member and other.state not in OVER and member.is_same_as(other):
+            if (
+                other is not member
+                and other.state not in ENDED_STATES
+                and member.is_same_server(other)
+            ):
                 raise UsageError(
                     f"{other.name!r} and {member.name!r} are the same server, {member.client!r}"
                 )
@@ -331,8 +335,10 @@ class GroupState:
             with self._lock:
                 if member.state != "opening":
                     raise _not_open(member.name)
-                member.begin()
-            lists = member.open(partial(GroupState._news, weakref.ref(self), weakref.ref(member)))
+                member.mark_wanted()
+            lists = member.open(
+                partial(GroupState._on_change, weakref.ref(self), weakref.ref(member))
+            )
             with self._lock:
                 if member.lists is None:  # or it has told of a change already
                     member.lists = lists
@@ -355,25 +361,25 @@ class GroupState:
         """
         while True:
             with self._lock:
-                there = self._still_there(members, opening)
+                there = self._current_members(members, opening)
                 before = self.catalog
                 news = {one.name: one.lists for one in there if one.lists is not None}
             # Outside of the lock, for it calls the hook.
             after = before.with_servers(news, self._hook)
             with self._lock:
-                same = self._still_there(members, opening) == there and self.catalog is before
+                same = self._current_members(members, opening) == there and self.catalog is before
                 if not same or any(one.lists is not news.get(one.name) for one in there):
                     continue
                 self.catalog = after
                 for one in there:
                     one.state = "open"
                     self.sources[one.name] = one.source
-                    self._options.keep(one)
+                    self._options.save(one)
                 self.state = "open"
                 self._changed.notify_all()
                 return
 
-    def _still_there(
+    def _current_members(
         self, members: list[GroupMember], opening: Mapping[str, GroupMember] | None
     ) -> list[GroupMember]:
         if opening is None:
@@ -381,11 +387,15 @@ class GroupState:
         elif self.state != "opening" or self._members is not opening:
             raise _not_open()
         return [
-            one for one in members if self._members.get(one.name) is one and one.state not in OVER
+            one
+            for one in members
+            if self._members.get(one.name) is one and one.state not in ENDED_STATES
         ]
 
     @staticmethod
-    def _news(group: weakref.ref[GroupState], one: weakref.ref[GroupMember], lists: Lists) -> None:
+    def _on_change(
+        group: weakref.ref[GroupState], one: weakref.ref[GroupMember], lists: Lists
+    ) -> None:
         """A server has changed what it offers; on a pool thread of its client."""
         self, member = group(), one()
         if self is None or member is None:
@@ -420,5 +430,5 @@ def _close(members: list[GroupMember], limit: float | None) -> None:
     if len(members) == 1:
         members[0].close(limit)  # needs no thread
         return
-    jobs = {one.name: partial(one.close_by, deadline) for one in members}
-    run_all(jobs, Deadline(None if limit is None else limit + _SLACK))
+    jobs = {one.name: partial(one.close_before, deadline) for one in members}
+    run_all(jobs, Deadline(None if limit is None else limit + _CLOSE_GRACE))

@@ -1,4 +1,4 @@
-"""What a program supplies to be told of things and to answer questions."""
+"""Handlers: the callbacks with which a program answers a server's requests and gets its news."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ __all__ = [
 
 
 class SamplingHandler(Protocol):
-    """Lets a model answer for a server (spec: "Sampling"). Runs on a pool thread; may block.
+    """Answers a sampling request with a model (spec: "Sampling"). Runs on a pool thread; may block.
 
-    Every handler that answers a question may `raise Refused(code, message, data)`. Whatever else
-    it raises is logged and told to `on_handler_error`; the server learns that it failed, not why.
+    Every handler that answers a question may `raise Refused(code, message, data)`. Any other
+    exception is logged and passed to `on_handler_error`; the server only learns that the handler
+    failed, not why.
     """
 
     def __call__(
@@ -59,9 +60,9 @@ class SamplingHandler(Protocol):
 class FormHandler(Protocol):
     """Answers a form (spec: "Elicitation", form mode). Runs on a pool thread; may block.
 
-    Fields that an accepted answer leaves out get the defaults of the form. An answer that does not
-    fit the form is not sent: that is an `InvalidAnswer`, which is logged and told to
-    `on_handler_error`, and in 2026-07-28 raised by the call that was asked.
+    Fields that are missing in an accepted answer get the defaults of the form. An answer that is
+    not valid for the form is not sent: an `InvalidAnswer` is logged and passed to
+    `on_handler_error`, and in 2026-07-28 raised by the call that the server interrupted.
     """
 
     def __call__(
@@ -74,27 +75,28 @@ class FormHandler(Protocol):
 class UrlHandler(Protocol):
     """Sends a person to a URL (spec: "Elicitation", URL mode). Runs on a pool thread; may block.
 
-    It must show the whole URL, ask before it opens anything, and fetch nothing by itself.
-    `syncmcp.handlers.links.Link` tells what is odd about one.
+    The handler must show the whole URL, ask before it opens the URL, and fetch nothing by itself.
+    `syncmcp.handlers.links.Link` lists what is suspicious about a URL.
     """
 
     def __call__(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
-        """Return ``ElicitResult.accept()`` for consent (not for completion), or the other two.
+        """Return ``ElicitResult.accept()`` for consent, ``.decline()`` or ``.cancel()``.
 
-        Return as soon as the person has agreed: the server may wait for that. Whether they are done
-        is learned later (`HandlerContext.wait_completed`, `HandlerContext.on_completed`). Only
-        where the call goes on with the answer (`HandlerContext.resumes_call`) it may be worth while
-        to ask the person first whether they are done.
+        Accepting means consent to the visit, not its completion. Return as soon as the person has
+        agreed: the server may wait for the consent. Completion is reported later
+        (`HandlerContext.wait_completed`, `HandlerContext.on_completed`). Only where the answer
+        resumes the call (`HandlerContext.resumes_call`) it may be worthwhile to ask the person
+        first whether they have finished.
 
-        A call that failed for want of the visit (error -32042, in 2025-11-25) is made again when
-        the server says that it is done, or the program does with `HandlerContext.completed`, or
-        after a minute.
+        A call that failed because the visit is required (error -32042, in 2025-11-25) is sent again
+        when the server reports the completion, when the program calls `HandlerContext.completed`,
+        or after a minute.
         """
         ...
 
 
 class RootsHandler(Protocol):
-    """Says where servers may work (spec: "Roots"). Runs on a pool thread; may block."""
+    """Lists the roots for a server (spec: "Roots"). Runs on a pool thread; may block."""
 
     def __call__(self, context: HandlerContext, /) -> Iterable[Root | str | os.PathLike[str]]:
         """Return paths, ``file:`` URIs or `Root` models."""
@@ -102,7 +104,7 @@ class RootsHandler(Protocol):
 
 
 class RequestHandler(Protocol):
-    """Answers a request that the library does not know. Runs on a pool thread; may block."""
+    """Answers a request of a method unknown to the library. Runs on a pool thread; may block."""
 
     def __call__(self, params: dict[str, Any], context: HandlerContext, /) -> Any:
         """Return the result: a dict, a model, or `None` for an empty one."""
@@ -110,30 +112,30 @@ class RequestHandler(Protocol):
 
 
 class NotificationHandler(Protocol):
-    """Is told of notifications, on a pool thread, in the order they came."""
+    """Receives notifications, on a pool thread, in the order of their arrival."""
 
     def __call__(self, params: dict[str, Any], /) -> object:
-        """Take the parameters of one; what it returns is ignored."""
+        """Receive the parameters of one notification; the return value is ignored."""
         ...
 
 
 class LogHandler(Protocol):
-    """Is told what the server logs, on a pool thread, in the order it came."""
+    """Receives the server's log messages, on a pool thread, in the order of their arrival."""
 
     def __call__(self, message: LoggingMessageNotificationParams, /) -> object:
-        """Take one message; what it returns is ignored."""
+        """Receive one message; the return value is ignored."""
         ...
 
 
 class Sampling:
-    """A sampling handler that says what it can do besides plain text.
+    """A sampling handler that declares what it supports besides plain text.
 
-    Any handler with attributes of these names says the same.
+    Any handler with attributes named `tools` and `context` declares the same.
 
     Args:
         handler: The handler.
-        tools: Whether it lets the model use tools that the server sends along.
-        context: Whether it heeds `include_context`.
+        tools: Whether the model may use the tools that the server sends with a request.
+        context: Whether the handler honours `include_context`.
     """
 
     def __init__(
@@ -147,18 +149,18 @@ class Sampling:
     def __call__(
         self, request: CreateMessageRequestParams, context: HandlerContext, /
     ) -> CreateMessageResult:
-        """Ask the handler."""
+        """Call the handler."""
         return self.handler(request, context)
 
 
 @dataclass(frozen=True)
 class Elicitation:
-    """Who answers forms, and who sends people to URLs. What is left out is not offered.
+    """The handlers of the two modes of elicitation. A mode without a handler is not advertised.
 
     Args:
         form: Answers forms.
         url: Sends a person to a URL.
-        asks_person: Whether both ask a person by themselves, so that nobody else has to.
+        asks_person: Whether both handlers ask a person themselves, so that no reviewer has to.
     """
 
     form: FormHandler | None = None
@@ -172,10 +174,10 @@ class Elicitation:
 
 
 class ElicitationUI(Protocol):
-    """Something that can show both a form and a URL: a user interface."""
+    """A user interface that shows both forms and URLs."""
 
     asks_person: bool
-    """`True`: what it answers, a person has answered."""
+    """`True` if a person gives the answers."""
 
     def form(self, request: ElicitRequestFormParams, context: HandlerContext, /) -> ElicitResult:
         """See `FormHandler`."""
@@ -187,17 +189,17 @@ class ElicitationUI(Protocol):
 
 
 AnyElicitation = FormHandler | Elicitation | ElicitationUI
-"""What can be given as `elicitation`; a plain function answers forms."""
+"""The accepted values of the option `elicitation`; a plain function answers forms."""
 
 
 class Handlers:
-    """Who answers a server's questions: for a client, or for one call as its option `handlers`.
+    """The handlers that answer a server: of a client, or of one call as its option `handlers`.
 
     Args:
-        sampling: Lets a model answer.
+        sampling: Answers sampling requests with a model.
         elicitation: Answers forms, or forms and URLs.
-        roots: Says where servers may work.
-        approval: Reviews what the others do.
+        roots: Lists the roots.
+        approval: Reviews the requests and answers of the other handlers.
     """
 
     __slots__ = ("_offer", "_personal", "approval", "elicitation", "roots", "sampling")
@@ -214,7 +216,7 @@ class Handlers:
                 refuse_coroutines(handler, name)
         self.sampling = sampling
         self.elicitation = _as_elicitation(elicitation)
-        # The modes of elicitation that a person answers directly.
+        # The modes of elicitation whose handler asks a person itself.
         self._personal = frozenset(("form", "url") if self.elicitation.asks_person else ())
         self.roots = roots
         self.approval = approval
@@ -229,23 +231,23 @@ class Handlers:
 
 
 def offer_of(handlers: Handlers) -> OfferedCapabilities:
-    """The capabilities that these handlers make possible."""
+    """The capabilities to advertise for these handlers."""
     return handlers._offer
 
 
 def answered_by_person(handlers: Handlers) -> frozenset[str]:
-    """The modes of elicitation that a person answers directly."""
+    """The modes of elicitation whose handler asks a person itself."""
     return handlers._personal
 
 
 def replaced(handlers: Handlers, **changed: Any) -> Handlers:
-    """The same handlers, with some of them changed."""
+    """A copy of `handlers` with some of them replaced."""
     given = ("sampling", "elicitation", "roots", "approval")
     return Handlers(**{**{name: getattr(handlers, name) for name in given}, **changed})
 
 
 def merged(handlers: Handlers, others: Handlers) -> Handlers:
-    """These handlers, and those of `others` for what is missing."""
+    """A copy of `handlers` in which missing ones are taken from `others`."""
     form = others if handlers.elicitation.form is None else handlers
     url = others if handlers.elicitation.url is None else handlers
     both = Handlers(
@@ -254,7 +256,7 @@ def merged(handlers: Handlers, others: Handlers) -> Handlers:
         others.roots if handlers.roots is None else handlers.roots,
         others.approval if handlers.approval is None else handlers.approval,
     )
-    # One of the two may be a person's and the other a function's.
+    # `Elicitation.asks_person` covers both modes; here only one of them may ask a person.
     both._personal = (form._personal & {"form"}) | (url._personal & {"url"})
     return both
 

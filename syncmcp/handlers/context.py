@@ -15,7 +15,7 @@ from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import NotSupported, UsageError
-from syncmcp.handlers.url_completion import NEVER, Run, UrlVisit, here
+from syncmcp.handlers.url_completion import NO_VISIT, Run, UrlVisit, run_inline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["CausingCall", "ConnectedServer", "HandlerContext", "ProgressHandler"]
 
 
-# Guards the making of what several threads may be the first to ask a context for.
-_making = threading.RLock()
+# Guards the lazy creation of a context's cancel token and URL visit.
+_creation_lock = threading.RLock()
 
 
 class ConnectedServer:
-    """The server at the other end: what the program knows of it, and what it said of itself.
+    """The connected server: its name in the program, and what it declared about itself.
 
-    What it said is for display; nothing of it is checked or trusted.
+    The declarations are for display; the library neither verifies nor trusts them.
     """
 
     def __init__(
@@ -48,15 +48,15 @@ class ConnectedServer:
         self._result = negotiated.result
         self._extensions = frozenset(extensions)
         self.name = name
-        """What the program calls it: the only name to show as a fact."""
+        """The name that the program gave the server: the only name to show as a fact."""
         self.trusted = trusted
-        """Whether the program said to believe what it says of its tools."""
+        """Whether the program chose to trust the server's annotations of its tools."""
         self.revision: str = negotiated.dialect.revision
-        """The revision that is spoken."""
+        """The negotiated protocol revision."""
 
     @property
     def info(self) -> Implementation | None:
-        """Name and version, if the server gave them in a form that can be read."""
+        """Name and version as the server declared them; `None` if missing or malformed."""
         from pydantic import ValidationError
 
         from syncmcp.types import Implementation
@@ -72,7 +72,7 @@ class ConnectedServer:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What the server says it can do."""
+        """The capabilities that the server declared; empty if they are malformed."""
         from pydantic import ValidationError
 
         from syncmcp.types import ServerCapabilities
@@ -84,9 +84,10 @@ class ConnectedServer:
 
     @property
     def extensions(self) -> dict[str, dict[str, Any]]:
-        """The extensions that both sides have: the server's settings by identifier.
+        """The extensions that both sides declared: the server's settings by identifier.
 
-        Our side is `extensions=` of `Client`; all that the server has is in `capabilities`.
+        The client declares its extensions with `extensions=` of `Client`. `capabilities` has all
+        extensions of the server.
         """
         stated = self._result.get("capabilities")
         stated = stated.get("extensions") if isinstance(stated, dict) else None
@@ -101,7 +102,7 @@ class ConnectedServer:
         """The server's settings of an extension.
 
         Raises:
-            NotSupported: One side does not have it; the text says which.
+            NotSupported: One side did not declare it; the message says which.
         """
         found = self.extensions.get(identifier)
         if found is not None:
@@ -115,7 +116,7 @@ class ConnectedServer:
 
     @property
     def instructions(self) -> str | None:
-        """How the server wants to be used, in words for a model."""
+        """The server's instructions for a model on how to use it, or `None`."""
         stated = self._result.get("instructions")
         return stated if isinstance(stated, str) else None
 
@@ -124,52 +125,52 @@ class ConnectedServer:
 
 
 def renamed(server: ConnectedServer, name: str) -> ConnectedServer:
-    """The same server under another name of the program's."""
+    """A copy of `server` with another name."""
     other = copy.copy(server)
     other.name = name
     return other
 
 
 class ProgressHandler(Protocol):
-    """Is told of a call's progress, on a pool thread, in the order it came."""
+    """Receives the progress of a call, on a pool thread, in the order of arrival."""
 
     def __call__(self, progress: float, total: float | None, message: str | None, /) -> object:
-        """Take one report; what it returns is ignored."""
+        """Receive one report; the return value is ignored."""
         ...
 
 
 class CausingCall(NamedTuple):
-    """The request of ours that made a server ask."""
+    """The client's request during which the server asked a question."""
 
     method: str
     """``"tools/call"``, for example."""
 
     params: dict[str, Any] | None
-    """Its parameters, without `_meta`."""
+    """The parameters of the request, without `_meta`."""
 
 
 class HandlerContext:
-    """What a handler may want to know of a question, and what it can do meanwhile.
+    """Describes a server's question to the handler, and reports progress while it is answered.
 
     Args:
-        client: See below; `None` where no single server asks.
-        server: See below; `None` likewise.
-        method: See below.
-        call: See below.
-        cancel: See below; a token of its own by default.
-        timeout: How long, in seconds, the handler has; `None` for no limit.
-        progress: Where reports of progress go.
-        show: Where partial text goes.
-        resumes_call: See below.
+        client: See the property; `None` if the question comes from no single server.
+        server: See the property; `None` likewise.
+        method: See the attribute.
+        call: See the attribute.
+        cancel: See the property; a new token by default.
+        timeout: The time that the handler has, in seconds; `None` for no limit.
+        progress: Called with each report of progress.
+        show: Called with the partial text of a model.
+        resumes_call: See the attribute.
 
     Attributes:
         method: The method of the question, ``"sampling/createMessage"`` for example.
-        call: The request of ours that made the server ask, where that is known for certain:
-            in 2026-07-28, on a request's own stream over HTTP, or if no other is in flight.
-        resumes_call: Whether the answer has `call` go on: in 2026-07-28, where servers hear nothing
-            else, and after error -32042 (2025-11-25), when it is sent again. A person who visits a
-            URL should then be asked whether they are done there. Elsewhere only the consent is
-            wanted.
+        call: The client's request that caused the question. `None` unless it is known for certain:
+            in 2026-07-28, on a request's own stream over HTTP, or if no other request is in flight.
+        resumes_call: Whether the answer resumes `call`: always in 2026-07-28, where the answer is
+            all that a server receives, and after error -32042 (2025-11-25), when the call is sent
+            again. A handler should then ask a person who visits a URL whether they have finished.
+            Otherwise the server expects only the consent.
     """
 
     __slots__ = (
@@ -203,8 +204,8 @@ class HandlerContext:
         resumes_call: bool = False,
     ) -> None:
         self._client = client
-        # On a pool thread of the client, if there is one.
-        self._run_callback: Run = here
+        # Replaced by one that uses a pool thread, if there is a client.
+        self._run_callback: Run = run_inline
         self._server = server
         self.method = method
         self.call = call
@@ -212,20 +213,20 @@ class HandlerContext:
         self._deadline = Deadline(timeout)
         self._progress = progress
         self._show = show
-        # What counts as the answer if the time runs out.
+        # The answer that is sent if the time runs out.
         self._provisional: dict[str, Any] | None = None
         self._visit: UrlVisit | None = None
         self.resumes_call = resumes_call
-        # Told when the token is cancelled.
+        # Called when the token is cancelled.
         self._stopped: Callable[[], None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
 
     @property
     def client(self) -> Client:
-        """The client that was asked; it may be called, blocking, from within the handler.
+        """The client that received the question. The handler may make blocking calls with it.
 
         Raises:
-            UsageError: Nobody asked through one client: the model works for a group.
+            UsageError: There is no single client: the model works for a group.
         """
         if self._client is None:
             raise UsageError("this model works for a group, whose clients are in group.clients")
@@ -233,10 +234,10 @@ class HandlerContext:
 
     @property
     def server(self) -> ConnectedServer:
-        """The server that asks. Only its `name` is a fact; the rest are its own words.
+        """The server that asks. Only its `name` is a fact; it declared the rest itself.
 
         Raises:
-            UsageError: No single one asks: the model works for a group.
+            UsageError: There is no single server: the model works for a group.
         """
         if self._server is None:
             raise UsageError("this model works for a group, and not for one server")
@@ -244,18 +245,18 @@ class HandlerContext:
 
     @property
     def cancel(self) -> CancelToken:
-        """Tells that nobody wants the answer any more, or stops the question.
+        """The token that is cancelled when the answer is no longer wanted.
 
-        Cancelled when the server withdraws the question, the connection ends, the client is
-        closed, the call behind it is given up, or `human_timeout` has passed. Cancelling it stops
-        the question: the server is told at once that there will be no answer.
+        It is cancelled when the server withdraws the question, the connection ends, the client is
+        closed, the call that caused the question is given up, or `human_timeout` has passed. A
+        handler may cancel it as well: the server is told at once that there will be no answer.
 
-        After the consent to a URL it tells that nobody will say any more that the visit is done:
-        the session is over, the server cannot be heard any more, or it was cancelled because the
-        person gave up.
+        After the consent to a URL it is cancelled when no completion of the visit can be reported
+        any more: the session has ended, or the server's messages no longer reach the client. It can
+        also be cancelled because the person gave up.
         """
-        if self._cancel is None:  # made when first asked for: few handlers look at theirs
-            with _making:
+        if self._cancel is None:  # created lazily: few handlers use it
+            with _creation_lock:
                 if self._cancel is None:
                     token = CancelToken()
                     if self._stopped is not None:
@@ -264,22 +265,26 @@ class HandlerContext:
         return self._cancel
 
     def time_left(self) -> float | None:
-        """Seconds until the question is given up (`human_timeout`); `None` if it never is."""
+        """Seconds until the question expires (`human_timeout`); `None` without a limit."""
         return self._deadline.remaining()
 
     def report_progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Tell the server how far the answer is.
+        """Send the server the progress of the answer.
 
-        Nothing happens where the server did not ask to be told, nor in 2026-07-28. Of more than 20
-        reports in a second the server gets the newest, a little later. (basic/utilities/progress)
+        Does nothing if the server did not ask for progress, and in 2026-07-28. If there are more
+        than 20 reports in a second, the server gets the newest, a little later.
+        (basic/utilities/progress)
 
         Args:
-            progress: Should grow with each report; one that does not is sent as a little more
-                than the last.
-            total: What `progress` will be at the end, if known.
-            message: What is being done.
+            progress: Should grow with each report; a value that does not is sent as slightly more
+                than the last one.
+            total: The final value of `progress`, if known.
+            message: A description of the current step.
+
+        Raises:
+            UsageError: `progress` is not finite.
         """
         if not math.isfinite(progress):
             raise UsageError(f"progress is a finite number, not {progress!r}")
@@ -287,61 +292,65 @@ class HandlerContext:
             self._progress(progress, total, message)
 
     def show(self, text: str) -> None:
-        """Show what a model has written so far to the person who will review it.
+        """Show the partial text of a model to the person who will review it.
 
-        Nothing happens where nobody looks.
+        Does nothing if there is no display.
         """
         if self._show is not None:
             self._show(text)
 
     def completed(self) -> None:
-        """Say that what a URL led to is done, because the person said so."""
-        visit_of(self).end(done=True)
+        """Report that the visit to a URL is completed, because the person said so."""
+        visit_of(self).settle(done=True)
 
     def wait_completed(self, timeout: float | None = None) -> bool:
-        """Wait until what a URL led to is done, at most `timeout` seconds; on any thread.
+        """Wait for the completion of the visit to a URL, at most `timeout` seconds; on any thread.
 
-        In 2025-11-25 servers may tell (``notifications/elicitation/complete``), most of them after
-        the consent; it may never come. So return the consent first, and wait elsewhere: a handler
-        that waits before it returns keeps the consent from the server, until `human_timeout` at
-        most. See client/elicitation#completion-notifications-for-url-mode-elicitation.
+        In 2025-11-25 servers may report the completion (``notifications/elicitation/complete``),
+        most of them after the consent; the report may never come. So return the consent first, and
+        wait elsewhere: a handler that waits before it returns keeps the consent from the server,
+        until `human_timeout` at most. See
+        client/elicitation#completion-notifications-for-url-mode-elicitation.
 
         Returns:
-            Whether it is done: at once if the server has said so, also before it asked again with
-            the same id. `False` when `timeout` has passed, and at once when nobody will say so any
-            more: the question was not answered with consent, `cancel` was cancelled, or the session
-            is over, which cancels `cancel`. So it does when the server cannot be heard any more:
-            over HTTP its stream for what belongs to no call was given up, and no call is in flight.
+            Whether the visit is completed. `True` at once if the server has reported it, also if
+            it did so before it asked again with the same id. `False` when `timeout` has passed, and
+            at once when no report can come any more: the question was not answered with consent,
+            `cancel` was cancelled, or the session has ended, which cancels `cancel`. The same
+            happens when the server's messages no longer reach the client: over HTTP the stream for
+            messages outside of calls was given up, and no call is in flight.
         """
         waiting, visit = Deadline(timeout), visit_of(self)
         with lending_handler():
-            # The consent may be given meanwhile; then the end of the question does not matter.
+            # After the consent, which may come while this waits, the question's limit is void.
             while not visit.wait(waiting.sooner(self._visit_limit(visit)).remaining()):
                 if waiting.expired or self._visit_limit(visit) == 0:
                     break
         return visit.done
 
     def on_completed(self, callback: Callable[[bool], object]) -> Callable[[], None]:
-        """Call `callback` once, with what `wait_completed` would return without a limit.
+        """Call `callback` once, with the result that `wait_completed` without a limit would have.
 
-        It may be called long after the handler has returned, and is called with `False` if nobody
-        will say any more that it is done; in any case when the session ends, or the server cannot
-        be heard any more. For a question that leads to no URL that is the end of the question.
+        The call may come long after the handler has returned. The argument is `False` if no
+        completion can be reported any more; at the latest when the session ends, or the server's
+        messages no longer reach the client. For a question without a URL that is the end of the
+        question.
 
         Args:
-            callback: Runs on a pool thread of the client, in the context variables of whoever calls
-                this. It may block, and call the client. What it raises is logged. Where no single
-                client asks, for a group, it runs on the thread that ends the wait.
+            callback: Runs on a pool thread of the client, in the context variables of the caller
+                of this method. It may block, and call the client. Its exceptions are logged. If
+                there is no single client (the model works for a group), it runs on the thread that
+                settles the visit.
 
         Returns:
-            A function that takes the callback away again.
+            A function that removes the callback.
 
         Raises:
-            UsageError: It is a coroutine function, or not callable.
+            UsageError: `callback` is a coroutine function, or not callable.
         """
         refuse_coroutines(callback, "the callback of on_completed")
         run, visit = copy_context().run, visit_of(self)
-        if visit is NEVER:  # all contexts have it, so that it knows no threads
+        if visit is NO_VISIT:  # shared by all contexts: it has no client's pool to run callbacks
             self._run_callback(lambda: run(callback, False))
             return lambda: None
         return visit.on_end(lambda done: run(callback, done))
@@ -354,24 +363,24 @@ class HandlerContext:
         return f"<HandlerContext {self.method} from {asker}>"
 
 
-# What the library does with a context, and its handler must not.
+# Functions for the library, not for handlers.
 
 
 def end_context(context: HandlerContext) -> None:
-    """The handler has returned: a program that keeps the context must not keep the question."""
-    with _making:
+    """Drop the references to the question, after the handler: a program may keep the context."""
+    with _creation_lock:
         unsubscribe, context._unsubscribe = context._unsubscribe, None
         context._stopped = context._show = None
-        visit = context._visit = context._visit or NEVER
+        visit = context._visit = context._visit or NO_VISIT
     if unsubscribe is not None:
         unsubscribe()
     if not visit.agreed:
-        visit.end(done=False)
+        visit.settle(done=False)
 
 
 def visit_of(context: HandlerContext) -> UrlVisit:
-    """The visit to the URL; made at the first use where the server did not ask for one."""
-    with _making:
+    """The visit to the URL; created at the first use if the question has none."""
+    with _creation_lock:
         if context._visit is None:
             set_visit(context, UrlVisit(context._run_callback))
         assert context._visit is not None
@@ -379,23 +388,23 @@ def visit_of(context: HandlerContext) -> UrlVisit:
 
 
 def set_visit(context: HandlerContext, visit: UrlVisit) -> None:
-    """Name the visit that the question is about; cancelling the question ends it."""
+    """Set the visit that the question asks for; cancelling the question settles it."""
     context._visit = visit
-    call_when_cancelled(context.cancel, partial(visit.end, done=False))
+    call_when_cancelled(context.cancel, partial(visit.settle, done=False))
 
 
 def set_provisional(context: HandlerContext, answer: dict[str, Any] | None) -> None:
-    """Set what counts as the answer if the time runs out."""
+    """Set the answer that is sent if the time runs out."""
     context._provisional = answer
 
 
 def provisional(context: HandlerContext) -> dict[str, Any] | None:
-    """What counts as the answer if the time runs out."""
+    """The answer that is sent if the time runs out."""
     return context._provisional
 
 
 def run_callbacks_with(context: HandlerContext, run: Run) -> None:
-    """Have `run` call what is given to `HandlerContext.on_completed`: on a pool thread."""
+    """Have `run` call the callbacks of `HandlerContext.on_completed`, on a pool thread."""
     context._run_callback = run
 
 
@@ -405,7 +414,7 @@ def nested_context(
     timeout: float | None,
     show: Callable[[str], object] | None,
 ) -> HandlerContext:
-    """A context for what a handler asks while it answers `outer`."""
+    """A context for a question that a handler asks while it answers `outer`."""
     context = HandlerContext(
         outer._client,
         outer._server,

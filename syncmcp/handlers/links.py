@@ -28,7 +28,7 @@ _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 # Browsers take a host whose last label is like this for an address: 127.1, 0x7f.0.0.1, 2130706433.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 # No URL contains these, and what a URL is handed to may read them as something else.
-_STRANGE: Final = frozenset('\\<>"`')
+_FORBIDDEN: Final = frozenset('\\<>"`')
 _USUAL_PORT: Final = {"http": 80, "https": 443}
 _THIS_COMPUTER: Final = "localhost"
 
@@ -71,7 +71,7 @@ _TOGETHER: Final = (
     frozenset({"LATIN", "CJK", "BOPOMOFO"}),
 )
 # In the names of letters and marks that take no room.
-_UNSEEN: Final = ("FILLER", "INVISIBLE", "JOINER", "SELECTOR")
+_INVISIBLE: Final = ("FILLER", "INVISIBLE", "JOINER", "SELECTOR")
 
 
 class UnsafeLink(UsageError):
@@ -238,7 +238,7 @@ def _check_characters(url: object) -> None:
         raise _unsafe(f"it has more than {MAX_LINK} characters")
     if not url.isprintable() or " " in url:  # invisible and bidirectional marks are not printable
         raise _unsafe("it has spaces, control characters or invisible characters")
-    if not _STRANGE.isdisjoint(url):
+    if not _FORBIDDEN.isdisjoint(url):
         raise _unsafe("it has characters that no URL contains")
 
 
@@ -266,7 +266,7 @@ def _check_letters(label: str) -> None:
         name = unicodedata.name(character, "")
         if character == "-" or (
             (character.isalnum() or unicodedata.category(character) in ("Mn", "Mc"))
-            and not any(word in name for word in _UNSEEN)
+            and not any(word in name for word in _INVISIBLE)
         ):
             continue
         raise _unsafe("its host has characters that no host has")

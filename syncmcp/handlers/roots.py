@@ -104,7 +104,7 @@ class Roots:
             changed = self._roots.get(root.uri) != root
             self._roots[root.uri] = root
         if changed:
-            self._tell()
+            self._notify()
         return root
 
     def remove(self, item: RootLike) -> Root:
@@ -118,7 +118,7 @@ class Roots:
             root = self._roots.pop(uri, None)
         if root is None:
             raise UsageError(f"there is no root {uri}")
-        self._tell()
+        self._notify()
         return root
 
     def replace(self, items: Iterable[RootLike]) -> None:
@@ -138,7 +138,7 @@ class Roots:
             changed = [*self._roots.values()] != [*roots.values()]
             self._roots = roots
         if changed:
-            self._tell()
+            self._notify()
 
     def current(self, context: HandlerContext) -> list[Root]:
         """The roots that a server is to see now, those of the source included.
@@ -156,7 +156,7 @@ class Roots:
             else:
                 _log.warning("a root is not shown to the server, as it is %s: %s", status, path)
         if self._source is not None:
-            for item in _each(self._source(context)):
+            for item in _checked_items(self._source(context)):
                 root = to_root(item)
                 roots[root.uri] = root
         return [*roots.values()]
@@ -183,7 +183,7 @@ class Roots:
 
         return unsubscribe
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._lock:
             callbacks = [*self._callbacks.values()]
         for callback in callbacks:
@@ -202,7 +202,7 @@ class Roots:
 
 def _by_uri(items: Iterable[RootLike]) -> dict[str, Root]:
     """The roots of a list; of two with one path the later, in the place of the earlier."""
-    return {root.uri: root for root in map(to_root, _each(items))}
+    return {root.uri: root for root in map(to_root, _checked_items(items))}
 
 
 def restored(items: list[Root], source: RootSource | None) -> Roots:
@@ -308,16 +308,16 @@ def contains(roots: Iterable[RootLike] | Roots, path: str | os.PathLike[str]) ->
         UsageError: One of the roots is not what a root may be.
     """
     given = [status.root for status in roots.list()] if isinstance(roots, Roots) else roots
-    inside = [_real(path_of(_canonical(root))) for root in _each(given)]
+    inside = [_resolved(path_of(_canonical(root))) for root in _checked_items(given)]
     try:
         text = os.fspath(path)
-        real = _real(path_of(text) if _scheme(text) == "file" else text)
+        real = _resolved(path_of(text) if _scheme(text) == "file" else text)
     except (UsageError, ValueError):  # no path of this computer, or one with NUL in it
         return False
     return any(real.is_relative_to(root) for root in inside)
 
 
-def _real(path: str | os.PathLike[str]) -> PurePath:
+def _resolved(path: str | os.PathLike[str]) -> PurePath:
     return PurePath(os.path.normcase(os.path.realpath(path)))
 
 
@@ -330,7 +330,7 @@ def _canonical(value: object) -> str:
     else:
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
         if not isinstance(text, str):
-            raise UsageError(f"a root must be a path, a file: URI or a Root, not {_kind(text)}")
+            raise UsageError(f"a root must be a path, a file: URI or a Root, not {_type_of(text)}")
         path = _absolute(text) if _scheme(text) is None else path_of(text)
     return uri_of(path)
 
@@ -366,16 +366,16 @@ def _status(path: Path) -> Status:
     return "ok" if os.access(path, needed) else "unreadable"
 
 
-def _each(items: object) -> Iterator[RootLike]:
+def _checked_items(items: object) -> Iterator[RootLike]:
     """Go through roots; a single one is not a list of them, though it may be iterable."""
     from syncmcp.types import Root
 
     if isinstance(items, (str, bytes, os.PathLike, Root)) or not isinstance(items, Iterable):
-        raise UsageError(f"roots are given as a list of them, not as {_kind(items)}")
+        raise UsageError(f"roots are given as a list of them, not as {_type_of(items)}")
     return iter(cast("Iterable[RootLike]", items))
 
 
-def _kind(value: object) -> str:
+def _type_of(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 

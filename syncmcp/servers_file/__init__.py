@@ -23,12 +23,12 @@ from typing import Any, Final, Literal, NamedTuple
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._base.files import read_object
 from syncmcp.errors import UsageError
-from syncmcp.servers_file.entry import Approve, NotApproved, Rules, ServerEntry
+from syncmcp.servers_file.entry import Approve, FileRules, NotApproved, ServerEntry
 from syncmcp.servers_file.review import (
     ApprovedServers,
+    PlaceholderValues,
     ServerReview,
     ServersFileError,
-    Values,
     default_path,
 )
 
@@ -116,7 +116,9 @@ class ServersFile(Mapping[str, ServerEntry]):
             ``${input:...}`` uses.
     """
 
-    def __init__(self, stated: Mapping[str, Any], inputs: Mapping[str, str], rules: Rules) -> None:
+    def __init__(
+        self, stated: Mapping[str, Any], inputs: Mapping[str, str], rules: FileRules
+    ) -> None:
         self.path = rules.file
         self.guarded = rules.guarded
         self.inputs = inputs
@@ -182,10 +184,10 @@ def read(
     if approve is not None:
         refuse_coroutines(approve, "approve")
     content = _content(file)
-    rules = Rules(
+    rules = FileRules(
         file,
         guarded=not trust and _in_working_tree(file),
-        values=Values(_folder_of(file), variables, dict(inputs or {})),
+        values=PlaceholderValues(_project_folder(file), variables, dict(inputs or {})),
         approved=ApprovedServers(default_path() if approvals is None else Path(approvals)),
         approve=approve,
         confine=tuple(confine),
@@ -265,7 +267,7 @@ def _error(file: Path, message: str, key: str | None = None) -> ServersFileError
     return ServersFileError(message, file=str(file), key=key)
 
 
-def _folder_of(file: Path) -> Path:
+def _project_folder(file: Path) -> Path:
     folder = file.parent
     return folder.parent if folder.name in _PROJECT_FOLDERS else folder
 

@@ -14,10 +14,10 @@ from syncmcp.config import Http, Stdio
 from syncmcp.errors import Denied, UsageError
 from syncmcp.servers_file.review import (
     ApprovedServers,
-    NotFilled,
+    MissingValue,
+    PlaceholderValues,
     ServerReview,
     ServersFileError,
-    Values,
 )
 
 Approve = Callable[[ServerReview], bool]
@@ -44,7 +44,7 @@ class NotApproved(Denied):
 
 
 @dataclass(frozen=True)
-class Rules:
+class FileRules:
     """What holds for all servers of a file.
 
     Attributes:
@@ -58,13 +58,13 @@ class Rules:
 
     file: Path
     guarded: bool
-    values: Values
+    values: PlaceholderValues
     approved: ApprovedServers
     approve: Approve | None
     confine: tuple[str, ...]
 
 
-class _Stated(NamedTuple):
+class _ParsedEntry(NamedTuple):
     """What the file says of a server, checked, with its placeholders as they are."""
 
     command: str | None
@@ -89,7 +89,7 @@ class ServerEntry:
         stated: What the file says of it, unexpanded, keys of other programs included.
     """
 
-    def __init__(self, name: str, stated: Any, rules: Rules) -> None:
+    def __init__(self, name: str, stated: Any, rules: FileRules) -> None:
         self.name = name
         self.file = rules.file
         self.stated = stated
@@ -104,7 +104,7 @@ class ServerEntry:
     def problem(self) -> ServersFileError | None:
         """Why it can never be a target, as far as the file alone tells."""
         try:
-            self._read()
+            self._parse()
         except ServersFileError as error:
             return error
         return None
@@ -116,7 +116,7 @@ class ServerEntry:
         Raises:
             ServersFileError: The file says something that makes no sense.
         """
-        timeout = self._read().timeout
+        timeout = self._parse().timeout
         return {"name": self.name, **({} if timeout is None else {"timeout": timeout})}
 
     @property
@@ -153,7 +153,7 @@ class ServerEntry:
         Raises:
             ServersFileError: The file says something that makes no sense.
         """
-        stated = self._read()
+        stated = self._parse()
         command = () if stated.command is None else (stated.command, *stated.args)
         return ServerReview(
             self.name,
@@ -175,7 +175,7 @@ class ServerEntry:
             ServersFileError: The file says something that makes no sense, says not to use it, or
                 names a variable that is not set; or what is remembered cannot be used.
         """
-        stated = self._read()
+        stated = self._parse()
         if self.disabled:
             raise self._error("the file says not to use this server", "disabled")
         self._check_approved()
@@ -209,7 +209,7 @@ class ServerEntry:
 
     # -- what the file says ----------------------------------------------------------------------
 
-    def _read(self) -> _Stated:
+    def _parse(self) -> _ParsedEntry:
         stated = self.stated
         if not isinstance(stated, dict):
             raise self._error("a server is described by an object")
@@ -226,7 +226,7 @@ class ServerEntry:
         if kind is not None and kind.lower() not in kinds:
             what = "command" if command is not None else "url"
             raise self._error(f"cannot be {kind!r} for a server with a {what}", "type")
-        return _Stated(
+        return _ParsedEntry(
             command,
             self._list("args"),
             self._mapping("env"),
@@ -277,11 +277,11 @@ class ServerEntry:
 
     # -- what becomes of it ----------------------------------------------------------------------
 
-    def _stdio(self, stated: _Stated, command: str) -> Stdio:
-        words = [self._fill(command, "command")]
-        words += [self._fill(word, f"args[{i}]") for i, word in enumerate(stated.args)]
-        env = {name: self._fill(value, f"env.{name}") for name, value in stated.env.items()}
-        cwd = None if stated.cwd is None else os.path.expanduser(self._fill(stated.cwd, "cwd"))
+    def _stdio(self, stated: _ParsedEntry, command: str) -> Stdio:
+        words = [self._expand(command, "command")]
+        words += [self._expand(word, f"args[{i}]") for i, word in enumerate(stated.args)]
+        env = {name: self._expand(value, f"env.{name}") for name, value in stated.env.items()}
+        cwd = None if stated.cwd is None else os.path.expanduser(self._expand(stated.cwd, "cwd"))
         if not words[0]:
             raise self._error("is empty once its placeholders are filled in", "command")
         words[0] = os.path.expanduser(words[0])
@@ -291,20 +291,20 @@ class ServerEntry:
         except ValueError as error:
             raise self._error(_message(error)) from error
 
-    def _http(self, stated: _Stated) -> Http:
-        url = self._fill(stated.url, "url")
+    def _http(self, stated: _ParsedEntry) -> Http:
+        url = self._expand(stated.url, "url")
         headers = {
-            name: self._fill(value, f"headers.{name}") for name, value in stated.headers.items()
+            name: self._expand(value, f"headers.{name}") for name, value in stated.headers.items()
         }
         try:
             return Http(url, transport=stated.transport, headers=headers or None)
         except ValueError as error:
             raise self._error(_message(error)) from error
 
-    def _fill(self, text: str, key: str) -> str:
+    def _expand(self, text: str, key: str) -> str:
         try:
-            return self._rules.values.fill(text)
-        except NotFilled as error:
+            return self._rules.values.expand(text)
+        except MissingValue as error:
             raise self._error(str(error), key) from error
 
     def _error(self, message: str, key: str | None = None) -> ServersFileError:
@@ -321,7 +321,7 @@ def resolve_entry(entry: ServerEntry, name: str | None) -> tuple[Stdio | Http, s
         ServersFileError, NotApproved: As `ServerEntry.target` does.
     """
     target = entry.target()
-    return target, entry.name if name is None else name, entry._read().timeout
+    return target, entry.name if name is None else name, entry._parse().timeout
 
 
 def _message(error: ValueError) -> str:

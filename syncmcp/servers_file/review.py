@@ -29,12 +29,12 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _KIND = re.compile(r"([A-Za-z][\w-]*):")
 
 
-class NotFilled(ValueError):
+class MissingValue(ValueError):
     """A placeholder has no value; the text says why."""
 
 
 @dataclass(frozen=True)
-class Values:
+class PlaceholderValues:
     """What placeholders stand for.
 
     Attributes:
@@ -47,7 +47,7 @@ class Values:
     variables: Mapping[str, str] | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
 
-    def fill(self, text: str) -> str:
+    def expand(self, text: str) -> str:
         """Return `text` with each placeholder replaced. What takes its place is not looked at.
 
         Raises:
@@ -67,7 +67,7 @@ class Values:
             name = name.removeprefix("env:")
         elif not _NAME.fullmatch(name):
             if kind is not None:
-                raise NotFilled(f"{whole} is a kind of placeholder that is not supported")
+                raise MissingValue(f"{whole} is a kind of placeholder that is not supported")
             return whole  # a shell's or a program's own
         return self._variable(name, default if has_default else None)
 
@@ -77,13 +77,15 @@ class Values:
         if default is not None:
             return value or default  # as in a shell: an empty one counts as missing
         if value is None:
-            raise NotFilled(f"the environment variable {name!r} is not set")
+            raise MissingValue(f"the environment variable {name!r} is not set")
         return value
 
     def _input(self, name: str) -> str:
         value = self.inputs.get(name)
         if value is None:
-            raise NotFilled(f"the input {name!r} has no value: give it as inputs={{{name!r}: ...}}")
+            raise MissingValue(
+                f"the input {name!r} has no value: give it as inputs={{{name!r}: ...}}"
+            )
         return value
 
     def _fixed(self) -> dict[str, str]:
@@ -106,15 +108,15 @@ def variables_in(text: str) -> list[str]:
     return found
 
 
-_FIXED = frozenset(Values(Path())._fixed())
+_FIXED = frozenset(PlaceholderValues(Path())._fixed())
 
 
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "cmd", "powershell", "pwsh"}
-_LINE = re.compile(r"-\w*c|/[ck]|-(?:e|ec|enc|command|encodedcommand)", re.IGNORECASE)
-_INLINE = {"-c", "-e", "--eval", "-p", "--print", "-r"}
+_COMMAND_OPTION = re.compile(r"-\w*c|/[ck]|-(?:e|ec|enc|command|encodedcommand)", re.IGNORECASE)
+_CODE_OPTIONS = {"-c", "-e", "--eval", "-p", "--print", "-r"}
 _INTERPRETERS = re.compile(r"(?:python|pypy|node|deno|bun|perl|ruby|php)[\d.]*")
 _INSTALLERS = {"npx", "bunx", "pnpx", "uvx", "pipx", "docker", "podman", "dnx"}
-_DECIDING = re.compile(
+_CODE_VARIABLES = re.compile(
     r"PATH|LD_\w+|DYLD_\w+|PYTHON(?:PATH|HOME|STARTUP)|NODE_(?:OPTIONS|PATH)|PERL5(?:LIB|OPT)"
     r"|RUBY(?:LIB|OPT)|BASH_ENV|ENV|SHELL|COMSPEC",
     re.IGNORECASE,
@@ -134,7 +136,7 @@ _DANGEROUS = (
     (_OPEN_CONTAINER, "Its container is not shut off from this computer."),
 )
 # Nobody reads a longer command, in characters; the patterns would take long, too.
-_READABLE = 4_000
+_MAX_COMMAND = 4_000
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
@@ -194,29 +196,29 @@ class ServerReview:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What looks dangerous, a sentence each. None is no proof of anything."""
-        return tuple(self._of_command() if self.kind == "stdio" else self._of_url())
+        return tuple(self._command_warnings() if self.kind == "stdio" else self._url_warnings())
 
-    def _of_command(self) -> list[str]:
+    def _command_warnings(self) -> list[str]:
         words = [_program(word) for word in self.command]
         line = " ".join(self.command)
-        found = ["It is too long to be read."] if len(line) > _READABLE else []
-        line = line[:_READABLE]
+        found = ["It is too long to be read."] if len(line) > _MAX_COMMAND else []
+        line = line[:_MAX_COMMAND]
         found += [text for pattern, text in _DANGEROUS if re.search(pattern, line, re.IGNORECASE)]
         for word, following in zip(words, (*self.command[1:], ""), strict=False):
-            if word in _SHELLS and _LINE.fullmatch(following):
+            if word in _SHELLS and _COMMAND_OPTION.fullmatch(following):
                 found.append("A shell interprets it: it may do more than start a server.")
-            elif _INTERPRETERS.fullmatch(word) and following in _INLINE:
+            elif _INTERPRETERS.fullmatch(word) and following in _CODE_OPTIONS:
                 found.append("The code to be run is in the command itself.")
         if words and words[0] in _INSTALLERS:
             found.append("It fetches a program from the internet and runs that.")
         found += [
-            f"{shown(name)} decides which code is run."
+            f"{printable(name)} decides which code is run."
             for name in self.env
-            if _DECIDING.fullmatch(name)
+            if _CODE_VARIABLES.fullmatch(name)
         ]
         return list(dict.fromkeys(found))
 
-    def _of_url(self) -> list[str]:
+    def _url_warnings(self) -> list[str]:
         found = []
         try:
             parts = urlsplit(self.url or "")
@@ -232,20 +234,20 @@ class ServerReview:
         return found
 
     def __str__(self) -> str:
-        lines = [f"{shown(str(self.file))} names a server, {shown(self.server)}."]
+        lines = [f"{printable(str(self.file))} names a server, {printable(self.server)}."]
         if self.kind == "stdio":
             lines.append("To use it, this program would be started, with all of your rights:")
-            lines.append(f"  {shown(shlex.join(self.command))}")
+            lines.append(f"  {printable(shlex.join(self.command))}")
         else:
             lines.append("To use it, this address would be contacted:")
-            lines.append(f"  {shown(self.url or '')}")
+            lines.append(f"  {printable(self.url or '')}")
         if self.cwd is not None:
-            lines.append(f"in {shown(self.cwd)}")
+            lines.append(f"in {printable(self.cwd)}")
         for title, values in (("with", self.env), ("sending", self.headers)):
             # What is called a secret is none of a screen's business.
-            lines += [f"{title} {shown(redact(f'{n}={value}'))}" for n, value in values.items()]
+            lines += [f"{title} {printable(redact(f'{n}={value}'))}" for n, value in values.items()]
         if self.variables:
-            lines.append(f"It would get the values of: {shown(', '.join(self.variables))}.")
+            lines.append(f"It would get the values of: {printable(', '.join(self.variables))}.")
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
@@ -258,7 +260,7 @@ def _program(word: str) -> str:
     return name.removesuffix(".exe").removesuffix(".cmd").removesuffix(".bat")
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """`text` as it is, but for characters that a screen would hide or obey."""
     return "".join(
         character if character.isprintable() else f"<U+{ord(character):04X}>" for character in text
@@ -274,7 +276,7 @@ _VERSION: Final = 1
 _NO_APPROVALS: Final = "holds no approvals that can be read; move it away to begin anew"
 
 # A longer file, in bytes, is something else.
-_LONGEST: Final = 4 * 1024 * 1024
+_MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 
 # To change the file takes milliseconds.
 _LOCK_SECONDS: Final = 10.0
@@ -378,7 +380,7 @@ class ApprovedServers:
         with open(descriptor, "rb") as file:
             self._check_owner(os.fstat(descriptor))
             try:
-                content = read_object(file, _LONGEST)
+                content = read_object(file, _MAX_FILE_BYTES)
             except ValueError as error:
                 raise self._error(_NO_APPROVALS) from error
         approved = content.get("approved")

@@ -113,7 +113,7 @@ class Skills:
         text(uri, "uri")
         self._settings(options)
         result = self._client.request(
-            "skills/get", {"uri": uri}, result=types.GetSkillResult, **_harmless(options)
+            "skills/get", {"uri": uri}, result=types.GetSkillResult, **_idempotent(options)
         )
         skill = result.skill
         if skill.uri != uri:
@@ -215,7 +215,7 @@ class Skills:
         options: CallOptions,
     ) -> Any:
         core = core_of(self._client)
-        resolved = core.resolve(_harmless(options))
+        resolved = core.resolve(_idempotent(options))
         self._settings(options)
         steps: Any = pages(method, model, items, core, ALL_PAGES, max_pages, params)
         return run(steps, core, resolved, Deadline(resolved.timeout))
@@ -252,10 +252,10 @@ class LoadedSkill:
         self.verified = files is not None
         # Guards what follows; never held while the server is asked.
         self._lock = threading.Lock()
-        self._kept: dict[str, bytes] = {}
-        self._broken: SkillRefused | None = None
+        self._cache: dict[str, bytes] = {}
+        self._refused: SkillRefused | None = None
         self._total = 0
-        self.text, self.body = self._open(self._fetch(MANIFEST, options))
+        self.text, self.body = self._parse_manifest(self._fetch(MANIFEST, options))
 
     @property
     def server(self) -> str:
@@ -313,7 +313,7 @@ class LoadedSkill:
             raise refusal(self.skill, "unlisted", f"has no directory {name[:200]!r}")
         inside = f"{path}/" if path else ""
         if self._files is None:
-            return [*self._listed(path, inside, options)]
+            return [*self._list_remote(path, inside, options)]
         found = {
             inside + rest.partition("/")[0] + "/" * ("/" in rest)
             for rest in (file[len(inside) :] for file in self._files if file.startswith(inside))
@@ -325,7 +325,7 @@ class LoadedSkill:
     def __repr__(self) -> str:
         return f"<LoadedSkill {self.skill.uri} of {self.server}>"
 
-    def _listed(self, path: str, inside: str, options: CallOptions) -> Iterator[str]:
+    def _list_remote(self, path: str, inside: str, options: CallOptions) -> Iterator[str]:
         for entry in self._skills.read_directory(uri_below(self._root, path), **options):
             name = name_below(self._root, entry.uri)
             if name is None or not name.startswith(inside) or "/" in name[len(inside) :]:
@@ -341,10 +341,10 @@ class LoadedSkill:
             SkillRefused: They are not what they should be.
         """
         with self._lock:
-            if self._broken is not None:
-                raise fresh(self._broken)
-            if path in self._kept:
-                return self._kept[path]
+            if self._refused is not None:
+                raise fresh(self._refused)
+            if path in self._cache:
+                return self._cache[path]
         file = None if self._files is None else self._files[path]
         uri = uri_below(self._root, path) if file is None else file.uri
         try:
@@ -354,11 +354,11 @@ class LoadedSkill:
                 raise refusal(self.skill, "content", error.message, uri) from error
             self._verify(data, uri, file)
         except SkillRefused as error:
-            self._break(error)
+            self._refuse_all(error)
             raise
         # What is generated may be another one each time; but what was loaded is what was checked.
         if file is not None or path == MANIFEST:
-            self._keep(path, data)
+            self._store(path, data)
         return data
 
     def _verify(self, data: bytes, uri: str, file: SkillResource | None) -> None:
@@ -374,7 +374,7 @@ class LoadedSkill:
         elif f"sha256:{hashlib.sha256(data).hexdigest()}" != file.digest:
             raise refusal(self.skill, "digest", "has another digest than its entry says", uri)
 
-    def _open(self, data: bytes) -> tuple[str, str]:
+    def _parse_manifest(self, data: bytes) -> tuple[str, str]:
         whole = self._decoded(data, MANIFEST)
         try:
             frontmatter, body = split(whole.removeprefix("\ufeff"))
@@ -396,17 +396,17 @@ class LoadedSkill:
         except UnicodeDecodeError as error:
             raise refusal(self.skill, "content", f"has no text in {name[:200]!r}") from error
 
-    def _keep(self, path: str, data: bytes) -> None:
+    def _store(self, path: str, data: bytes) -> None:
         with self._lock:
-            if self._broken is None:
-                self._kept[path] = data
+            if self._refused is None:
+                self._cache[path] = data
 
-    def _break(self, error: SkillRefused) -> None:
+    def _refuse_all(self, error: SkillRefused) -> None:
         with self._lock:
-            self._broken = self._broken or error
-            self._kept.clear()
+            self._refused = self._refused or error
+            self._cache.clear()
 
 
-def _harmless(options: CallOptions) -> CallOptions:
+def _idempotent(options: CallOptions) -> CallOptions:
     # What only asks may be asked twice.
     return {**options, "idempotent": True}

@@ -224,11 +224,11 @@ def difference(frontmatter: str, stated: dict[str, Any]) -> str | None:
         BadFrontmatter: It is no YAML, or has what is not read: aliases, tags, a key twice, more
             depth than `MAX_DEPTH`.
     """
-    node = _composed(frontmatter)
-    return "it is no mapping" if node is None else _differs(node, stated, "")
+    node = _parse_yaml(frontmatter)
+    return "it is no mapping" if node is None else _node_difference(node, stated, "")
 
 
-def _composed(frontmatter: str) -> Node | None:
+def _parse_yaml(frontmatter: str) -> Node | None:
     import yaml
     from yaml.composer import Composer
     from yaml.parser import Parser
@@ -270,7 +270,7 @@ def _composed(frontmatter: str) -> Node | None:
         raise BadFrontmatter(f"has frontmatter that is no YAML: {problem}") from error
 
 
-def _differs(node: Node, stated: Any, where: str) -> str | None:
+def _node_difference(node: Node, stated: Any, where: str) -> str | None:
     import yaml
 
     if isinstance(node, yaml.ScalarNode):
@@ -289,9 +289,9 @@ def _differs(node: Node, stated: Any, where: str) -> str | None:
             return f"{where or 'the whole'} differs"
         odd = sorted(members.keys() ^ stated.keys())
         if odd:
-            return f"only one of them has {_inside(where, odd[0])}"
-        pairs = [(item, stated[key], _inside(where, key)) for key, item in members.items()]
-    return next(filter(None, (_differs(*pair) for pair in pairs)), None)
+            return f"only one of them has {_child_path(where, odd[0])}"
+        pairs = [(item, stated[key], _child_path(where, key)) for key, item in members.items()]
+    return next(filter(None, (_node_difference(*pair) for pair in pairs)), None)
 
 
 def _members(node: Node) -> dict[str, Node]:
@@ -307,7 +307,7 @@ def _members(node: Node) -> dict[str, Node]:
     return members
 
 
-def _inside(where: str, key: str) -> str:
+def _child_path(where: str, key: str) -> str:
     # What a server wrote may be long.
     return f"{where}.{key[:60]!r}" if where else repr(key[:60])
 

@@ -29,7 +29,7 @@ from syncmcp.errors import (
 )
 from syncmcp.handlers import SamplingHandler
 from syncmcp.handlers.context import HandlerContext, nested_context, run_callbacks_with
-from syncmcp.tools.source import failure, told, tool_source, words_for
+from syncmcp.tools.source import error_result, error_text, tool_result, tool_source
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
@@ -60,7 +60,7 @@ __all__ = [
 _MAX_TOKENS: Final = 4096
 
 # Neither the model nor another tool of the server can do anything about these; the program can.
-_GONE: Final = (AuthError, ClosedError)
+_FATAL: Final = (AuthError, ClosedError)
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,8 @@ class ToolLoop:
         links = [link for link in (cancel, outer) if link is not None]
         run = _Run(self, base, links, context)
         try:
-            run.offer(tools)
-            return run.drive()
+            run.select_tools(tools)
+            return run.run_to_end()
         except BaseException:
             run.token.cancel("the tool loop has ended")  # what still runs is of no use to anybody
             raise
@@ -274,7 +274,7 @@ def _request(
     )
 
 
-class _Running(NamedTuple):
+class _RunningTool(NamedTuple):
     """A tool at work: for which wish, and by whom."""
 
     use: ToolUseContent
@@ -303,13 +303,13 @@ class _Run:
         self._expiry = CancelToken() if loop._timeout is None else CancelToken.after(loop._timeout)
         self.token = CancelToken(self._expiry, *links)
 
-    def offer(self, names: Iterable[str] | None) -> None:
+    def select_tools(self, names: Iterable[str] | None) -> None:
         """Find the tools to offer."""
-        self._check()
+        self._check_cancelled()
         try:
             listed = self._source.tools(self.token)
         except McpError:
-            self._check()
+            self._check_cancelled()
             raise
         self._tools = {tool.name: tool for tool in listed}
         if names is not None:
@@ -319,22 +319,22 @@ class _Run:
                 raise UsageError(f"there is no tool {unknown[0]!r}")
             self._tools = {name: self._tools[name] for name in wanted}
 
-    def drive(self) -> ToolLoopResult:
+    def run_to_end(self) -> ToolLoopResult:
         """Ask the model, run tools, ask again, until it asks for none."""
         if not self._messages:
             raise UsageError("a conversation has at least one message")
-        uses = self._wishes()
+        uses = self._requested_tools()
         try:
             check_balance(self._messages[:-1] if uses else self._messages)
         except ValueError as error:
             raise UsageError(str(error)) from None
         if uses:
-            self._messages.append(self._use(uses))
+            self._messages.append(self._run_tools(uses))
         limit = self._loop._max_iterations
         while True:
             self._iteration += 1
             answer = self._ask(last=self._iteration == limit)
-            uses = self._wishes()
+            uses = self._requested_tools()
             if not uses:
                 return ToolLoopResult(answer, self._messages, self._iteration)
             if self._iteration == limit:
@@ -344,14 +344,14 @@ class _Run:
                     messages=self._messages,
                 )
             if answer.stop_reason == "maxTokens":
-                self._messages.append(self._cut_off(uses))
+                self._messages.append(self._refuse_truncated(uses))
             else:
-                self._messages.append(self._use(uses))
+                self._messages.append(self._run_tools(uses))
 
     # -- the model
 
     def _ask(self, *, last: bool) -> CreateMessageResult:
-        self._check()
+        self._check_cancelled()
         update: dict[str, Any] = {
             "messages": list(self._messages),
             "tools": list(self._tools.values()),
@@ -365,7 +365,7 @@ class _Run:
             answer = self._loop._llm(self._request.model_copy(update=update), self._context)
         except Exception as error:
             if self.token.cancelled:
-                raise self._stopped() from error
+                raise self._stop_error() from error
             raise
         if not isinstance(answer, types.CreateMessageResult):  # pyright: ignore[reportUnnecessaryIsInstance]
             kind = type(answer).__name__
@@ -375,10 +375,10 @@ class _Run:
             message.meta = answer.meta
         self._messages.append(message)
         self._report(ModelTurn(self._iteration, answer))
-        self._check()
+        self._check_cancelled()
         return answer
 
-    def _wishes(self) -> list[ToolUseContent]:
+    def _requested_tools(self) -> list[ToolUseContent]:
         """The tools that the last message asks for."""
         try:
             return tool_uses(self._messages[-1])
@@ -418,18 +418,18 @@ class _Run:
 
     # -- the tools
 
-    def _use(self, uses: list[ToolUseContent]) -> SamplingMessage:
+    def _run_tools(self, uses: list[ToolUseContent]) -> SamplingMessage:
         """Run tools, as many at one time as may be; return the message with their results."""
         results: dict[str, ToolResultContent] = {}
-        running: dict[RequestFuture[CallToolResult], _Running] = {}
+        running: dict[RequestFuture[CallToolResult], _RunningTool] = {}
         for use in uses:
             if len(running) == self._loop._max_parallel:
                 self._collect(running, results)
             try:
                 future, client = self._start(use)
-                running[future] = _Running(use, client)
+                running[future] = _RunningTool(use, client)
             except McpError as error:
-                results[use.id] = self._finish(use, self._failure(use, error))
+                results[use.id] = self._finish(use, self._error_for_model(use, error))
             else:
                 self._report(ToolStarted(self._iteration, use))
         while running:
@@ -441,13 +441,13 @@ class _Run:
         if tool is None:  # or it was not offered
             raise UsageError(f"there is no tool {use.name!r}")
         client, name = self._source.find(use.name)
-        self._ask_for_consent(client, name, use, tool)
+        self._check_approval(client, name, use, tool)
         tell = self._loop._on_progress
         on_progress = None if tell is None else partial(tell, use)
         call = client.call_tool.future
         return call(name, use.input, cancel=self.token, on_progress=on_progress), client
 
-    def _ask_for_consent(self, client: Client, name: str, use: ToolUseContent, tool: Tool) -> None:
+    def _check_approval(self, client: Client, name: str, use: ToolUseContent, tool: Tool) -> None:
         core, ours = core_of(client), self._loop._approval
         given = core.handlers.answering.approval if ours is None else ours
         if given is None:
@@ -468,7 +468,7 @@ class _Run:
 
     def _collect(
         self,
-        running: dict[RequestFuture[CallToolResult], _Running],
+        running: dict[RequestFuture[CallToolResult], _RunningTool],
         results: dict[str, ToolResultContent],
     ) -> None:
         """Wait until at least one of the tools has ended."""
@@ -477,23 +477,23 @@ class _Run:
         for future in [future for future in running if future in done]:
             use, client = running.pop(future)
             try:
-                result = told(use, future.result(), trusted=core_of(client).settings.trusted)
+                result = tool_result(use, future.result(), trusted=core_of(client).settings.trusted)
             except McpError as error:
-                result = self._failure(use, error)
+                result = self._error_for_model(use, error)
             results[use.id] = self._finish(use, result)
 
-    def _failure(self, use: ToolUseContent, error: McpError) -> ToolResultContent:
+    def _error_for_model(self, use: ToolUseContent, error: McpError) -> ToolResultContent:
         """What the model is told of a call that failed; raises what is not for the model."""
-        self._check()
-        gone = isinstance(error, _GONE) and not self._source.outlives_its_servers()
-        if gone or isinstance(error, RequestCancelled):
+        self._check_cancelled()
+        fatal = isinstance(error, _FATAL) and not self._source.survives_server_loss()
+        if fatal or isinstance(error, RequestCancelled):
             raise error
-        return failure(use, words_for(error))
+        return error_result(use, error_text(error))
 
-    def _cut_off(self, uses: list[ToolUseContent]) -> SamplingMessage:
+    def _refuse_truncated(self, uses: list[ToolUseContent]) -> SamplingMessage:
         # Arguments may be missing from the last wish; nothing that was half said is done.
         why = "not run: the message was cut off at its limit of tokens"
-        results = [self._finish(use, failure(use, why)) for use in uses]
+        results = [self._finish(use, error_result(use, why)) for use in uses]
         return types.SamplingMessage(role="user", content=list(results))
 
     def _finish(self, use: ToolUseContent, result: ToolResultContent) -> ToolResultContent:
@@ -506,11 +506,11 @@ class _Run:
         if self._loop._on_step is not None:
             self._loop._on_step(step)
 
-    def _check(self) -> None:
+    def _check_cancelled(self) -> None:
         if self.token.cancelled:
-            raise self._stopped()
+            raise self._stop_error()
 
-    def _stopped(self) -> RequestTimeout | RequestCancelled:
+    def _stop_error(self) -> RequestTimeout | RequestCancelled:
         if self._expiry.cancelled:
             limit = self._loop._timeout
             return RequestTimeout(

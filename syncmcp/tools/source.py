@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from syncmcp.errors import McpError
     from syncmcp.types import CallToolResult, Tool, ToolResultContent, ToolUseContent
 
-__all__ = ["Found", "ToolSource", "failure", "told", "tool_source", "words_for"]
+__all__ = ["ToolLocation", "ToolSource", "error_result", "error_text", "tool_result", "tool_source"]
 
 
-class Found(NamedTuple):
+class ToolLocation(NamedTuple):
     """Where a tool is.
 
     Attributes:
@@ -45,7 +45,7 @@ class ToolSource(Protocol):
         """
         ...
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> ToolLocation:
         """Who has the tool of that name.
 
         Raises:
@@ -54,17 +54,17 @@ class ToolSource(Protocol):
         """
         ...
 
-    def outlives_its_servers(self) -> bool:
+    def survives_server_loss(self) -> bool:
         """Whether a server that is gone, or lets nobody in, leaves others to work with."""
         ...
 
 
 def tool_source(given: Client | ClientGroup) -> ToolSource:
     """A client or a group as that."""
-    return _OfGroup(given) if isinstance(given, ClientGroup) else _OfClient(given)
+    return _GroupTools(given) if isinstance(given, ClientGroup) else _ClientTools(given)
 
 
-class _OfClient:
+class _ClientTools:
     def __init__(self, client: Client) -> None:
         self.client: Client | None = client
         self._only = client
@@ -72,14 +72,14 @@ class _OfClient:
     def tools(self, cancel: CancelToken) -> Iterable[Tool]:
         return self._only.list_tools(cancel=cancel).tools
 
-    def find(self, name: str) -> Found:
-        return Found(self._only, name)
+    def find(self, name: str) -> ToolLocation:
+        return ToolLocation(self._only, name)
 
-    def outlives_its_servers(self) -> bool:
+    def survives_server_loss(self) -> bool:
         return False
 
 
-class _OfGroup:
+class _GroupTools:
     client: Client | None = None
 
     def __init__(self, group: ClientGroup) -> None:
@@ -89,20 +89,20 @@ class _OfGroup:
         group_state(self._group).check_open()
         return self._group.tools.values()
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> ToolLocation:
         client, _, tool = group_state(self._group).route(
             lambda catalog: catalog.route("tools", name)
         )
-        return Found(client, tool)
+        return ToolLocation(client, tool)
 
-    def outlives_its_servers(self) -> bool:
+    def survives_server_loss(self) -> bool:
         return group_state(self._group).state == "open"
 
 
 # What a model is told of a tool that it asked for.
 
 
-def told(use: ToolUseContent, result: CallToolResult, *, trusted: bool) -> ToolResultContent:
+def tool_result(use: ToolUseContent, result: CallToolResult, *, trusted: bool) -> ToolResultContent:
     """What the tool gave.
 
     Args:
@@ -122,13 +122,13 @@ def told(use: ToolUseContent, result: CallToolResult, *, trusted: bool) -> ToolR
     return block
 
 
-def failure(use: ToolUseContent, why: str) -> ToolResultContent:
+def error_result(use: ToolUseContent, why: str) -> ToolResultContent:
     """The tool gave nothing, in words."""
     content = types.TextContent(text=why)
     return types.ToolResultContent(tool_use_id=use.id, content=[content], is_error=True)
 
 
-def words_for(error: McpError) -> str:
+def error_text(error: McpError) -> str:
     """An error for a model: without what only the program should see, stderr for example."""
     if isinstance(error, Denied):
         why = f": {error.reason}" if error.reason else ""

@@ -60,7 +60,7 @@ def _fetch(original: Function) -> Function:
 def _complete_everything(original: Function) -> Function:
     def complete(self: Any, elicitation_id: Any) -> None:
         for visit in list(self._visits):
-            visit.end(done=True)
+            visit.settle(done=True)
 
     return complete
 
@@ -212,35 +212,35 @@ ELICITATION = (
     Mutant(
         "completions-for-all",
         "one completion notice completes every link that is waited for",
-        f"{VISITS}:Visits.complete",
+        f"{VISITS}:UrlVisits.complete",
         _complete_everything,
         ("ELI-15",),
     ),
     Mutant(
         "completion-ids-tidied",
         "the id of a completed link is stripped before it is compared",
-        f"{VISITS}:Visits.complete",
+        f"{VISITS}:UrlVisits.complete",
         _tidy_the_id,
         ("ELI-16",),
     ),
     Mutant(
         "completions-forgotten",
         "that a link is completed is forgotten before its id is asked about again",
-        f"{VISITS}:Visits._know",
+        f"{VISITS}:UrlVisits._touch",
         always(False),
         ("ELI-15",),
     ),
     Mutant(
         "visits-end-with-consent",
         "who has agreed to a link does not hear any more that it is completed",
-        f"{VISITS}:Visit.agree",
+        f"{VISITS}:UrlVisit.agree",
         _end_with_the_consent,
         ("M-07",),
     ),
     Mutant(
         "visits-never-forgotten",
         "a server can have a client remember any number of visits",
-        f"{VISITS}:Visits._make_room",
+        f"{VISITS}:UrlVisits._evict_oldest",
         always(None),
         ("M-07",),
     ),

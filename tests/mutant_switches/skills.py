@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "reads-on",
         "after a file that is not what it should be, others are read",
-        f"{LOADED}._break",
+        f"{LOADED}._refuse_all",
         always(None),
         ("SKL-03",),
     ),

@@ -189,7 +189,7 @@ LIBRARY = (
     Mutant(
         "links-remembered",
         "a yes to one link, meant to be kept, is a yes to the next",
-        f"{APPROVAL}._conclude",
+        f"{APPROVAL}._apply_ruling",
         _remember_links,
         ("ELI-08", "M-33"),
     ),
