@@ -1,4 +1,4 @@
-"""What is decided on, what a decision says, and ready-made policies that decide."""
+"""Questions and verdicts, the protocols of policies and reviewers, and ready-made policies."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     )
 
 Kind = Literal["sampling", "form", "url", "roots", "tool"]
-"""What is to be allowed: a model's answer, a form, a visit to a URL, the roots, a call of ours."""
+"""What a question asks for: sampling, a form, a visit to a URL, the roots, or a tool call."""
 
 By = Literal["policy", "person", "remembered", "limit", "timeout", "withdrawn", "nobody", "error"]
-"""Who or what decided. ``"nobody"``: a person was needed and there was no reviewer."""
+"""Who or what decided. ``"nobody"``: a person was needed, and there was no reviewer."""
 
 
 class ToolCall(NamedTuple):
-    """A call of ours, before it is sent."""
+    """A tool call of this client, before it is sent."""
 
     tool: str
     arguments: Mapping[str, Any]
     annotations: ToolAnnotations | None
-    """What the server says of the tool; worth something only if the server is trusted."""
+    """The server's annotations of the tool; meaningless unless the server is trusted."""
 
-    def __repr__(self) -> str:  # arguments may be nobody's business
+    def __repr__(self) -> str:  # arguments may be confidential
         return f"ToolCall({self.tool!r}, {len(self.arguments)} arguments)"
 
 
@@ -61,12 +61,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Question:
-    """Something to decide on.
+    """The subject of a decision.
 
     Attributes:
-        kind: What is to be allowed.
-        server: Who asks, or for a call of ours, who gets it. Only its `name` is a fact.
-        request: What is asked for.
+        kind: What the question asks for.
+        server: The server that asks; for a tool call, the server to be called. Only its `name` is
+            a fact.
+        request: The parameters of the server's request, or the tool call.
         context: The context of the handler that would answer, if there is one.
         answer: The answer to review, in the second review; `None` in the first.
     """
@@ -79,7 +80,7 @@ class Question:
 
     @property
     def summary(self) -> str:
-        """One line that gives away nothing of what was written: numbers, a host, a tool's name."""
+        """One line without texts of the request: only counts, a host or the name of a tool."""
         from syncmcp.types import (
             CreateMessageRequestParams,
             ElicitRequestFormParams,
@@ -103,27 +104,27 @@ class Question:
 
 
 class Decision(enum.Enum):
-    """What a policy says."""
+    """The decision of a policy."""
 
     ALLOW = "allow"
     DENY = "deny"
     ASK = "ask"
-    """A person is to decide."""
+    """Let a person decide."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a person says; or a policy that has more to say than a `Decision`.
+    """The decision of a person; or of a policy that returns more than a `Decision`.
 
     Attributes:
-        allowed: Whether the question, or the answer under review, may go on.
-        request: The request as edited, if it is one for a model; `None` to leave it as it is.
-        answer: The answer as edited, in the second review. In the first: an answer, so that
-            no handler is asked.
-        reason: Why, for the log and the audit; a server never sees it.
-        remember: Decide the next question of the same kind from the same server the same way
-            without asking. Edits are not repeated; requests and answers are remembered apart, and
-            calls of ours by the name of the tool. Never done for URLs.
+        allowed: Whether the request, or the answer under review, is allowed.
+        request: The edited request, for sampling only; `None` to leave it unchanged.
+        answer: In the second review, the edited answer. In the first review, an answer to send
+            without calling the handler.
+        reason: The reason, for the log and the audit; a server never sees it.
+        remember: Decide later questions of the same kind from the same server in the same way,
+            without asking. Edits are not repeated. Requests and answers are remembered separately,
+            and tool calls by the name of the tool. Ignored for URLs.
     """
 
     allowed: bool
@@ -141,30 +142,31 @@ class Verdict:
         reason: str | None = None,
         remember: bool = False,
     ) -> Verdict:
-        """Yes, with what was edited."""
+        """Make a verdict that allows, with edits if there are any."""
         return cls(True, request, answer, reason, remember)
 
     @classmethod
     def deny(cls, reason: str | None = None, *, remember: bool = False) -> Verdict:
-        """No."""
+        """Make a verdict that denies."""
         return cls(False, None, None, reason, remember)
 
 
 class Policy(Protocol):
-    """Decides without asking anybody. What it raises denies the question and is logged."""
+    """Decides without asking a person. An exception is logged and denies the question."""
 
     def decide(self, question: Question, /) -> Decision | Verdict:
-        """Allow, deny or have a person asked; a `Verdict` may also edit, answer or say why."""
+        """Allow, deny or have a person asked; a `Verdict` can also edit, answer or explain."""
         ...
 
 
 class Reviewer(Protocol):
-    """Asks a person, through whatever user interface.
+    """Asks a person, through any user interface.
 
-    Called on a pool thread, several times at once if servers ask so: an interface that can show one
-    question at a time queues them itself. What it raises denies the question and is logged.
+    Called on pool threads, several at the same time if there are several questions: an interface
+    that shows one question at a time has to queue them. An exception is logged and denies the
+    question.
 
-    It may have a method ``update(question, text)``, called with what a model has written so far.
+    A reviewer may have a method ``update(question, text)``, called with a model's partial text.
     """
 
     def review(self, question: Question, /) -> Verdict:
@@ -174,18 +176,18 @@ class Reviewer(Protocol):
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """What was decided, when, on what and by whom. Holds no text of a request or an answer.
+    """The audit record of one decision. Contains no text of a request or an answer.
 
     Attributes:
-        time: In UTC.
-        server: The name the program gave the server.
-        kind: What was to be allowed.
+        time: The time of the decision, in UTC.
+        server: The name that the program gave the server.
+        kind: What the question asked for.
         review: Whether the request or the answer was reviewed.
-        question: One line on the request: numbers, a host, a tool's name.
+        question: `Question.summary`: counts, a host or the name of a tool.
         decision: ``Decision.ALLOW`` or ``Decision.DENY``.
         by: Who or what decided.
-        reason: Why, if that was said.
-        edited: Whether something else than what was asked for, or answered, was allowed.
+        reason: The reason, if one was given.
+        edited: Whether the request or the answer was changed by the verdict.
     """
 
     time: datetime
@@ -200,7 +202,7 @@ class AuditRecord:
 
 
 class AllowAll:
-    """Allows everything that a handler is there for. Nobody is asked, nothing is limited."""
+    """Allows everything that has a handler, without asking and without a limit."""
 
     def decide(self, question: Question, /) -> Decision:
         """Allow."""
@@ -217,12 +219,12 @@ class DenyAll:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A decision for the questions it fits.
+    """A decision for all questions that match.
 
     Attributes:
-        decision: What to decide.
-        server: The name the program gave the server; `None` fits every server.
-        kind: What is to be allowed; `None` fits everything.
+        decision: The decision.
+        server: The name that the program gave the server; `None` matches every server.
+        kind: The kind of question; `None` matches every kind.
 
     Raises:
         UsageError: There is no such kind or decision.
@@ -239,16 +241,16 @@ class Rule:
             raise UsageError(f"there is no kind {self.kind!r}")
 
     def fits(self, question: Question) -> bool:
-        """Whether the rule says something about `question`."""
+        """Whether the rule matches `question`."""
         return self.server in (None, question.server.name) and self.kind in (None, question.kind)
 
 
 class Rules:
-    """The first rule that fits decides.
+    """A list of rules of which the first match decides.
 
     Args:
-        rules: In order.
-        otherwise: Decides where no rule fits.
+        rules: The rules, in order.
+        otherwise: Decides if no rule matches.
     """
 
     def __init__(
@@ -266,22 +268,23 @@ class Rules:
 
 
 class AutoApprove:
-    """Allows what one server asks for, within a budget, without anybody being asked.
+    """Allows the questions of one server within a budget, without asking a person.
 
     Sampling is allowed, request and answer, and so is the list of roots. A form is not shown but
-    answered with the defaults of its schema, if these make a valid answer. URLs and calls of tools
-    are never approved. Questions that ask no model need a budget of `calls`.
+    answered with the defaults of its schema, if these are a valid answer. Visits to URLs and tool
+    calls are never approved. Forms and roots are approved only if there is a budget of `calls`.
 
     Args:
-        server: The name the program gave the server.
-        per: The length of the budget's stretch, in seconds.
-        calls: The most questions in `per` seconds; `None` for any number.
-        tokens: The most tokens (`max_tokens` of requests) in `per` seconds; `None` for any number.
-        otherwise: Decides on everything else: other servers, other kinds, what is beyond the
+        server: The name that the program gave the server.
+        per: The length of the sliding window of the budget, in seconds.
+        calls: The maximum of questions in `per` seconds; `None` for no limit.
+        tokens: The maximum of tokens (`max_tokens` of requests) in `per` seconds; `None` for no
+            limit.
+        otherwise: Decides on everything else: other servers, other kinds, questions beyond the
             budget.
 
     Raises:
-        UsageError: Neither `calls` nor `tokens` is given, or a number makes no sense.
+        UsageError: Neither `calls` nor `tokens` is given, or a number is out of range.
     """
 
     def __init__(
@@ -296,7 +299,7 @@ class AutoApprove:
         self._server = server
         self._budget = SlidingWindow(calls, tokens, per)
         self._otherwise = otherwise
-        # Guards the requests allowed here (by identity), whose answers are then allowed as well.
+        # Guards the allowed sampling requests, by identity: their answers are allowed as well.
         self._lock = threading.Lock()
         self._allowed: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -345,7 +348,7 @@ def _decide(policy: Policy | Decision, question: Question) -> Decision | Verdict
 
 
 def _default_answer(request: Request) -> ElicitResult | None:
-    """The answer that a form's defaults make, if they are a whole and valid one."""
+    """The answer made of a form's defaults, if it is complete and valid."""
     from syncmcp.handlers.forms import Form, UnsupportedForm
     from syncmcp.types import ElicitRequestFormParams, ElicitResult
 
@@ -357,17 +360,17 @@ def _default_answer(request: Request) -> ElicitResult | None:
         return None
     content = form.defaults()
     whole = bool(content) and not form.problems(content)
-    # A form without any default asks for a mere yes; that is a person's to say.
+    # A form without any default asks for plain consent, which only a person can give.
     return ElicitResult(action="accept", content=content) if whole else None
 
 
 def tokens_of(request: Request) -> int:
-    """What a request counts for in a budget of tokens."""
+    """The tokens of a request that count for a budget."""
     from syncmcp.types import CreateMessageRequestParams
 
     if not isinstance(request, CreateMessageRequestParams):
         return 0
-    # No model writes less than nothing: a negative number would fill a budget up again.
+    # At least 1: a negative number would refill the budget.
     return max(1, request.max_tokens)
 
 
