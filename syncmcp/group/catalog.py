@@ -1,4 +1,4 @@
-"""What the servers of a group offer together, and under which names."""
+"""The merged items of a group's servers by key, and the routing of operations by key."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Kind = Literal["tools", "resources", "resource_templates", "prompts"]
 
 KINDS: Final[tuple[Kind, ...]] = ("tools", "resources", "resource_templates", "prompts")
 
-# By what a server tells the things of one kind apart.
+# The attribute that identifies an item within its server.
 _IDENTITY: Final[Mapping[Kind, str]] = MappingProxyType(
     {
         "tools": "name",
@@ -49,16 +49,16 @@ _IDENTITY: Final[Mapping[Kind, str]] = MappingProxyType(
 )
 
 NameHook: TypeAlias = "Callable[[str, ConnectedServer], str]"
-"""Names a thing of a server: given its name (or URI) and the server, returns its key."""
+"""Returns the key of an item, given its name (or URI, or URI template) and its server."""
 
 
 class Offered(NamedTuple):
-    """One thing that one server offers.
+    """An item of one server: a tool, resource, resource template or prompt.
 
     Attributes:
-        server: What the group calls the server.
-        name: What the server calls the thing: its name, URI, or URI template.
-        model: The thing, as the server described it.
+        server: The name of the server in the group.
+        name: The item's name, URI or URI template at the server.
+        model: The item as the server described it.
     """
 
     server: str
@@ -67,7 +67,7 @@ class Offered(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """What one server offers: its lists, and what it says of itself."""
+    """The lists of one server, and its description."""
 
     server: ConnectedServer
     tools: tuple[Any, ...]
@@ -76,7 +76,7 @@ class Lists(NamedTuple):
     prompts: tuple[Any, ...]
 
     def of(self, kind: Kind, server: str) -> list[Offered]:
-        """The things of one kind; a name that the server has twice counts once."""
+        """The items of one kind; of items with the same name only the first."""
         found: dict[str, Offered] = {}
         for model in getattr(self, kind):
             name = getattr(model, _IDENTITY[kind])
@@ -86,12 +86,13 @@ class Lists(NamedTuple):
 
 @dataclass(frozen=True)
 class Catalog:
-    """What a group offers at one moment. Never changed, but replaced as a whole.
+    """The items of a group at one moment. Immutable: an update makes a new catalog.
 
     Attributes:
-        servers: The servers, in their order.
-        offers: For each kind, who offers what, by the keys of the group.
-        shown: The same as the group shows it; tools and prompts carry their keys as names.
+        servers: The names of the servers, in order.
+        offers: For each kind, the items by key.
+        shown: For each kind, the models that the group shows, by key; tools and prompts have
+            their keys as names.
     """
 
     servers: tuple[str, ...] = ()
@@ -103,26 +104,26 @@ class Catalog:
     )
 
     def with_servers(self, updates: Mapping[str, Lists], hook: NameHook | None) -> Catalog:
-        """Add servers, or replace what they offered.
+        """Add servers, or replace their items.
 
-        What has a key already keeps it. Without a hook, what is new gets its own name, or one with
-        its server before it where that is taken, or where several of `updates` want it.
+        Without a hook, items keep the keys they have. A new item gets its own name as key; if that
+        is taken, or several of `updates` have it, the name with its server's name before it.
 
         Raises:
-            UsageError: Two things have one key all the same, or the hook failed.
+            UsageError: Two items have the same key, or the hook failed.
         """
         servers = tuple(dict.fromkeys((*self.servers, *updates)))
         offers: dict[Kind, Mapping[str, Offered]] = {}
         for kind in KINDS:
             merged = _merged(self.offers[kind], kind, updates, hook)
             ranks = {server: rank for rank, server in enumerate(servers)}
-            # Stable: each server's own order stays.
+            # The sort is stable, which keeps the order within each server.
             in_order = sorted(merged.items(), key=lambda item: ranks[item[1].server])
             offers[kind] = dict(in_order)
         return Catalog(servers, offers, _shown(offers))
 
     def without(self, server: str) -> Catalog:
-        """Without one server; the others' keys stay as they are."""
+        """Remove a server; the keys of the other servers' items do not change."""
         offers: dict[Kind, Mapping[str, Offered]] = {
             kind: {key: one for key, one in items.items() if one.server != server}
             for kind, items in self.offers.items()
@@ -131,14 +132,14 @@ class Catalog:
         return Catalog(servers, offers, _shown(offers))
 
     def route(self, kind: Kind, what: Any) -> tuple[Offered, Any]:
-        """Who is to be asked for something, and by what.
+        """Find an item, and the argument with which to request it from its server.
 
         Args:
-            kind: Its kind.
-            what: A key; a thing of `shown`; or one that a server told of elsewhere.
+            kind: The kind of the item.
+            what: A key, a model in `shown`, or a model from elsewhere (a resource link, say).
 
         Raises:
-            UsageError: Nobody offers it, or several do.
+            UsageError: No server has the item, or several do.
         """
         for key, model in self.shown[kind].items():
             if model is what:
@@ -153,16 +154,16 @@ class Catalog:
         return found, what if kind == "resources" else found.model
 
     def described(self, kind: Kind, key: str) -> tuple[Offered, Any]:
-        """Who offers something, and how that server describes it.
+        """Find an item, and the model of it that its server sent.
 
         Raises:
-            UsageError: Nobody offers it, or several do.
+            UsageError: No server has the item, or several do.
         """
         found = self.find(kind, key)
         return found, found.model
 
     def _find_readable(self, uri: str) -> Offered:
-        """Who is to be asked for a resource, which need not be in a list."""
+        """Find a resource by URI, listed or matching the template of exactly one server."""
         try:
             return self.find("resources", uri)
         except UsageError:
@@ -176,10 +177,10 @@ class Catalog:
             return Offered(matching[0].server, uri, None)
 
     def find(self, kind: Kind, key: str) -> Offered:
-        """Who offers what is asked for: by its key, or by its own name if no other has that.
+        """Find an item by its key, or by its name at its server if that is unique.
 
         Raises:
-            UsageError: Nobody, or several; the text has what may have been meant.
+            UsageError: No server has it, or several do; the message suggests similar keys.
         """
         offers = self.offers[kind]
         found = offers.get(key)
@@ -201,7 +202,7 @@ class Catalog:
 def _matches_template(one: Offered, uri: str) -> bool:
     try:
         return one.model.match(uri) is not None
-    except McpError:  # it cannot be read backwards
+    except McpError:  # the template cannot be matched
         return False
 
 
@@ -214,11 +215,11 @@ def _merged(
     if hook is not None:
         keyed = [(_hook_key(hook, one, updates[one.server].server), one) for one in offered]
     else:
-        # First those that keep their keys, so that nobody new takes one of them.
+        # Items with old keys come first, so that no new item takes these keys.
         keyed = [(old_keys[one[:2]], one) for one in offered if one[:2] in old_keys]
         unnamed = [one for one in offered if one[:2] not in old_keys]
         wanted = Counter(one.name for one in unnamed)
-        # What two servers call the same belongs to neither of them by that name alone.
+        # A name that another server uses, too, is not a key without a prefix.
         taken = {*merged, *(one.name for one in merged.values()), *(key for key, _ in keyed)}
         for one in unnamed:
             clash = wanted[one.name] > 1 or one.name in taken
@@ -263,7 +264,7 @@ def _shown(offers: Mapping[Kind, Mapping[str, Offered]]) -> dict[Kind, Mapping[s
 
 def _with_key(kind: Kind, key: str, one: Offered) -> Any:
     if _IDENTITY[kind] != "name" or key == one.name:
-        return one.model  # a URI is what it is
+        return one.model  # URIs are not replaced by keys
     return one.model.model_copy(update={"name": key})
 
 
@@ -271,21 +272,21 @@ def _quoted(keys: Iterable[str]) -> str:
     return ", ".join(map(repr, keys))
 
 
-# Operations of a client as operations of a group: the first argument says which server it is.
+# -- operations of a client as operations of a group: routed by their first argument --------------
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Find: TypeAlias = Callable[[Catalog, Any], tuple[Offered, Any]]
-"""Finds who offers something, and by what its server is to be asked for it."""
+"""Finds an item for the first argument of an operation, and the argument for its server."""
 
 
 class Router(Protocol):
-    """What a routed operation needs of a group."""
+    """The interface of a group for its routed operations."""
 
     def _route(self, find: Callable[[Catalog], tuple[Offered, Any]]) -> tuple[Client, Any]:
-        """Whose it is what `find` finds, and what that server calls it."""
+        """The client of the item that `find` returns, and the argument for it."""
         ...
 
 
@@ -293,7 +294,7 @@ _COMPLETABLE: tuple[Kind, ...] = ("prompts", "resource_templates")
 
 
 def by_key(kind: Kind) -> Find:
-    """Finds things of one kind; see `Catalog.route`."""
+    """Make a function that finds items of one kind; see `Catalog.route`."""
 
     def find(catalog: Catalog, what: Any) -> tuple[Offered, Any]:
         return catalog.route(kind, what)
@@ -302,7 +303,7 @@ def by_key(kind: Kind) -> Find:
 
 
 def completable(catalog: Catalog, ref: Any) -> tuple[Offered, Any]:
-    """Finds what has arguments to be completed: a prompt or a template, or what refers to one."""
+    """Find a prompt or a resource template by key, reference or model, for `complete`."""
     if isinstance(ref, str):
         return _find_completable(catalog, ref)
     if isinstance(ref, types.PromptReference):
@@ -314,7 +315,7 @@ def completable(catalog: Catalog, ref: Any) -> tuple[Offered, Any]:
 
 
 def _find_completable(catalog: Catalog, key: str) -> tuple[Offered, Any]:
-    """Finds the prompt or the template of a key, which may look like anything: see `NameHook`."""
+    """Find a prompt or template by key; a `NameHook` may give keys of any form."""
     found, errors = [], {}
     for kind in _COMPLETABLE:
         try:
@@ -332,11 +333,11 @@ def _find_completable(catalog: Catalog, key: str) -> tuple[Offered, Any]:
 
 
 class Routed(Generic[P, R]):
-    """An operation that goes to whichever server of the group has what it is about.
+    """Descriptor of a group's operation, which is sent to the server of its first argument.
 
     Args:
         operation: The operation of a client.
-        find: Finds what its first argument names.
+        find: Finds the item that the first argument names.
     """
 
     def __init__(self, operation: Operation[P, R], find: Find) -> None:
@@ -357,7 +358,7 @@ class Routed(Generic[P, R]):
 
 
 class BoundRoute(Generic[P, R]):
-    """An operation of one group: call it and wait, or take its `future` or its `stream`."""
+    """An operation bound to a group: call it to wait, or use its `future` or `stream`."""
 
     __slots__ = ("_group", "_routed")
 
@@ -366,17 +367,17 @@ class BoundRoute(Generic[P, R]):
         self._group = group
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Make the request and block until its result is there."""
+        """Send the request and block until its result has arrived."""
         result: R = self._call(BoundOperation.__call__, args, kwargs)
         return result
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
-        """Make the request and return at once; the result comes through the future."""
+        """Send the request and return a future of its result at once."""
         result: RequestFuture[R] = self._call(BoundOperation.future, args, kwargs)
         return result
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
-        """Make the request; iterate over what it sends while it runs, and its result at the end."""
+        """Send the request; return an iterator of its notifications, which has its result."""
         result: ResultStream[R] = self._call(BoundOperation.stream, args, kwargs)
         return result
 
@@ -389,7 +390,7 @@ class BoundRoute(Generic[P, R]):
         return method(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
 
     def __get__(self, host: object, owner: type) -> BoundRoute[P, R]:
-        # Having this makes `help()` and editors take it for the method that it is.
+        # Makes `help()` and editors treat it as a method.
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""Being told of changes by all servers of a group at one time."""
+"""Subscriptions to changes at all servers of a group, merged into one iterator."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _log = logging.getLogger("syncmcp.group")
 
 
 class _Inboxes:
-    """The inboxes of several servers, looked into as one. Knows nobody who looks."""
+    """The event queues of several servers, read as one. Has no reference to its readers."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        # Guards all of it. Reentrant as all locks that a close may need; see `timing`.
+        # Guards all attributes. Reentrant like all locks that a close may need; see `timing`.
         self._lock = threading.RLock()
-        # What those who wait are woken with.
+        # One lock for each waiting thread, released to wake it.
         self._waiters: list[threading.Lock] = []
         self.queues = {name: EventQueue(self._notify) for name in names}
-        # Those that may still have something; who was served comes last.
+        # Queues that may still have events, in round-robin order: the last one read is at the end.
         self._active = dict(self.queues)
         self.errors: dict[str, McpError] = {}
 
     def next(self, limit: float | None) -> tuple[str, ChangeEvent] | None:
-        """Wait, at most so many seconds, for an event; `None` once there will be none.
+        """Wait for an event, at most `limit` seconds; `None` once no more events can come.
 
         Raises:
-            TimeoutError: None came.
+            TimeoutError: No event came in time.
         """
         deadline = Deadline(limit)
         while True:
@@ -75,13 +75,13 @@ class _Inboxes:
                         self._waiters.remove(waiter)
 
     def exclude(self, name: str, error: McpError) -> None:
-        """A server will tell nothing, and this is why."""
+        """Record the error of a server, and stop reading its queue."""
         with self._lock:
             self._active.pop(name, None)
             self.errors[name] = error
 
     def _poll(self, lost: list[tuple[str, McpError]]) -> tuple[str, ChangeEvent] | None:
-        """The next event that is there, and who is `lost`; called with the lock held."""
+        """The next queued event, if any; adds failed servers to `lost`. Needs the lock."""
         for name, inbox in list(self._active.items()):
             try:
                 event = inbox.next(0)
@@ -98,7 +98,7 @@ class _Inboxes:
         return None
 
     def _notify(self) -> None:
-        """On the thread that brings an event, or an end."""
+        """Wake all waiting threads; called by the thread that queues an event or ends a queue."""
         with self._lock:
             waiters = list(self._waiters)
             self._waiters.clear()
@@ -107,11 +107,11 @@ class _Inboxes:
 
 
 class GroupSubscription:
-    """Changes that the servers of a group tell of; made by `ClientGroup.listen`.
+    """Notifications of changes at the servers of a group; returned by `ClientGroup.listen`.
 
-    An iterator of pairs: the name of the server, and a `ChangeEvent`, in which things are called
-    what that server calls them. It goes on while one of the servers can tell something, and ends
-    as a `Subscription` does. Several threads may iterate; each event goes to one.
+    An iterator of pairs: the name of the server, and a `ChangeEvent`, which has the server's own
+    names and URIs, not the keys of the group. It goes on while at least one of the servers can send
+    events, and ends as a `Subscription` does. Several threads may iterate; each event goes to one.
     """
 
     def __init__(
@@ -122,12 +122,12 @@ class GroupSubscription:
         timeout: float | None,
         stop_after: int | None,
     ) -> None:
-        # Strongly: who waits for events of a client is not done with it.
+        # Strong references: a client must not be finalized while its events are awaited.
         self._clients = clients
         self._listenings = listenings
         self._inboxes = inboxes
         self._timeout = timeout
-        # Guards what follows.
+        # Guards `_events_left`.
         self._lock = threading.RLock()
         self._events_left = stop_after
         self._finalizer = weakref.finalize(self, reaper.put, partial(_abandon, listenings))
@@ -135,19 +135,19 @@ class GroupSubscription:
 
     @property
     def lists(self) -> Mapping[str, tuple[str, ...]]:
-        """The lists that each server agreed to tell of, by its name."""
+        """The lists whose changes each server agreed to notify of, by the server's name."""
         found = {name: one.granted.kinds for name, one in self._listenings.items()}
         return MappingProxyType(found)
 
     @property
     def uris(self) -> Mapping[str, tuple[str, ...]]:
-        """The resources that each server agreed to tell of, by its name."""
+        """The resources whose changes each server agreed to notify of, by the server's name."""
         found = {name: one.granted.uris for name, one in self._listenings.items()}
         return MappingProxyType(found)
 
     @property
     def errors(self) -> Mapping[str, McpError]:
-        """Why servers do not tell anything, or any more, by their names."""
+        """The errors of servers that refused, or whose subscription was lost, by name."""
         return MappingProxyType(dict(self._inboxes.errors))
 
     def __iter__(self) -> Self:
@@ -169,7 +169,7 @@ class GroupSubscription:
         return found
 
     def _count_event(self) -> bool:
-        """Whether one more event is wanted; after the last, no more comes."""
+        """Count an event; return whether it is within `stop_after`. Ends all queues at the last."""
         with self._lock:
             if self._events_left is None:
                 return True
@@ -181,10 +181,10 @@ class GroupSubscription:
         return last >= 0
 
     def close(self, timeout: float | None = None) -> None:
-        """End it, from any thread: who waits for an event is woken, and the iteration is over.
+        """End the subscription, from any thread: waiting threads are woken, and iteration ends.
 
         Args:
-            timeout: The longest that telling the servers may take, in seconds; by default the
+            timeout: The longest time to unsubscribe at the servers, in seconds; by default the
                 `close_timeout` of each client.
         """
         self._finalizer.detach()
@@ -226,15 +226,15 @@ def listen(
     stop_after: int | None,
     undeclared: Undeclared | None,
 ) -> GroupSubscription:
-    """Make a subscription; see `ClientGroup.listen`.
+    """Subscribe at all servers; see `ClientGroup.listen`.
 
     Args:
-        clients: The servers that there are.
-        lists: The lists of all of them that are wanted.
-        at: The resources that are wanted, by their servers.
-        timeout: The longest time, in seconds, to wait for an event.
-        stop_after: End after so many events.
-        undeclared: Whether servers are asked for what they do not declare.
+        clients: The clients of the open servers, by name.
+        lists: The requested lists, for all servers.
+        at: The requested resources by server.
+        timeout: The longest time to wait for an event, in seconds.
+        stop_after: End after this number of events.
+        undeclared: Whether to ask servers for changes that they do not declare.
     """
     limit = seconds(timeout, "timeout")
     if stop_after is not None:
@@ -254,7 +254,7 @@ def listen(
         listenings[name] = listening = begin(
             core_of(clients[name]), wanted[name], inbox, undeclared=undeclared
         )
-        if inbox.ended:  # whoever wanted it has gone meanwhile
+        if inbox.ended:  # the caller was interrupted meanwhile
             listening.abandon()
 
     try:
@@ -284,7 +284,7 @@ def listen(
 def _filter_for(
     client: Client, lists: ChangeFilter, uris: Sequence[str], undeclared: Undeclared | None
 ) -> ChangeFilter:
-    """What of it one server says that it tells of, or is to be asked for all the same."""
+    """The part of the request that one server declares, or all of it with ``"try"``."""
     if core_of(client).resolve({"undeclared": undeclared}).undeclared == "try":
         return lists._replace(uris=tuple(uris))
     offers = client.server.capabilities

@@ -1,4 +1,4 @@
-"""One server of a group, from the moment it is named to its end; and the options of its client."""
+"""One server of a group: its client, its state and its lists; and the options of its client."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("syncmcp.group")
 
-# What a server gets to agree to tell of changes, in seconds.
+# The time for subscribing to a server's changes, in seconds.
 _LISTEN_SECONDS: Final = 5.0
 
 Source: TypeAlias = Target | Client
-"""What a group makes a server of: whatever a client takes as its target, or a client."""
+"""A server for a group: a target as for `Client`, or a client."""
 
 State = Literal["opening", "open", "lost", "failed", "disabled", "closed"]
-"""``"lost"``: the connection is gone; the next call to the server opens another one."""
+"""The state of a server. ``"lost"``: the connection is lost; the next call opens another one."""
 
 
 ENDED_STATES: Final = frozenset({"failed", "disabled", "closed"})
-"""The states of a server that has nothing to be closed."""
+"""The states in which a server has no open connection."""
 
 
 class ServerStatus(NamedTuple):
-    """How one server of a group stands.
+    """The status of one server of a group.
 
     Attributes:
         state: See `State`.
-        error: Why it is not there, if it failed or was lost.
-        server: What it said of itself, while it is there.
+        error: The error, if the server failed or its connection was lost.
+        server: The server's description, while the group has a connection to it.
     """
 
     state: State
@@ -56,13 +56,13 @@ class ServerStatus(NamedTuple):
 
 
 class GroupMember:
-    """A server of a group. Its fields are changed under the group's lock.
+    """A server of a group. The group's lock guards its attributes.
 
     Args:
-        name: What the group calls it.
-        source: What it is made of.
-        shared: The options of all clients.
-        own: Those of its own.
+        name: The name of the server in the group.
+        source: The target, or the client.
+        shared: The options of all clients of the group.
+        own: The options of this server; they override `shared`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class GroupMember:
         self._shared = shared
         self.own = own
         self.client: Client | None = None
-        # A client that the program had opened already is not ours to close.
+        # `False` for a client that the program had opened already, which the group must not close.
         self._owns_client = True
         self.listener: Listener | None = None
         self.lists: Lists | None = None
@@ -83,14 +83,14 @@ class GroupMember:
 
     @property
     def needs_close(self) -> bool:
-        """Whether there is something to be closed: Ctrl-C may have been in the way before."""
+        """Whether the client is still to be closed: Ctrl-C may have interrupted a close."""
         return self.client is not None and not self._closed
 
     def create_client(self) -> Client:
-        """Make its client. May ask a person, if a file in the working tree names the server.
+        """Create the client. May ask a person for approval of a server named by a file.
 
         Raises:
-            McpError: It cannot be made.
+            McpError: The client cannot be created.
         """
         if isinstance(self.source, Client):
             self._owns_client = core_of(self.source).connection is None
@@ -107,7 +107,7 @@ class GroupMember:
         return self.client
 
     def is_same_server(self, other: GroupMember) -> bool:
-        """Whether both are one server."""
+        """Whether both members are the same server: one client, or equal targets."""
         mine, theirs = self.client, other.client
         if mine is None or theirs is None:
             return False
@@ -116,29 +116,29 @@ class GroupMember:
         )
 
     def fail(self, error: McpError) -> None:
-        """It is not there, and this is why."""
+        """Set the state to failed, with its error."""
         self.state, self.error = "failed", error
 
     def mark_wanted(self) -> None:
-        """Say that it is to be opened: from now on `close` ends that."""
+        """Mark the client as wanted, so that a `close` from now on ends its opening."""
         assert self.client is not None
         core_of(self.client).want()
 
     def open(self, changed: Callable[[Lists], object]) -> Lists:
-        """Connect, have changes told, and fetch what it offers. Blocks.
+        """Connect, subscribe to changes, and fetch the lists. Blocks.
 
         Args:
-            changed: Told what it offers, whenever that has changed, on a pool thread.
+            changed: Called with the new lists after each change, on a pool thread.
 
         Raises:
-            McpError: One of it failed.
+            McpError: Connecting or fetching failed.
         """
         assert self.client is not None
         client = self.client
         core = core_of(client)
         deadline = Deadline(core.settings.open_timeout)
         core.open(deadline)
-        # First: what changes after this is told.
+        # Before fetching, so that no later change is missed.
         listener = self._listen(client, changed, deadline.sooner(_LISTEN_SECONDS))
         self.listener = listener
         return fetch(self.name, client, deadline)
@@ -170,7 +170,7 @@ class GroupMember:
             return None
 
     def fetch(self) -> Lists:
-        """All that it offers, now.
+        """Fetch the present lists of the server.
 
         Raises:
             McpError: A list could not be fetched.
@@ -179,11 +179,11 @@ class GroupMember:
         return fetch(self.name, self.client)
 
     def close_before(self, deadline: Deadline) -> None:
-        """End what the group began, until `deadline`."""
+        """Close the client as `close` does, until `deadline`."""
         self.close(deadline.remaining())
 
     def close(self, timeout: float | None) -> None:
-        """End what the group began, within `timeout` seconds."""
+        """Close the client if the group opened it, or else its listener, in `timeout` seconds."""
         client, listener = self.client, self.listener
         if client is not None and self._owns_client:
             client.close(timeout)
@@ -192,7 +192,7 @@ class GroupMember:
         self._closed = True
 
     def status(self) -> ServerStatus:
-        """How it stands at this moment."""
+        """The present status."""
         client = self.client
         if self.state != "open" or client is None:
             return ServerStatus(self.state, self.error)
@@ -206,7 +206,7 @@ class GroupMember:
 
 
 def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
-    """All that a server offers, which the group knows by `name`.
+    """Fetch the present lists of the server with that name in the group.
 
     Raises:
         McpError: A list could not be fetched.
@@ -220,7 +220,7 @@ def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
             return ()
 
     return Lists(
-        # A client that the program gave has a name of its own, which means nothing to the group.
+        # A client that the program created may have another name than the group's.
         renamed(client.server, name),
         all_of(client.list_tools, "tools"),
         all_of(client.list_resources, "resources"),
@@ -235,7 +235,7 @@ def _log_lost(name: str, error: SubscriptionLost) -> None:
 
 def _same_target(one: Any, other: Any) -> bool:
     if isinstance(one, Http) and isinstance(other, Http):
-        # Who is somebody else there is another server.
+        # The same URL with other credentials counts as another server.
         return (one.url, one.headers, one.auth, one.session) == (
             other.url,
             other.headers,
@@ -252,22 +252,19 @@ def _same_target(one: Any, other: Any) -> bool:
     return one is other
 
 
-# What the clients of a group have in common, and each of its own.
-
-
-# These are told which server it is about, before what a client's own are told.
+# Callbacks that get the server's name as an additional first argument.
 _NAMED_CALLBACKS: Final = ("on_log", "on_progress", "on_notification")
 
 
 class GroupOptions:
-    """The options that a group gives to clients.
+    """The options of a group's clients.
 
     Args:
-        shared: Those for all of them. What keeps count, or may change, is one for all.
-        per_server: Those for single ones, over the others.
+        shared: Options for all clients, which share stateful ones (`approval`, `roots`).
+        per_server: Options for single servers; they override `shared`.
 
     Raises:
-        UsageError: An option makes no sense.
+        UsageError: An option is invalid.
     """
 
     def __init__(
@@ -290,35 +287,35 @@ class GroupOptions:
         self._own = {name: dict(own) for name, own in per_server.items()}
 
     def check_known(self, servers: Container[str]) -> None:
-        """Make sure that there are options for servers of the group alone.
+        """Check that all names in `per_server` are servers of the group.
 
         Raises:
-            UsageError: There are others.
+            UsageError: A name is unknown.
         """
         unknown = [name for name in self._own if name not in servers]
         if unknown:
             raise UsageError(f"per_server has {min(unknown)!r}, which is no server of the group")
 
     def save(self, member: GroupMember) -> None:
-        """Make a server from now on as this one was made."""
+        """Store the options of a member, for the next time that the group opens."""
         self._own[member.name] = dict(member.own)
 
     def discard(self, name: str) -> None:
-        """There is no such server any more."""
+        """Discard the options of a removed server."""
         self._own.pop(name, None)
 
     def member(
         self, name: str, source: Source, own: Mapping[str, Any] | None = None
     ) -> GroupMember:
-        """A server of the group.
+        """Create a member of the group.
 
         Args:
-            name: What the group calls it.
-            source: What it is made of.
-            own: Options of its own; by default those that are kept.
+            name: The name of the server in the group.
+            source: The target, or the client.
+            own: The options of this server; by default the stored ones.
 
         Raises:
-            UsageError: Its own options make no sense.
+            UsageError: `own` contains a name, or has options for a client that exists already.
         """
         given = self._own.get(name, {}) if own is None else own
         _refuse_name(given)

@@ -1,4 +1,4 @@
-"""Several things at one time, and what became of each."""
+"""Parallel jobs and calls, one for each server of a group, and their outcomes."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 MAX_PARALLEL: Final = 32
-"""So many servers are opened, or closed, at one time."""
+"""The most servers that are opened or closed at the same time."""
 
 
 def run_all(
     jobs: Mapping[str, Callable[[], R]], deadline: Deadline
 ) -> dict[str, R | BaseException]:
-    """Do the jobs on threads of their own; return what each returned or raised.
+    """Run jobs on threads of their own; return the result or exception of each.
 
-    What has not ended by `deadline` goes on, and is not in the result.
+    Jobs that have not ended by `deadline` go on, and are missing in the result.
     """
-    # A thread that finds no job ends at once: nothing has to be closed, whatever interrupts this.
+    # Idle threads end at once (`linger`), so that the pool needs no closing after an interrupt.
     workers = DaemonPool("syncmcp-group", MAX_PARALLEL, linger=0.0)
     outcomes: dict[str, R | BaseException] = {}
     # Guards the outcomes.
     lock = threading.RLock()
-    # A lock that is released once is the cheapest thing a thread can wait for.
+    # A lock that is released once is the cheapest event to wait for.
     finished = threading.Lock()
 
     def do(name: str, job: Callable[[], R]) -> None:
         outcome: R | BaseException
         try:
             outcome = job()
-        except BaseException as error:  # whoever waits is told
+        except BaseException as error:  # returned to the caller of `run_all`
             outcome = error
         with lock:
             outcomes[name] = outcome
@@ -61,11 +61,11 @@ def run_all(
 
 
 def ping_all(clients: Mapping[str, Client], timeout: float | None) -> dict[str, McpError | None]:
-    """Ask servers whether they are there; return what went wrong with each, if anything did.
+    """Ping servers in parallel; return the error of each, or `None`.
 
     Args:
-        clients: Their clients.
-        timeout: The longest that each may take, in seconds.
+        clients: The clients of the servers, by name.
+        timeout: The longest time for each, in seconds.
     """
     jobs = {name: partial(_ping, client, timeout) for name, client in clients.items()}
     errors: dict[str, McpError | None] = {}
@@ -89,9 +89,9 @@ def iterate_completed(
     start: Callable[[Client], RequestFuture[R]],
     deadline: Deadline,
 ) -> Iterator[tuple[str, RequestFuture[R]]]:
-    """Start a call on each client; iterate over names and futures as they are done.
+    """Start a call on each client; iterate over names and futures as they complete.
 
-    What is still in flight when the iteration ends early is cancelled.
+    Calls that are in flight when the iteration ends early are cancelled.
     """
     in_flight: dict[RequestFuture[R], str] = {}
     try:

@@ -1,4 +1,4 @@
-"""Who is in a group, from the opening of the first to the end of the last, and what they offer."""
+"""The state of a group: its members, their opening and closing, and the catalog of their items."""
 
 from __future__ import annotations
 
@@ -24,18 +24,15 @@ if TYPE_CHECKING:
     from syncmcp.group.member import GroupOptions
 
 
-# Which servers a group cannot do without, and what it says when they are not there.
-
-
 Require: TypeAlias = "Literal['all', 'any'] | Iterable[str]"
-"""Which servers must be there for a group to open; `()` for none."""
+"""The servers without which a group does not open; `()` for none."""
 
 
 class RequiredServersFailed(ConnectFailed):
-    """Servers that a group cannot do without are not there; the others were closed again.
+    """Required servers of a group could not be opened; the others were closed again.
 
     Attributes:
-        errors: What became of each server that failed, by its name.
+        errors: The error of each server that failed, by its name.
     """
 
     errors: Mapping[str, McpError] = MappingProxyType({})
@@ -45,10 +42,10 @@ class RequiredServersFailed(ConnectFailed):
 
 
 def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[str, ...]:
-    """What a program requires: a word, or names.
+    """Validate the option `require`: ``"all"``, ``"any"`` or names.
 
     Raises:
-        UsageError: It is none, or has a name that is no server's.
+        UsageError: The value is of another type, or names an unknown server.
     """
     if isinstance(require, str) and require in ("all", "any"):
         return require
@@ -62,7 +59,7 @@ def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[st
 
 
 def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -> None:
-    """Make sure that those are there that are required.
+    """Check that the required servers are open.
 
     Raises:
         RequiredServersFailed: One is not.
@@ -86,10 +83,11 @@ T = TypeVar("T")
 
 _log = logging.getLogger("syncmcp.group")
 
-# What the ends of many servers may take beyond their limit, in seconds, until nobody waits.
+# The extra time to wait for the threads that close servers, beyond the limit, in seconds.
 _CLOSE_GRACE: Final = 1.0
 
-# Who waits for another thread looks again after so many seconds: that may have been interrupted.
+# The interval for polling while another thread opens the group: an interrupt may have stopped it
+# before it could notify.
 _POLL_SECONDS: Final = 0.2
 
 
@@ -97,16 +95,16 @@ class GroupState:
     """The servers of a group. Used from any thread.
 
     Args:
-        sources: What they are made of, by their names.
-        options: Of their clients.
-        require: Which of them must be there; see `checked_requirement`.
-        hook: Names what they offer.
-        limit: How long, in seconds, may be taken to close one that was not opened.
+        sources: The targets or clients of the servers, by name.
+        options: The options of their clients.
+        require: The required servers; see `checked_requirement`.
+        hook: Returns the keys of items.
+        limit: The longest time to close a server whose opening failed, in seconds.
 
     Attributes:
-        sources: As given; with those that joined, and without those that left.
-        state: Whether they are there.
-        catalog: What they offer together.
+        sources: The argument, with added servers and without removed ones.
+        state: Whether the group is open.
+        catalog: The merged items of the open servers.
     """
 
     def __init__(
@@ -122,7 +120,7 @@ class GroupState:
         self._require = require
         self._hook = hook
         self._limit = limit
-        # Guards everything below; never held while something opens, closes or asks.
+        # Guards the attributes below; never held while a server is opened, closed or called.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self.state: Literal["closed", "opening", "open"] = "closed"
@@ -130,14 +128,14 @@ class GroupState:
         self.catalog = Catalog()
         self._generation = timing.fork_generation
 
-    # -- all of them -----------------------------------------------------------------------------
+    # -- all servers -----------------------------------------------------------------------------
 
     def open(self) -> None:
         """See `ClientGroup.open`."""
         self._check_process()
         mine: dict[str, GroupMember] = {}
         if self.state == "closed":
-            self.close(self._limit)  # what an interrupted one has left
+            self.close(self._limit)  # members that an interrupted open or close has left
         try:
             with self._lock:
                 while self.state == "opening":
@@ -156,16 +154,16 @@ class GroupState:
             check_required(self._require, members)
             self._publish([one for one in members if one.lists is not None], opening=mine)
         except BaseException:  # Ctrl-C, too
-            if self._members is mine:  # and not another opening's
+            if self._members is mine:  # and not those of another thread's `open`
                 self.close(self._limit)
             raise
 
     def close(self, limit: float | None) -> None:
         """Close all, within `limit` seconds; see `ClientGroup.close`."""
         if self._generation != timing.fork_generation:
-            return  # everything belongs to the parent process, which goes on using it
+            return  # the connections belong to the parent process, which goes on using them
         with self._lock:
-            # First: then whoever is interrupted here, and closes or opens it again, ends the rest.
+            # First: if this is interrupted, the next close or open closes the rest.
             self.state = "closed"
             self.catalog = Catalog()
             for one in self._members.values():
@@ -186,14 +184,14 @@ class GroupState:
         for name, outcome in outcomes.items():
             if isinstance(outcome, Lists):
                 with self._lock:
-                    if members[name].lists is before[name]:  # and not one that came later
+                    if members[name].lists is before[name]:  # not replaced by a later notification
                         members[name].lists = outcome
                 fetched.append(members[name])
             else:
                 _log.warning("[%s] its lists were not fetched: %s", name, outcome)
         self._publish(fetched)
 
-    # -- single ones -----------------------------------------------------------------------------
+    # -- single servers --------------------------------------------------------------------------
 
     def add(self, name: str, source: Source, own: Mapping[str, Any]) -> Client:
         """See `ClientGroup.add`."""
@@ -233,12 +231,12 @@ class GroupState:
             self._close_member(member, limit)
 
     def members(self) -> dict[str, GroupMember]:
-        """All of them at this moment, whatever their state."""
+        """All members at this moment, in any state."""
         with self._lock:
             return dict(self._members)
 
     def clients(self) -> dict[str, Client]:
-        """The clients of those that are there."""
+        """The clients of the open servers, by name."""
         with self._lock:
             return {
                 name: one.client
@@ -247,17 +245,17 @@ class GroupState:
             }
 
     def route(self, find: Callable[[Catalog], tuple[Offered, T]]) -> tuple[Client, str, T]:
-        """Whose something is.
+        """Find an item and the client of its server.
 
         Args:
-            find: Finds it in the catalog.
+            find: Finds the item in the catalog.
 
         Returns:
-            The client, what the group calls its server, and what is to be asked for.
+            The client, the name of its server in the group, and the second result of `find`.
 
         Raises:
-            ClosedError: The group is not open, or has just lost that server.
-            UsageError: There is no such thing.
+            ClosedError: The group is not open, or the server was just closed or removed.
+            UsageError: There is no such item.
         """
         catalog = self.catalog
         with self._lock:
@@ -270,20 +268,20 @@ class GroupState:
             return member.client, found.server, asked_for
 
     def check_open(self) -> None:
-        """Make sure that the group is open.
+        """Check that the group is open.
 
         Raises:
             ClosedError: It is not.
-            ForkedError: It is, in the parent process.
+            ForkedError: It was opened in the parent process.
         """
         self._check_process()
         if self.state != "open":
             raise _not_open()
 
-    # -- the steps -------------------------------------------------------------------------------
+    # -- steps of opening and closing ------------------------------------------------------------
 
     def _close_member(self, member: GroupMember, limit: float | None) -> None:
-        """Close one server, and forget it when that is done."""
+        """Close one server, and then discard it."""
         with self._lock:
             member.state = "closed"
         if member.needs_close:
@@ -293,7 +291,7 @@ class GroupState:
                 del self._members[member.name]
 
     def _create_clients(self, members: list[GroupMember]) -> None:
-        """Make the clients, on this thread and one by one: a person may have to approve some."""
+        """Create the clients, sequentially in this thread: a person may have to approve some."""
         for position, member in enumerate(members):
             source = member.source
             if isinstance(source, ServerEntry) and source.disabled:
@@ -330,7 +328,7 @@ class GroupState:
                 raise outcome
 
     def _open_one(self, member: GroupMember) -> None:
-        """Open one server, or leave nothing of it."""
+        """Open one server; close it again if that fails."""
         try:
             with self._lock:
                 if member.state != "opening":
@@ -340,7 +338,7 @@ class GroupState:
                 partial(GroupState._on_change, weakref.ref(self), weakref.ref(member))
             )
             with self._lock:
-                if member.lists is None:  # or it has told of a change already
+                if member.lists is None:  # otherwise a notification has set newer ones already
                     member.lists = lists
         except BaseException:
             member.close(self._limit)
@@ -349,14 +347,14 @@ class GroupState:
     def _publish(
         self, members: list[GroupMember], *, opening: Mapping[str, GroupMember] | None = None
     ) -> None:
-        """Offer what these servers have, all of it or nothing; without those that have gone.
+        """Merge the lists of members into the catalog atomically, except of those removed meanwhile.
 
         Args:
-            members: The servers.
-            opening: All servers, if this opens the group.
+            members: The members whose lists are new.
+            opening: All members, if this opens the group.
 
         Raises:
-            UsageError: Two things would have the same key.
+            UsageError: Two items would have the same key.
             ClosedError: The group was closed.
         """
         while True:
@@ -364,7 +362,7 @@ class GroupState:
                 there = self._current_members(members, opening)
                 before = self.catalog
                 news = {one.name: one.lists for one in there if one.lists is not None}
-            # Outside of the lock, for it calls the hook.
+            # Outside of the lock, because it calls the hook.
             after = before.with_servers(news, self._hook)
             with self._lock:
                 same = self._current_members(members, opening) == there and self.catalog is before
@@ -396,18 +394,18 @@ class GroupState:
     def _on_change(
         group: weakref.ref[GroupState], one: weakref.ref[GroupMember], lists: Lists
     ) -> None:
-        """A server has changed what it offers; on a pool thread of its client."""
+        """Publish the new lists of a server; runs on a pool thread of its client."""
         self, member = group(), one()
         if self is None or member is None:
             return
         with self._lock:
             member.lists = lists
             if member.state != "open":
-                return  # whoever opens it will see
+                return  # the thread that opens it will publish the lists
         try:
             self._publish([member])
         except ClosedError:
-            return  # nobody asks for it any more
+            return  # the lists are no longer needed
         except UsageError as error:
             _log.warning("[%s] what it has changed is not offered: %s", member.name, error)
 
@@ -425,10 +423,10 @@ def _not_open(server: str | None = None) -> ClosedError:
 
 
 def _close(members: list[GroupMember], limit: float | None) -> None:
-    """Close servers, at one time, within `limit` seconds."""
+    """Close servers in parallel, within `limit` seconds."""
     deadline = Deadline(limit)
     if len(members) == 1:
-        members[0].close(limit)  # needs no thread
+        members[0].close(limit)  # in this thread
         return
     jobs = {one.name: partial(one.close_before, deadline) for one in members}
     run_all(jobs, Deadline(None if limit is None else limit + _CLOSE_GRACE))
