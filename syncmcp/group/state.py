@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from syncmcp.group.member import GroupOptions
 
 
+T = TypeVar("T")
+
+_log = logging.getLogger("syncmcp.group")
+
+# The extra time to wait for the threads that close servers, beyond the limit, in seconds.
+_CLOSE_GRACE: Final = 1.0
+
+# The interval for polling while another thread opens the group: an interrupt may have stopped it
+# before it could notify.
+_POLL_SECONDS: Final = 0.2
+
 Require: TypeAlias = "Literal['all', 'any'] | Iterable[str]"
 """The servers without which a group does not open; `()` for none."""
 
@@ -77,18 +88,6 @@ def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -
             f"required and not there: {', '.join(map(repr, lacking))}", errors=errors
         )
         raise failed from next((errors[name] for name in lacking if name in errors), None)
-
-
-T = TypeVar("T")
-
-_log = logging.getLogger("syncmcp.group")
-
-# The extra time to wait for the threads that close servers, beyond the limit, in seconds.
-_CLOSE_GRACE: Final = 1.0
-
-# The interval for polling while another thread opens the group: an interrupt may have stopped it
-# before it could notify.
-_POLL_SECONDS: Final = 0.2
 
 
 class GroupState:
@@ -347,7 +346,7 @@ class GroupState:
     def _publish(
         self, members: list[GroupMember], *, opening: Mapping[str, GroupMember] | None = None
     ) -> None:
-        """Merge the lists of members into the catalog atomically, except of those removed meanwhile.
+        """Merge the lists of members into the catalog atomically; skip members that were removed.
 
         Args:
             members: The members whose lists are new.

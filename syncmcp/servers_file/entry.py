@@ -1,4 +1,4 @@
-"""One server of a file: what the file says of it, who approved it, and the target that it makes."""
+"""One server of a file: validation of its entry, approval, and conversion into a target."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from syncmcp.servers_file.review import (
 )
 
 Approve = Callable[[ServerReview], bool]
-"""Asks a person whether a server may be used; runs on the thread that wants to use it."""
+"""Asks a person whether a server may be used; runs on the thread that is about to use it."""
 
 _STDIO: Final = ("stdio",)
 _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
-    "http": "auto",  # the editors fall back, too
+    "http": "auto",  # as in the editors, which fall back to HTTP+SSE
     "streamable-http": "streamable",
     "streamable_http": "streamable",
     "streamablehttp": "streamable",
@@ -34,10 +34,10 @@ _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
 
 
 class NotApproved(Denied):
-    """A server that a file in the working tree names was approved by nobody; it was not touched.
+    """A server of a file in the working tree is not approved; it was neither started nor contacted.
 
     Attributes:
-        review: What there is to approve.
+        review: The description of the server to approve.
     """
 
     review: ServerReview
@@ -45,15 +45,15 @@ class NotApproved(Denied):
 
 @dataclass(frozen=True)
 class FileRules:
-    """What holds for all servers of a file.
+    """The settings for all servers of a file.
 
     Attributes:
-        file: The file.
-        guarded: Its servers need approval.
-        values: What placeholders stand for.
-        approved: Where approvals are remembered.
-        approve: Asks a person.
-        confine: What every command is started through.
+        file: The path of the file.
+        guarded: Whether its servers need approval.
+        values: The values of placeholders.
+        approved: The store of approvals.
+        approve: Asks a person, or `None`.
+        confine: The sandbox through which every command is started.
     """
 
     file: Path
@@ -65,7 +65,7 @@ class FileRules:
 
 
 class _ParsedEntry(NamedTuple):
-    """What the file says of a server, checked, with its placeholders as they are."""
+    """The validated entry of a server, with unexpanded placeholders."""
 
     command: str | None
     args: tuple[str, ...]
@@ -80,13 +80,13 @@ class _ParsedEntry(NamedTuple):
 class ServerEntry:
     """One server of a file; a target for `syncmcp.connect`.
 
-    Nothing of it is expanded, started or contacted before `target` is called, which a `Client`
-    does when it is made.
+    Nothing is expanded, started or contacted before `target` is called, which the constructor of
+    `Client` does.
 
     Attributes:
-        name: What the file calls it.
-        file: The file.
-        stated: What the file says of it, unexpanded, keys of other programs included.
+        name: The server's name in the file.
+        file: The path of the file.
+        stated: The entry as in the file, unexpanded, including keys for other programs.
     """
 
     def __init__(self, name: str, stated: Any, rules: FileRules) -> None:
@@ -97,12 +97,12 @@ class ServerEntry:
 
     @property
     def disabled(self) -> bool:
-        """Whether the file says not to use it."""
+        """Whether the file disables the server."""
         return isinstance(self.stated, dict) and self.stated.get("disabled") is True
 
     @property
     def problem(self) -> ServersFileError | None:
-        """Why it can never be a target, as far as the file alone tells."""
+        """The error of an invalid entry; `None` if the entry is valid as far as the file tells."""
         try:
             self._parse()
         except ServersFileError as error:
@@ -111,47 +111,44 @@ class ServerEntry:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the file says besides the target, as options of `Client`: `name`, `timeout`.
+        """The entry's options for `Client`: `name`, and `timeout` (in seconds) if it has one.
 
         Raises:
-            ServersFileError: The file says something that makes no sense.
+            ServersFileError: The entry is invalid.
         """
         timeout = self._parse().timeout
         return {"name": self.name, **({} if timeout is None else {"timeout": timeout})}
 
     @property
     def approved(self) -> bool:
-        """Whether nobody has to be asked any more.
+        """Whether the server may be used without asking: it was approved, or needs no approval.
 
         Raises:
-            ServersFileError: The file says something that makes no sense, or what is remembered
-                cannot be read.
+            ServersFileError: The entry is invalid, or the stored approvals cannot be read.
         """
         return not self._rules.guarded or self.review().digest in self._rules.approved
 
     def approve(self) -> None:
-        """Remember that a person, who has seen `review`, approved exactly this.
+        """Store the approval of a person, who must have seen `review`. Covers this content only.
 
         Raises:
-            ServersFileError: The file says something that makes no sense, or it cannot be
-                remembered.
+            ServersFileError: The entry is invalid, or the approval cannot be stored.
         """
         self._rules.approved.add(self.review())
 
     def forget(self) -> None:
-        """Take `approve` back.
+        """Discard a stored approval; idempotent.
 
         Raises:
-            ServersFileError: The file says something that makes no sense, or what is remembered
-                cannot be changed.
+            ServersFileError: The entry is invalid, or the stored approvals cannot be changed.
         """
         self._rules.approved.remove(self.review().digest)
 
     def review(self) -> ServerReview:
-        """What there is to approve.
+        """Describe the server for the person who is to approve it.
 
         Raises:
-            ServersFileError: The file says something that makes no sense.
+            ServersFileError: The entry is invalid.
         """
         stated = self._parse()
         command = () if stated.command is None else (stated.command, *stated.args)
@@ -168,12 +165,12 @@ class ServerEntry:
         )
 
     def target(self) -> Stdio | Http:
-        """What to connect to, with every placeholder filled in.
+        """Make the target to connect to, with all placeholders expanded. May ask for approval.
 
         Raises:
-            NotApproved: Nobody approved it, or the one who was asked did not.
-            ServersFileError: The file says something that makes no sense, says not to use it, or
-                names a variable that is not set; or what is remembered cannot be used.
+            NotApproved: The server is not approved, or the person who was asked refused.
+            ServersFileError: The entry is invalid or disabled, or uses a variable that is not set;
+                or the stored approvals cannot be read or written.
         """
         stated = self._parse()
         if self.disabled:
@@ -202,12 +199,12 @@ class ServerEntry:
         return NotApproved(message, server=self.name, kind="server", by=by, review=review)
 
     def _digest(self) -> str:
-        # Of everything that the file says, where it says it: the same words in another folder
-        # may start another program.
+        # The path of the file is included: the same command in another folder may start another
+        # program.
         content = [str(self.file), self._rules.confine, self.stated]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    # -- what the file says ----------------------------------------------------------------------
+    # -- validation of the entry -----------------------------------------------------------------
 
     def _parse(self) -> _ParsedEntry:
         stated = self.stated
@@ -263,7 +260,7 @@ class ServerEntry:
                 found[name] = str(content)
             elif isinstance(content, str):
                 found[name] = content
-            elif content is not None:  # null: as if it were not there
+            elif content is not None:  # null counts as missing
                 raise self._error("is a string or a number", f"{key}.{name}")
         return found
 
@@ -275,7 +272,7 @@ class ServerEntry:
             raise self._error("is a number of milliseconds above 0", "timeout")
         return float(value) / 1000
 
-    # -- what becomes of it ----------------------------------------------------------------------
+    # -- conversion into a target ----------------------------------------------------------------
 
     def _stdio(self, stated: _ParsedEntry, command: str) -> Stdio:
         words = [self._expand(command, "command")]
@@ -315,7 +312,7 @@ class ServerEntry:
 
 
 def resolve_entry(entry: ServerEntry, name: str | None) -> tuple[Stdio | Http, str, float | None]:
-    """For `Client`: the target, its name, and the time limit that the file states.
+    """The target, name and `timeout` (in seconds) of an entry, for `Client`.
 
     Raises:
         ServersFileError, NotApproved: As `ServerEntry.target` does.

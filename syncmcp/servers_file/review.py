@@ -1,4 +1,4 @@
-"""What a file says of a server, for the person who is to approve it; and what is wrong with it."""
+"""The review of a file's server before its use: placeholders, warnings, and stored approvals."""
 
 from __future__ import annotations
 
@@ -21,8 +21,24 @@ from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import RequestTimeout, UsageError
 
-# ``${...}`` in files of servers: what stands there, and what takes its place.
 
+class ServersFileError(UsageError):
+    """A file of servers, one of its entries, or the file of approvals cannot be used.
+
+    Attributes:
+        file: The path of the file.
+        server: The name of the server concerned, or `None`.
+        key: The key concerned, such as ``env.TOKEN`` or ``args[0]``, or `None`.
+    """
+
+    file: str = ""
+    key: str | None = None
+
+    def _subject(self) -> str:
+        return self.file if self.key is None else f"{self.file}: {self.key}"
+
+
+# -- placeholders: ``${...}`` in an entry ---------------------------------------------------------
 
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -30,17 +46,17 @@ _KIND = re.compile(r"([A-Za-z][\w-]*):")
 
 
 class MissingValue(ValueError):
-    """A placeholder has no value; the text says why."""
+    """A placeholder has no value; the message says why."""
 
 
 @dataclass(frozen=True)
 class PlaceholderValues:
-    """What placeholders stand for.
+    """The values of placeholders.
 
     Attributes:
-        folder: The folder that the file belongs to: ``${workspaceFolder}``.
-        variables: The environment, if it is not that of this process.
-        inputs: Values for ``${input:...}``, by their ids.
+        folder: The project folder of the file: ``${workspaceFolder}``.
+        variables: The environment variables; `None` for those of this process.
+        inputs: The values of ``${input:...}`` by id.
     """
 
     folder: Path
@@ -68,14 +84,14 @@ class PlaceholderValues:
         elif not _NAME.fullmatch(name):
             if kind is not None:
                 raise MissingValue(f"{whole} is a kind of placeholder that is not supported")
-            return whole  # a shell's or a program's own
+            return whole  # syntax of a shell or of another program
         return self._variable(name, default if has_default else None)
 
     def _variable(self, name: str, default: str | None) -> str:
         variables = os.environ if self.variables is None else self.variables
         value = variables.get(name)
         if default is not None:
-            return value or default  # as in a shell: an empty one counts as missing
+            return value or default  # as in a shell, an empty value counts as missing
         if value is None:
             raise MissingValue(f"the environment variable {name!r} is not set")
         return value
@@ -99,7 +115,7 @@ class PlaceholderValues:
 
 
 def variables_in(text: str) -> list[str]:
-    """The environment variables and inputs whose values would become part of `text`."""
+    """The names of the environment variables and inputs that `text` uses."""
     found: list[str] = []
     for content in _PLACEHOLDER.findall(text):
         name = content.partition(":-")[0].removeprefix("env:")
@@ -110,6 +126,8 @@ def variables_in(text: str) -> list[str]:
 
 _FIXED = frozenset(PlaceholderValues(Path())._fixed())
 
+
+# -- the review for a person ----------------------------------------------------------------------
 
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "cmd", "powershell", "pwsh"}
 _COMMAND_OPTION = re.compile(r"-\w*c|/[ck]|-(?:e|ec|enc|command|encodedcommand)", re.IGNORECASE)
@@ -135,44 +153,29 @@ _DANGEROUS = (
     (_CREDENTIALS, "It names files in which credentials are kept."),
     (_OPEN_CONTAINER, "Its container is not shut off from this computer."),
 )
-# Nobody reads a longer command, in characters; the patterns would take long, too.
+# The longest command that is searched for dangers, in characters: bounds the time of the patterns.
+# A person would not read a longer one anyway.
 _MAX_COMMAND = 4_000
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
-class ServersFileError(UsageError):
-    """A file of servers, what it says of one server, or a file of approvals cannot be used.
-
-    Attributes:
-        file: The file.
-        server: The name of the server concerned, or `None`.
-        key: The key concerned, as ``env.TOKEN`` or ``args[0]``, or `None`.
-    """
-
-    file: str = ""
-    key: str | None = None
-
-    def _subject(self) -> str:
-        return self.file if self.key is None else f"{self.file}: {self.key}"
-
-
 @dataclass(frozen=True)
 class ServerReview:
-    """A server that a file names, exactly as it stands there: no placeholder is filled in.
+    """A server of a file as described in the file, with unexpanded placeholders.
 
-    `str()` is a text for a person: who names it, the whole command or URL, what speaks against it.
+    `str()` is a text for a person: the file, the whole command or URL, and the warnings.
 
     Attributes:
-        server: Its name in the file.
-        file: The file.
+        server: The server's name in the file.
+        file: The path of the file.
         kind: ``"stdio"``: a program would be started; ``"http"``: a URL would be contacted.
-        command: The program and its arguments; what it would be confined by comes first.
-        url: The URL.
-        env: The variables that the program would get, beside the usual ones.
-        headers: What would be sent along with each request.
-        cwd: Where the program would be started, if the file says so.
-        digest: What the approval would be kept under.
+        command: The program and its arguments, after the sandbox command if there is one.
+        url: The URL, or `None`.
+        env: The environment variables that the program would get in addition to the usual ones.
+        headers: The headers that would be sent with each request.
+        cwd: The working directory of the program, if the file names one.
+        digest: The digest under which the approval is stored.
     """
 
     server: str
@@ -187,7 +190,7 @@ class ServerReview:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The environment variables and inputs whose values it would get."""
+        """The names of the environment variables and inputs whose values the server would get."""
         texts = (*self.command, self.url or "", self.cwd or "")
         texts += (*self.env.values(), *self.headers.values())
         found = (name for text in texts for name in variables_in(text))
@@ -195,7 +198,7 @@ class ServerReview:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What looks dangerous, a sentence each. None is no proof of anything."""
+        """Suspicious properties, one sentence each. A server without warnings may be malicious."""
         return tuple(self._command_warnings() if self.kind == "stdio" else self._url_warnings())
 
     def _command_warnings(self) -> list[str]:
@@ -244,14 +247,14 @@ class ServerReview:
         if self.cwd is not None:
             lines.append(f"in {printable(self.cwd)}")
         for title, values in (("with", self.env), ("sending", self.headers)):
-            # What is called a secret is none of a screen's business.
+            # Secrets are masked on the screen.
             lines += [f"{title} {printable(redact(f'{n}={value}'))}" for n, value in values.items()]
         if self.variables:
             lines.append(f"It would get the values of: {printable(', '.join(self.variables))}.")
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
-    def __repr__(self) -> str:  # the rest may hold secrets
+    def __repr__(self) -> str:  # other attributes may contain secrets
         return f"ServerReview({self.server!r}, {str(self.file)!r})"
 
 
@@ -261,34 +264,33 @@ def _program(word: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` as it is, but for characters that a screen would hide or obey."""
+    """Replace control and invisible characters, which a terminal would obey or hide."""
     return "".join(
         character if character.isprintable() else f"<U+{ord(character):04X}>" for character in text
     )
 
 
-# The memory of which servers, named by files, a person has approved.
-
+# -- the file of approvals ------------------------------------------------------------------------
 
 _FORMAT: Final = "syncmcp-approved-servers"
 _VERSION: Final = 1
 
 _NO_APPROVALS: Final = "holds no approvals that can be read; move it away to begin anew"
 
-# A longer file, in bytes, is something else.
+# The largest file of approvals that is read, in bytes.
 _MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 
-# To change the file takes milliseconds.
+# The time to wait for the lock of the file; changing the file takes milliseconds.
 _LOCK_SECONDS: Final = 10.0
 
-# On Windows, a file that somebody has open cannot be replaced.
+# On Windows an open file cannot be replaced, so that readers need the lock, too.
 _READERS_BLOCK: Final = sys.platform == "win32"
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def default_path() -> Path:
-    """Where approvals are kept unless a program says otherwise: in the user's state folder."""
+    """The default path of the file of approvals, in the user's state folder."""
     home = Path.home()
     if sys.platform == "win32":
         folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
@@ -296,26 +298,26 @@ def default_path() -> Path:
         folder = home / "Library" / "Application Support"
     else:
         stated = os.environ.get("XDG_STATE_HOME", "")
-        # By its specification a relative path is to be ignored.
+        # The XDG specification says to ignore relative paths.
         folder = Path(stated) if os.path.isabs(stated) else home / ".local" / "state"
     return folder / "syncmcp" / "approved-servers.json"
 
 
 class ApprovedServers:
-    """One JSON file of mode 0600, which threads and processes may share.
+    """The digests of approved servers in a JSON file of mode 0600; safe for threads and processes.
 
     Args:
-        path: The file; its directory is made, with mode 0700, if it is missing.
+        path: The path of the file; its directory is created, with mode 0700, if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def __contains__(self, digest: str) -> bool:
-        """Whether this was approved.
+        """Whether the digest is stored.
 
         Raises:
-            ServersFileError: The file cannot be read, or somebody else may have written it.
+            ServersFileError: The file cannot be read, or another user could have written it.
         """
         try:
             if not self.path.exists():
@@ -326,7 +328,7 @@ class ApprovedServers:
             raise self._unusable(error) from error
 
     def add(self, review: ServerReview) -> None:
-        """Remember that this was approved. It is on the disk when this returns.
+        """Store an approval durably: the file is synced before this returns.
 
         Raises:
             ServersFileError: The file cannot be used.
@@ -345,7 +347,7 @@ class ApprovedServers:
             raise self._unusable(error) from error
 
     def remove(self, digest: str) -> None:
-        """Forget it: the next who wants that server has to ask again.
+        """Discard an approval; idempotent.
 
         Raises:
             ServersFileError: The file cannot be used.
@@ -390,7 +392,7 @@ class ApprovedServers:
         return approved
 
     def _check_owner(self, status: os.stat_result) -> None:
-        # Windows has no modes: there the permissions of the directory decide.
+        # Windows has no modes; the permissions of the directory protect the file there.
         if sys.platform == "win32":
             return
         mode = stat.S_IMODE(status.st_mode)
@@ -402,7 +404,7 @@ class ApprovedServers:
 
     def _write(self, approved: dict[str, Any]) -> None:
         content = {"format": _FORMAT, "version": _VERSION, "approved": approved}
-        # One name is enough: nobody else writes now.
+        # A fixed name is enough: the lock excludes other writers.
         new = self.path.with_name(self.path.name + ".new")
         new.unlink(missing_ok=True)
         try:
