@@ -64,10 +64,10 @@ class PlaceholderValues:
     inputs: Mapping[str, str] = field(default_factory=dict)
 
     def expand(self, text: str) -> str:
-        """Return `text` with each placeholder replaced. What takes its place is not looked at.
+        """Return `text` with all placeholders replaced. Values are not expanded recursively.
 
         Raises:
-            NotFilled: One of them has no value.
+            MissingValue: A placeholder has no value.
         """
         return _PLACEHOLDER.sub(lambda match: self._value(match.group(1), match.group()), text)
 
