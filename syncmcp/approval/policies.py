@@ -359,9 +359,9 @@ def _default_answer(request: Request) -> ElicitResult | None:
     except UnsupportedForm:
         return None
     content = form.defaults()
-    whole = bool(content) and not form.problems(content)
+    valid = bool(content) and not form.problems(content)
     # A form without any default asks for plain consent, which only a person can give.
-    return ElicitResult(action="accept", content=content) if whole else None
+    return ElicitResult(action="accept", content=content) if valid else None
 
 
 def tokens_of(request: Request) -> int:

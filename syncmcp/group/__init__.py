@@ -384,16 +384,16 @@ class ClientGroup:
         if isinstance(uris, str):
             raise UsageError("uris is a list of URIs, not one")
         self._state.check_open()
-        at: dict[str, list[str]] = {}
+        uris_by_server: dict[str, list[str]] = {}
         for key in dict.fromkeys(uris):
             text(key, "uri")
             name, uri = self._locate_resource(key)
-            at.setdefault(name, []).append(uri)
-        wanted = ChangeFilter(bool(tools), bool(prompts), bool(resources))
+            uris_by_server.setdefault(name, []).append(uri)
+        lists = ChangeFilter(bool(tools), bool(prompts), bool(resources))
         return listen(
             self._state.clients(),
-            wanted,
-            at,
+            lists,
+            uris_by_server,
             timeout=timeout,
             stop_after=stop_after,
             undeclared=undeclared,
@@ -402,8 +402,8 @@ class ClientGroup:
     # -- internals -------------------------------------------------------------------------------
 
     def _route(self, find: Callable[[Catalog], tuple[Offered, R]]) -> tuple[Client, R]:
-        client, _, asked_for = self._state.route(find)
-        return client, asked_for
+        client, _, argument = self._state.route(find)
+        return client, argument
 
     def _locate_resource(self, key: str) -> tuple[str, str]:
         _, name, uri = self._state.route(lambda catalog: catalog.route("resources", key))

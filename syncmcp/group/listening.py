@@ -213,14 +213,14 @@ class GroupSubscription:
         self.close()
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}: {one.granted}" for name, one in self._listenings.items())
-        return f"<GroupSubscription to {told}>"
+        granted = ", ".join(f"{name}: {one.granted}" for name, one in self._listenings.items())
+        return f"<GroupSubscription to {granted}>"
 
 
 def listen(
     clients: Mapping[str, Client],
     lists: ChangeFilter,
-    at: Mapping[str, Sequence[str]],
+    uris: Mapping[str, Sequence[str]],
     *,
     timeout: float | None,
     stop_after: int | None,
@@ -231,7 +231,7 @@ def listen(
     Args:
         clients: The clients of the open servers, by name.
         lists: The requested lists, for all servers.
-        at: The requested resources by server.
+        uris: The requested resources by server.
         timeout: The longest time to wait for an event, in seconds.
         stop_after: End after this number of events.
         undeclared: Whether to ask servers for changes that they do not declare.
@@ -239,26 +239,26 @@ def listen(
     limit = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
-    if not lists.kinds and not at:
+    if not lists.kinds and not uris:
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
-    wanted = {
-        name: _filter_for(client, lists, at.get(name, ()), undeclared)
+    filters = {
+        name: _filter_for(client, lists, uris.get(name, ()), undeclared)
         for name, client in clients.items()
     }
-    wanted = {name: one for name, one in wanted.items() if one.kinds or one.uris}
-    inboxes = _Inboxes(list(wanted))
+    filters = {name: one for name, one in filters.items() if one.kinds or one.uris}
+    inboxes = _Inboxes(list(filters))
     listenings: dict[str, SubscriptionBackend] = {}
 
-    def ask(name: str) -> None:
+    def subscribe(name: str) -> None:
         inbox = inboxes.queues[name]
         listenings[name] = listening = begin(
-            core_of(clients[name]), wanted[name], inbox, undeclared=undeclared
+            core_of(clients[name]), filters[name], inbox, undeclared=undeclared
         )
         if inbox.ended:  # the caller was interrupted meanwhile
             listening.abandon()
 
     try:
-        outcomes = run_all({name: partial(ask, name) for name in wanted}, Deadline(None))
+        outcomes = run_all({name: partial(subscribe, name) for name in filters}, Deadline(None))
         for name, outcome in outcomes.items():
             if isinstance(outcome, McpError):
                 inboxes.exclude(name, outcome)
@@ -276,9 +276,9 @@ def listen(
             inbox.end()
         _abandon(listenings)
         raise
-    agreed = {name: listenings[name] for name in wanted if name in listenings}
-    there = {name: clients[name] for name in agreed}
-    return GroupSubscription(there, agreed, inboxes, limit, stop_after)
+    agreed = {name: listenings[name] for name in filters if name in listenings}
+    subscribed = {name: clients[name] for name in agreed}
+    return GroupSubscription(subscribed, agreed, inboxes, limit, stop_after)
 
 
 def _filter_for(
@@ -287,9 +287,11 @@ def _filter_for(
     """The part of the request that one server declares, or all of it with ``"try"``."""
     if core_of(client).resolve({"undeclared": undeclared}).undeclared == "try":
         return lists._replace(uris=tuple(uris))
-    offers = client.server.capabilities
-    told = [kind for kind in lists.kinds if getattr(getattr(offers, kind), "list_changed", False)]
-    return ChangeFilter("tools" in told, "prompts" in told, "resources" in told, tuple(uris))
+    capabilities = client.server.capabilities
+    kinds = [
+        kind for kind in lists.kinds if getattr(getattr(capabilities, kind), "list_changed", False)
+    ]
+    return ChangeFilter("tools" in kinds, "prompts" in kinds, "resources" in kinds, tuple(uris))
 
 
 def _abandon(listenings: Mapping[str, SubscriptionBackend]) -> None:

@@ -96,10 +96,10 @@ class GroupMember:
             self._owns_client = core_of(self.source).connection is None
             self.client = self.source
         else:
-            stated = self.source.options if isinstance(self.source, ServerEntry) else {}
+            entry_options = self.source.options if isinstance(self.source, ServerEntry) else {}
             options: dict[str, Any] = {
                 **self._shared,
-                **stated,
+                **entry_options,
                 **self.own,
                 "name": self.name,
             }
@@ -150,17 +150,19 @@ class GroupMember:
         from syncmcp._client.subscriptions import refresh
 
         capabilities = client.server.capabilities
-        asked = core_of(client).settings.undeclared == "try"
+        try_undeclared = core_of(client).settings.undeclared == "try"
         tools, prompts, resources = (
-            asked or bool(declared is not None and declared.list_changed)
+            try_undeclared or bool(declared is not None and declared.list_changed)
             for declared in (capabilities.tools, capabilities.prompts, capabilities.resources)
         )
         wanted = ChangeFilter(tools, prompts, resources)
         if wanted == ChangeFilter():
             return None
-        anew, lost = partial(fetch, self.name), partial(_log_lost, self.name)
+        fetch_lists, log_lost = partial(fetch, self.name), partial(_log_lost, self.name)
         try:
-            return refresh(core_of(client), wanted, anew, changed, DEBOUNCE, lost, deadline)
+            return refresh(
+                core_of(client), wanted, fetch_lists, changed, DEBOUNCE, log_lost, deadline
+            )
         except NotSupported:
             return None
         except ClosedError:
@@ -317,16 +319,16 @@ class GroupOptions:
         Raises:
             UsageError: `own` contains a name, or has options for a client that exists already.
         """
-        given = self._own.get(name, {}) if own is None else own
-        _refuse_name(given)
-        if given and isinstance(source, Client):
+        options = self._own.get(name, {}) if own is None else own
+        _refuse_name(options)
+        if options and isinstance(source, Client):
             raise UsageError(f"{name!r} is a client, which has its options already")
         named = {
             key: partial(self._shared[key], name)
             for key in _NAMED_CALLBACKS
             if self._shared.get(key) is not None
         }
-        return GroupMember(name, source, {**self._shared, **named}, given)
+        return GroupMember(name, source, {**self._shared, **named}, options)
 
 
 def _refuse_name(options: Mapping[str, Any]) -> None:

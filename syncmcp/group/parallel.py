@@ -38,7 +38,7 @@ def run_all(
     # A lock that is released once is the cheapest event to wait for.
     finished = threading.Lock()
 
-    def do(name: str, job: Callable[[], R]) -> None:
+    def run_job(name: str, job: Callable[[], R]) -> None:
         outcome: R | BaseException
         try:
             outcome = job()
@@ -53,7 +53,7 @@ def run_all(
     if jobs:
         finished.acquire()
         for name, job in jobs.items():
-            workers.run(partial(do, name, job))
+            workers.run(partial(run_job, name, job))
         with lending_handler():
             acquire(finished, deadline.remaining())
     with lock:

@@ -76,18 +76,18 @@ def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -
         RequiredServersFailed: One is not.
     """
     errors = {one.name: one.error for one in members if one.error is not None}
-    there = {one.name for one in members if one.lists is not None}
+    opened = {one.name for one in members if one.lists is not None}
     if require == "any":
-        lacking = [] if there else list(errors)
+        missing = [] if opened else list(errors)
     elif require == "all":
-        lacking = list(errors)
+        missing = list(errors)
     else:
-        lacking = [name for name in require if name not in there]
-    if lacking:
+        missing = [name for name in require if name not in opened]
+    if missing:
         failed = RequiredServersFailed(
-            f"required and not there: {', '.join(map(repr, lacking))}", errors=errors
+            f"required and not there: {', '.join(map(repr, missing))}", errors=errors
         )
-        raise failed from next((errors[name] for name in lacking if name in errors), None)
+        raise failed from next((errors[name] for name in missing if name in errors), None)
 
 
 class GroupState:
@@ -210,7 +210,7 @@ class GroupState:
             self._open_one(member)
             self._publish([member])
             if member.state != "open":
-                raise _not_open(name)
+                raise _closed_error(name)
         except BaseException:
             self._close_member(member, self._limit)
             raise
@@ -259,12 +259,12 @@ class GroupState:
         catalog = self.catalog
         with self._lock:
             self.check_open()
-        found, asked_for = find(catalog)
+        found, argument = find(catalog)
         with self._lock:
             member = self._members.get(found.server)
             if member is None or member.state != "open" or member.client is None:
-                raise _not_open(found.server)
-            return member.client, found.server, asked_for
+                raise _closed_error(found.server)
+            return member.client, found.server, argument
 
     def check_open(self) -> None:
         """Check that the group is open.
@@ -275,7 +275,7 @@ class GroupState:
         """
         self._check_process()
         if self.state != "open":
-            raise _not_open()
+            raise _closed_error()
 
     # -- steps of opening and closing ------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class GroupState:
         try:
             with self._lock:
                 if member.state != "opening":
-                    raise _not_open(member.name)
+                    raise _closed_error(member.name)
                 member.mark_wanted()
             lists = member.open(
                 partial(GroupState._on_change, weakref.ref(self), weakref.ref(member))
@@ -358,17 +358,17 @@ class GroupState:
         """
         while True:
             with self._lock:
-                there = self._current_members(members, opening)
+                current = self._current_members(members, opening)
                 before = self.catalog
-                news = {one.name: one.lists for one in there if one.lists is not None}
+                news = {one.name: one.lists for one in current if one.lists is not None}
             # Outside of the lock, because it calls the hook.
             after = before.with_servers(news, self._hook)
             with self._lock:
-                same = self._current_members(members, opening) == there and self.catalog is before
-                if not same or any(one.lists is not news.get(one.name) for one in there):
+                same = self._current_members(members, opening) == current and self.catalog is before
+                if not same or any(one.lists is not news.get(one.name) for one in current):
                     continue
                 self.catalog = after
-                for one in there:
+                for one in current:
                     one.state = "open"
                     self.sources[one.name] = one.source
                     self._options.save(one)
@@ -382,7 +382,7 @@ class GroupState:
         if opening is None:
             self.check_open()
         elif self.state != "opening" or self._members is not opening:
-            raise _not_open()
+            raise _closed_error()
         return [
             one
             for one in members
@@ -415,7 +415,7 @@ class GroupState:
             )
 
 
-def _not_open(server: str | None = None) -> ClosedError:
+def _closed_error(server: str | None = None) -> ClosedError:
     if server is None:
         return ClosedError("the group is not open")
     return ClosedError("the group has closed or removed this server", server=server)

@@ -242,8 +242,8 @@ def answered_by_person(handlers: Handlers) -> frozenset[str]:
 
 def replaced(handlers: Handlers, **changed: Any) -> Handlers:
     """A copy of `handlers` with some of them replaced."""
-    given = ("sampling", "elicitation", "roots", "approval")
-    return Handlers(**{**{name: getattr(handlers, name) for name in given}, **changed})
+    names = ("sampling", "elicitation", "roots", "approval")
+    return Handlers(**{**{name: getattr(handlers, name) for name in names}, **changed})
 
 
 def merged(handlers: Handlers, others: Handlers) -> Handlers:
@@ -261,13 +261,13 @@ def merged(handlers: Handlers, others: Handlers) -> Handlers:
     return both
 
 
-def _as_elicitation(given: AnyElicitation | None) -> Elicitation:
-    if given is None:
+def _as_elicitation(value: AnyElicitation | None) -> Elicitation:
+    if value is None:
         return Elicitation()
-    if isinstance(given, Elicitation):
-        return given
-    form, url = getattr(given, "form", None), getattr(given, "url", None)
+    if isinstance(value, Elicitation):
+        return value
+    form, url = getattr(value, "form", None), getattr(value, "url", None)
     if form is not None or url is not None:
-        return Elicitation(form, url, asks_person=bool(getattr(given, "asks_person", False)))
-    refuse_coroutines(given, "elicitation")  # type: ignore[arg-type]
-    return Elicitation(given)  # type: ignore[arg-type]
+        return Elicitation(form, url, asks_person=bool(getattr(value, "asks_person", False)))
+    refuse_coroutines(value, "elicitation")  # type: ignore[arg-type]
+    return Elicitation(value)  # type: ignore[arg-type]

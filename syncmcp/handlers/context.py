@@ -62,11 +62,11 @@ class ConnectedServer:
         from syncmcp.types import Implementation
 
         meta = self._result.get("_meta")
-        stated = self._result.get("serverInfo")
+        declared = self._result.get("serverInfo")
         if isinstance(meta, dict):
-            stated = meta.get("io.modelcontextprotocol/serverInfo", stated)
+            declared = meta.get("io.modelcontextprotocol/serverInfo", declared)
         try:
-            return None if stated is None else Implementation.model_validate(stated)
+            return None if declared is None else Implementation.model_validate(declared)
         except ValidationError:
             return None
 
@@ -89,12 +89,12 @@ class ConnectedServer:
         The client declares its extensions with `extensions=` of `Client`. `capabilities` has all
         extensions of the server.
         """
-        stated = self._result.get("capabilities")
-        stated = stated.get("extensions") if isinstance(stated, dict) else None
-        stated = stated if isinstance(stated, dict) else {}
+        declared = self._result.get("capabilities")
+        declared = declared.get("extensions") if isinstance(declared, dict) else None
+        declared = declared if isinstance(declared, dict) else {}
         return {
             identifier: settings
-            for identifier, settings in stated.items()
+            for identifier, settings in declared.items()
             if identifier in self._extensions and isinstance(settings, dict)
         }
 
@@ -104,9 +104,9 @@ class ConnectedServer:
         Raises:
             NotSupported: One side did not declare it; the message says which.
         """
-        found = self.extensions.get(identifier)
-        if found is not None:
-            return found
+        settings = self.extensions.get(identifier)
+        if settings is not None:
+            return settings
         if identifier not in self._extensions:
             raise NotSupported(
                 f"the extension {identifier} is not switched on: see extensions= of Client",
@@ -117,8 +117,8 @@ class ConnectedServer:
     @property
     def instructions(self) -> str | None:
         """The server's instructions for a model on how to use it, or `None`."""
-        stated = self._result.get("instructions")
-        return stated if isinstance(stated, str) else None
+        declared = self._result.get("instructions")
+        return declared if isinstance(declared, str) else None
 
     def __repr__(self) -> str:
         return f"<ConnectedServer {self.name} {self.revision}>"

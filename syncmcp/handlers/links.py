@@ -110,7 +110,7 @@ class Link:
             UnsafeLink: It is no such URL, or it is written in a misleading way.
         """
         _check_characters(url)
-        web = _web(url)
+        web = _match_web_url(url)
         found = _HOST_AND_PORT.fullmatch(web[2])
         if found is None:
             raise _unsafe("its host and port cannot be told")
@@ -243,7 +243,7 @@ def _check_characters(url: object) -> None:
         raise _unsafe("it has characters that no URL contains")
 
 
-def _web(url: str) -> re.Match[str]:
+def _match_web_url(url: str) -> re.Match[str]:
     web = _WEB.match(url)
     if web is None:
         scheme = _SCHEME.match(url)

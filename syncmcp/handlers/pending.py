@@ -102,10 +102,10 @@ def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None)
         if key not in pending.questions:
             raise UsageError(f"there is no question {key!r}", method=pending.method)
         to_wire = getattr(answer, "to_wire", None)
-        given = answer if to_wire is None else to_wire()
-        if not isinstance(given, dict):
+        wire_answer = answer if to_wire is None else to_wire()
+        if not isinstance(wire_answer, dict):
             raise UsageError(f"an answer is a model or a dict, not {answer!r}")
-        wire[key] = _checked_answer(key, pending.questions[key], given)
+        wire[key] = _checked_answer(key, pending.questions[key], wire_answer)
     return pending._round.retry(pending._params, wire if pending.questions else None)
 
 

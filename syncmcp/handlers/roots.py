@@ -309,8 +309,8 @@ def contains(roots: Iterable[RootLike] | Roots, path: str | os.PathLike[str]) ->
     Raises:
         UsageError: One of the roots is not valid.
     """
-    given = [status.root for status in roots.list()] if isinstance(roots, Roots) else roots
-    inside = [_resolved(path_of(_canonical(root))) for root in _checked_items(given)]
+    items = [status.root for status in roots.list()] if isinstance(roots, Roots) else roots
+    inside = [_resolved(path_of(_canonical(root))) for root in _checked_items(items)]
     try:
         text = os.fspath(path)
         real = _resolved(path_of(text) if _scheme(text) == "file" else text)

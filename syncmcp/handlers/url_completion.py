@@ -107,11 +107,11 @@ class UrlVisit:
         with self._lock:
             if not self._settled.is_set():
                 self._callbacks[key] = callback
-                return partial(self._forget, key)
+                return partial(self._remove_callback, key)
         self._run(partial(callback, self.done))
         return lambda: None
 
-    def _forget(self, key: object) -> None:
+    def _remove_callback(self, key: object) -> None:
         with self._lock:
             self._callbacks.pop(key, None)
 
@@ -159,9 +159,9 @@ class UrlVisits:
         """
         if isinstance(error, UrlElicitationRequired):
             for question in url_questions(error.data).values():
-                stated = question.params.get("elicitationId")
-                if type(stated) is str:
-                    self.register(stated)
+                elicitation_id = question.params.get("elicitationId")
+                if type(elicitation_id) is str:
+                    self.register(elicitation_id)
 
     def start(self, *elicitation_ids: str) -> UrlVisit:
         """Create the visit for a question that is handed to a handler.

@@ -206,8 +206,8 @@ def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFil
     elif sys.platform == "darwin":
         settings = home / "Library" / "Application Support"
     else:
-        stated = os.environ.get("XDG_CONFIG_HOME", "")
-        settings = Path(stated) if os.path.isabs(stated) else home / ".config"
+        xdg_config = os.environ.get("XDG_CONFIG_HOME", "")
+        settings = Path(xdg_config) if os.path.isabs(xdg_config) else home / ".config"
     folder = Path.cwd() if project is None else Path(os.path.abspath(project))
     places = (
         EditorFile("Claude Desktop", "user", settings / "Claude" / "claude_desktop_config.json"),

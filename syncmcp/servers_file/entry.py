@@ -150,17 +150,17 @@ class ServerEntry:
         Raises:
             ServersFileError: The entry is invalid.
         """
-        stated = self._parse()
-        command = () if stated.command is None else (stated.command, *stated.args)
+        parsed = self._parse()
+        command = () if parsed.command is None else (parsed.command, *parsed.args)
         return ServerReview(
             self.name,
             self.file,
-            "http" if stated.command is None else "stdio",
+            "http" if parsed.command is None else "stdio",
             (*self._rules.confine, *command) if command else (),
-            stated.url or None,
-            stated.env,
-            stated.headers,
-            stated.cwd,
+            parsed.url or None,
+            parsed.env,
+            parsed.headers,
+            parsed.cwd,
             self._digest(),
         )
 
@@ -172,13 +172,13 @@ class ServerEntry:
             ServersFileError: The entry is invalid or disabled, or uses a variable that is not set;
                 or the stored approvals cannot be read or written.
         """
-        stated = self._parse()
+        parsed = self._parse()
         if self.disabled:
             raise self._error("the file says not to use this server", "disabled")
         self._check_approved()
-        if stated.command is None:
-            return self._http(stated)
-        return self._stdio(stated, stated.command)
+        if parsed.command is None:
+            return self._http(parsed)
+        return self._stdio(parsed, parsed.command)
 
     def _check_approved(self) -> None:
         if self.approved:
@@ -274,11 +274,11 @@ class ServerEntry:
 
     # -- conversion into a target ----------------------------------------------------------------
 
-    def _stdio(self, stated: _ParsedEntry, command: str) -> Stdio:
+    def _stdio(self, parsed: _ParsedEntry, command: str) -> Stdio:
         words = [self._expand(command, "command")]
-        words += [self._expand(word, f"args[{i}]") for i, word in enumerate(stated.args)]
-        env = {name: self._expand(value, f"env.{name}") for name, value in stated.env.items()}
-        cwd = None if stated.cwd is None else os.path.expanduser(self._expand(stated.cwd, "cwd"))
+        words += [self._expand(word, f"args[{i}]") for i, word in enumerate(parsed.args)]
+        env = {name: self._expand(value, f"env.{name}") for name, value in parsed.env.items()}
+        cwd = None if parsed.cwd is None else os.path.expanduser(self._expand(parsed.cwd, "cwd"))
         if not words[0]:
             raise self._error("is empty once its placeholders are filled in", "command")
         words[0] = os.path.expanduser(words[0])
@@ -288,13 +288,13 @@ class ServerEntry:
         except ValueError as error:
             raise self._error(_message(error)) from error
 
-    def _http(self, stated: _ParsedEntry) -> Http:
-        url = self._expand(stated.url, "url")
+    def _http(self, parsed: _ParsedEntry) -> Http:
+        url = self._expand(parsed.url, "url")
         headers = {
-            name: self._expand(value, f"headers.{name}") for name, value in stated.headers.items()
+            name: self._expand(value, f"headers.{name}") for name, value in parsed.headers.items()
         }
         try:
-            return Http(url, transport=stated.transport, headers=headers or None)
+            return Http(url, transport=parsed.transport, headers=headers or None)
         except ValueError as error:
             raise self._error(_message(error)) from error
 

@@ -297,9 +297,9 @@ def default_path() -> Path:
     elif sys.platform == "darwin":
         folder = home / "Library" / "Application Support"
     else:
-        stated = os.environ.get("XDG_STATE_HOME", "")
+        xdg_state = os.environ.get("XDG_STATE_HOME", "")
         # The XDG specification says to ignore relative paths.
-        folder = Path(stated) if os.path.isabs(stated) else home / ".local" / "state"
+        folder = Path(xdg_state) if os.path.isabs(xdg_state) else home / ".local" / "state"
     return folder / "syncmcp" / "approved-servers.json"
 
 
@@ -386,8 +386,8 @@ class ApprovedServers:
             except ValueError as error:
                 raise self._error(_NO_APPROVALS) from error
         approved = content.get("approved")
-        stated = (content.get("format"), content.get("version"))
-        if stated != (_FORMAT, _VERSION) or not isinstance(approved, dict):
+        header = (content.get("format"), content.get("version"))
+        if header != (_FORMAT, _VERSION) or not isinstance(approved, dict):
             raise self._error(_NO_APPROVALS)
         return approved
 

@@ -290,7 +290,7 @@ def _node_difference(node: Node, stated: Any, where: str) -> str | None:
     import yaml
 
     if isinstance(node, yaml.ScalarNode):
-        if any(_same(reading, stated) for reading in _readings(node)):
+        if any(_equal(reading, stated) for reading in _readings(node)):
             return None
         return f"{where or 'the whole'} differs"
     if node.tag:
@@ -303,9 +303,9 @@ def _node_difference(node: Node, stated: Any, where: str) -> str | None:
         members = _members(node)
         if not isinstance(stated, dict):
             return f"{where or 'the whole'} differs"
-        odd = sorted(members.keys() ^ stated.keys())
-        if odd:
-            return f"only one of them has {_child_path(where, odd[0])}"
+        unmatched = sorted(members.keys() ^ stated.keys())
+        if unmatched:
+            return f"only one of them has {_child_path(where, unmatched[0])}"
         pairs = [(item, stated[key], _child_path(where, key)) for key, item in members.items()]
     return next(filter(None, (_node_difference(*pair) for pair in pairs)), None)
 
@@ -350,7 +350,7 @@ def _readings(node: Node) -> Iterator[Any]:
             yield text in _OLD_TRUE
 
 
-def _same(reading: Any, stated: Any) -> bool:
+def _equal(reading: Any, stated: Any) -> bool:
     # 1 and 1.0 are the same number in JSON; but 1 and True, equal in Python, are not.
     if isinstance(reading, bool) or isinstance(stated, bool):
         return reading is stated

@@ -255,22 +255,22 @@ class ToolLoop:
 
 
 def _request(
-    given: str | Sequence[SamplingMessage] | CreateMessageRequestParams,
+    request: str | Sequence[SamplingMessage] | CreateMessageRequestParams,
     system_prompt: str | None,
     max_tokens: int | None,
     tool_choice: ToolChoice | None,
 ) -> CreateMessageRequestParams:
-    if isinstance(given, str):
-        spoken = types.TextContent(text=given)
-        given = [types.SamplingMessage(role="user", content=spoken)]
-    if not isinstance(given, types.CreateMessageRequestParams):
-        given = types.CreateMessageRequestParams(messages=list(given), max_tokens=_MAX_TOKENS)
+    if isinstance(request, str):
+        content = types.TextContent(text=request)
+        request = [types.SamplingMessage(role="user", content=content)]
+    if not isinstance(request, types.CreateMessageRequestParams):
+        request = types.CreateMessageRequestParams(messages=list(request), max_tokens=_MAX_TOKENS)
     replaced = {
         "system_prompt": system_prompt,
         "max_tokens": max_tokens,
         "tool_choice": tool_choice,
     }
-    return given.model_copy(
+    return request.model_copy(
         update={name: value for name, value in replaced.items() if value is not None}
     )
 
@@ -334,7 +334,7 @@ class _Run:
         limit = self._loop._max_iterations
         while True:
             self._iteration += 1
-            answer = self._ask(last=self._iteration == limit)
+            answer = self._ask_model(last=self._iteration == limit)
             uses = self._requested_tools()
             if not uses:
                 return ToolLoopResult(answer, self._messages, self._iteration)
@@ -351,7 +351,7 @@ class _Run:
 
     # -- the model
 
-    def _ask(self, *, last: bool) -> CreateMessageResult:
+    def _ask_model(self, *, last: bool) -> CreateMessageResult:
         self._check_cancelled()
         update: dict[str, Any] = {
             "messages": list(self._messages),
@@ -427,17 +427,17 @@ class _Run:
             if len(running) == self._loop._max_parallel:
                 self._collect(running, results)
             try:
-                future, client = self._start(use)
+                future, client = self._start_call(use)
                 running[future] = _RunningTool(use, client)
             except McpError as error:
-                results[use.id] = self._finish(use, self._error_for_model(use, error))
+                results[use.id] = self._finish_call(use, self._error_for_model(use, error))
             else:
                 self._report(ToolStarted(self._iteration, use))
         while running:
             self._collect(running, results)
         return types.SamplingMessage(role="user", content=[results[use.id] for use in uses])
 
-    def _start(self, use: ToolUseContent) -> tuple[RequestFuture[CallToolResult], Client]:
+    def _start_call(self, use: ToolUseContent) -> tuple[RequestFuture[CallToolResult], Client]:
         tool = self._tools.get(use.name)
         if tool is None:  # unknown, or not selected by `tools`
             raise UsageError(f"there is no tool {use.name!r}")
@@ -449,21 +449,21 @@ class _Run:
         return call(name, use.input, cancel=self.token, on_progress=on_progress), client
 
     def _check_approval(self, client: Client, name: str, use: ToolUseContent, tool: Tool) -> None:
-        core, ours = core_of(client), self._loop._approval
-        given = core.handlers.answering.approval if ours is None else ours
-        if given is None:
+        core, own = core_of(client), self._loop._approval
+        approval = core.handlers.answering.approval if own is None else own
+        if approval is None:
             return
-        patience, token = core.settings.human_timeout, CancelToken(self.token)
-        context = self._make_context(client, token, self._deadline.sooner(patience))
-        if patience is not None:
+        human_timeout, token = core.settings.human_timeout, CancelToken(self.token)
+        context = self._make_context(client, token, self._deadline.sooner(human_timeout))
+        if human_timeout is not None:
             # Created after the context's deadline, so that this has passed when callbacks run.
-            expiry = CancelToken.after(patience)
+            expiry = CancelToken.after(human_timeout)
 
             def expire() -> None:
                 token.cancel(expiry.reason)
 
             expiry.on_cancel(expire)
-        as_approval(given).before_call(
+        as_approval(approval).before_call(
             name, use.input, tool.annotations, client.server, context=context
         )
 
@@ -481,7 +481,7 @@ class _Run:
                 result = tool_result(use, future.result(), trusted=core_of(client).settings.trusted)
             except McpError as error:
                 result = self._error_for_model(use, error)
-            results[use.id] = self._finish(use, result)
+            results[use.id] = self._finish_call(use, result)
 
     def _error_for_model(self, use: ToolUseContent, error: McpError) -> ToolResultContent:
         """The result for the model of a failed call; re-raises errors that end the loop."""
@@ -494,10 +494,10 @@ class _Run:
     def _refuse_truncated(self, uses: list[ToolUseContent]) -> SamplingMessage:
         # The arguments of the last tool use may be incomplete, so none of the calls is made.
         why = "not run: the message was cut off at its limit of tokens"
-        results = [self._finish(use, error_result(use, why)) for use in uses]
+        results = [self._finish_call(use, error_result(use, why)) for use in uses]
         return types.SamplingMessage(role="user", content=list(results))
 
-    def _finish(self, use: ToolUseContent, result: ToolResultContent) -> ToolResultContent:
+    def _finish_call(self, use: ToolUseContent, result: ToolResultContent) -> ToolResultContent:
         self._report(ToolFinished(self._iteration, use, result))
         return result
 

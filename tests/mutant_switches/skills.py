@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         "frontmatter-loosely",
         "true and 1 are the same in frontmatter",
-        "syncmcp.skills.entry:_same",
+        "syncmcp.skills.entry:_equal",
         lambda _: lambda reading, stated: reading == stated,
         ("SKL-04",),
     ),
