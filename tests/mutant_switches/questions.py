@@ -68,7 +68,7 @@ def _complete_everything(original: Function) -> Function:
 def _end_with_the_consent(original: Function) -> Function:
     def agree(self: Any, token: Any) -> None:
         original(self, token)
-        self.end(done=False)
+        self.settle(done=False)
 
     return agree
 
