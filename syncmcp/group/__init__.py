@@ -75,7 +75,7 @@ class ClientGroup:
             the group has servers; ``"all"``; or an iterable of names.
         name_hook: Returns the key of an item: called with the item's name (or URI, or URI
             template) and the server, whose `name` is its name in the group. Called on the threads
-            that open, add and refresh.
+            that open, add and refresh, and on a pool thread after a list has changed.
         per_server: Options for the clients of single servers, by name; they override `options`.
         close_timeout: The longest time to close all servers together, in seconds.
         options: The options of `Client`, for all clients that the group creates. The context of a

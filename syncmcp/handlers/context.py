@@ -353,7 +353,7 @@ class HandlerContext:
         if visit is NO_VISIT:  # shared by all contexts: it has no client's pool to run callbacks
             self._run_callback(lambda: run(callback, False))
             return lambda: None
-        return visit.on_end(lambda done: run(callback, done))
+        return visit.on_settled(lambda done: run(callback, done))
 
     def _visit_limit(self, visit: UrlVisit) -> float | None:
         return None if visit.agreed else self.time_left()

@@ -84,8 +84,8 @@ class UrlVisit:
         with self._lock:
             self.agreed = True
             self._token = None if self._settled.is_set() else token
-            lost = self._settled.is_set() and not self.done
-        if lost:
+            failed = self._settled.is_set() and not self.done
+        if failed:
             self._run(partial(token.cancel, "nobody will say that it is done"))
 
     def cancel(self, reason: str) -> None:
@@ -101,7 +101,7 @@ class UrlVisit:
         else:  # settles the visit; other callbacks of the token are user code
             self._run(partial(token.cancel, reason))
 
-    def on_end(self, callback: Callable[[bool], object]) -> Callable[[], None]:
+    def on_settled(self, callback: Callable[[bool], object]) -> Callable[[], None]:
         """Call `callback` once with `done`; return a function that removes the callback."""
         key = object()
         with self._lock:
@@ -142,7 +142,7 @@ class UrlVisits:
         self._completed: dict[bytes, bool] = {}
         # The open visits, oldest first, each with its ids that are not completed.
         self._visits: dict[UrlVisit, set[bytes]] = {}
-        self._over = False
+        self._closed = False
 
     def register(self, *elicitation_ids: str) -> None:
         """Register the ids of a question: from now on the server may report their completion."""
@@ -174,7 +174,7 @@ class UrlVisits:
         with self._lock:
             missing = {key for key in keys if not self._touch(key)}
             done = bool(keys) and not missing
-            over = done or self._over
+            over = done or self._closed
             if not over:
                 oldest = self._evict_oldest()
                 self._visits[visit] = missing
@@ -207,7 +207,7 @@ class UrlVisits:
     def close(self, reason: str) -> None:
         """The session has ended: settle all visits, and those that are started later."""
         with self._lock:
-            self._over = True
+            self._closed = True
         self.cancel_all(reason)
 
     def cancel_all(self, reason: str) -> None:
