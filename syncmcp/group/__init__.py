@@ -159,7 +159,7 @@ class ClientGroup:
     def status(self) -> Mapping[str, ServerStatus]:
         """The present status of each server, by name."""
         members = self._state.members()
-        return MappingProxyType({name: one.status() for name, one in members.items()})
+        return MappingProxyType({name: member.status() for name, member in members.items()})
 
     @property
     def clients(self) -> Mapping[str, Client]:
@@ -213,7 +213,7 @@ class ClientGroup:
             UsageError: There is no such tool, or an option is invalid.
             ClosedError: The group is not open.
         """
-        client, found = self._route(lambda catalog: catalog.described("tools", name))
+        client, found = self._route(lambda catalog: catalog.find_with_model("tools", name))
         core_of(client).resolve(options)  # invalid options are raised here, not at the first call
         return ToolFunction(client, found, options)
 

@@ -75,7 +75,7 @@ class Lists(NamedTuple):
     resource_templates: tuple[Any, ...]
     prompts: tuple[Any, ...]
 
-    def of(self, kind: Kind, server: str) -> list[Offered]:
+    def items_of(self, kind: Kind, server: str) -> list[Offered]:
         """The items of one kind; of items with the same name only the first."""
         found: dict[str, Offered] = {}
         for model in getattr(self, kind):
@@ -125,7 +125,7 @@ class Catalog:
     def without(self, server: str) -> Catalog:
         """Remove a server; the keys of the other servers' items do not change."""
         offers: dict[Kind, Mapping[str, Offered]] = {
-            kind: {key: one for key, one in items.items() if one.server != server}
+            kind: {key: item for key, item in items.items() if item.server != server}
             for kind, items in self.offers.items()
         }
         servers = tuple(name for name in self.servers if name != server)
@@ -153,7 +153,7 @@ class Catalog:
             return found, found.name
         return found, what if kind == "resources" else found.model
 
-    def described(self, kind: Kind, key: str) -> tuple[Offered, Any]:
+    def find_with_model(self, kind: Kind, key: str) -> tuple[Offered, Any]:
         """Find an item, and the model of it that its server sent.
 
         Raises:
@@ -168,11 +168,11 @@ class Catalog:
             return self.find("resources", uri)
         except UsageError:
             matching = [
-                one
-                for one in self.offers["resource_templates"].values()
-                if _matches_template(one, uri)
+                item
+                for item in self.offers["resource_templates"].values()
+                if _matches_template(item, uri)
             ]
-            if len({one.server for one in matching}) != 1:
+            if len({item.server for item in matching}) != 1:
                 raise
             return Offered(matching[0].server, uri, None)
 
@@ -186,7 +186,7 @@ class Catalog:
         found = offers.get(key)
         if found is not None:
             return found
-        named = {other: one for other, one in offers.items() if one.name == key}
+        named = {other: item for other, item in offers.items() if item.name == key}
         if len(named) == 1:
             return next(iter(named.values()))
         what = kind.removesuffix("s").replace("_", " ")
@@ -199,9 +199,9 @@ class Catalog:
         raise UsageError(f"no server of the group has a {what} {key!r}{hint}")
 
 
-def _matches_template(one: Offered, uri: str) -> bool:
+def _matches_template(item: Offered, uri: str) -> bool:
     try:
-        return one.model.match(uri) is not None
+        return item.model.match(uri) is not None
     except McpError:  # the template cannot be matched
         return False
 
@@ -209,63 +209,63 @@ def _matches_template(one: Offered, uri: str) -> bool:
 def _merged(
     before: Mapping[str, Offered], kind: Kind, updates: Mapping[str, Lists], hook: NameHook | None
 ) -> dict[str, Offered]:
-    merged = {key: one for key, one in before.items() if one.server not in updates}
-    old_keys = {one[:2]: key for key, one in before.items() if one.server in updates}
-    offered = [one for name, lists in updates.items() for one in lists.of(kind, name)]
+    merged = {key: item for key, item in before.items() if item.server not in updates}
+    old_keys = {item[:2]: key for key, item in before.items() if item.server in updates}
+    offered = [item for name, lists in updates.items() for item in lists.items_of(kind, name)]
     if hook is not None:
-        keyed = [(_hook_key(hook, one, updates[one.server].server), one) for one in offered]
+        keyed = [(_hook_key(hook, item, updates[item.server].server), item) for item in offered]
     else:
         # Items with old keys come first, so that no new item takes these keys.
-        keyed = [(old_keys[one[:2]], one) for one in offered if one[:2] in old_keys]
-        unnamed = [one for one in offered if one[:2] not in old_keys]
-        wanted = Counter(one.name for one in unnamed)
+        keyed = [(old_keys[item[:2]], item) for item in offered if item[:2] in old_keys]
+        unnamed = [item for item in offered if item[:2] not in old_keys]
+        wanted = Counter(item.name for item in unnamed)
         # A name that another server uses, too, is not a key without a prefix.
-        taken = {*merged, *(one.name for one in merged.values()), *(key for key, _ in keyed)}
-        for one in unnamed:
-            clash = wanted[one.name] > 1 or one.name in taken
-            keyed.append((_prefixed(one) if clash else one.name, one))
-    for key, one in keyed:
+        taken = {*merged, *(item.name for item in merged.values()), *(key for key, _ in keyed)}
+        for item in unnamed:
+            clash = wanted[item.name] > 1 or item.name in taken
+            keyed.append((_prefixed(item) if clash else item.name, item))
+    for key, item in keyed:
         other = merged.get(key)
         if other is not None:
             raise UsageError(
                 f"two things of the group would both have {key!r}: {other.server!r}"
-                f" ({other.name!r}) and {one.server!r} ({one.name!r})"
+                f" ({other.name!r}) and {item.server!r} ({item.name!r})"
                 f"{'' if hook is None else '; that is what name_hook calls them'}"
             )
-        merged[key] = one
+        merged[key] = item
     return merged
 
 
-def _prefixed(one: Offered) -> str:
-    return f"{one.server}_{one.name}"
+def _prefixed(item: Offered) -> str:
+    return f"{item.server}_{item.name}"
 
 
-def _hook_key(hook: NameHook, one: Offered, server: ConnectedServer) -> str:
+def _hook_key(hook: NameHook, item: Offered, server: ConnectedServer) -> str:
     try:
-        key: object = hook(one.name, server)
+        key: object = hook(item.name, server)
     except Exception as error:
         raise UsageError(
-            f"name_hook failed for {one.name!r} of {one.server!r}: {error!r}"
+            f"name_hook failed for {item.name!r} of {item.server!r}: {error!r}"
         ) from error
     if not isinstance(key, str) or not key:
         raise UsageError(
-            f"name_hook is to return a string that is not empty, not {key!r}, for {one.name!r} of"
-            f" {one.server!r}"
+            f"name_hook is to return a string that is not empty, not {key!r}, for {item.name!r} of"
+            f" {item.server!r}"
         )
     return key
 
 
 def _shown(offers: Mapping[Kind, Mapping[str, Offered]]) -> dict[Kind, Mapping[str, Any]]:
     return {
-        kind: MappingProxyType({key: _with_key(kind, key, one) for key, one in items.items()})
+        kind: MappingProxyType({key: _with_key(kind, key, item) for key, item in items.items()})
         for kind, items in offers.items()
     }
 
 
-def _with_key(kind: Kind, key: str, one: Offered) -> Any:
-    if _IDENTITY[kind] != "name" or key == one.name:
-        return one.model  # URIs are not replaced by keys
-    return one.model.model_copy(update={"name": key})
+def _with_key(kind: Kind, key: str, item: Offered) -> Any:
+    if _IDENTITY[kind] != "name" or key == item.name:
+        return item.model  # URIs are not replaced by keys
+    return item.model.model_copy(update={"name": key})
 
 
 def _quoted(keys: Iterable[str]) -> str:
@@ -307,9 +307,9 @@ def completable(catalog: Catalog, ref: Any) -> tuple[Offered, Any]:
     if isinstance(ref, str):
         return _find_completable(catalog, ref)
     if isinstance(ref, types.PromptReference):
-        return catalog.described("prompts", ref.name)
+        return catalog.find_with_model("prompts", ref.name)
     if isinstance(ref, types.ResourceTemplateReference):
-        return catalog.described("resource_templates", ref.uri)
+        return catalog.find_with_model("resource_templates", ref.uri)
     is_template = isinstance(ref, types.ResourceTemplate)
     return catalog.route("resource_templates" if is_template else "prompts", ref)
 
@@ -319,7 +319,7 @@ def _find_completable(catalog: Catalog, key: str) -> tuple[Offered, Any]:
     found, errors = [], {}
     for kind in _COMPLETABLE:
         try:
-            found.append(catalog.described(kind, key))
+            found.append(catalog.find_with_model(kind, key))
         except UsageError as error:
             errors[kind] = error
     if len(found) > 1:

@@ -136,13 +136,13 @@ class GroupSubscription:
     @property
     def lists(self) -> Mapping[str, tuple[str, ...]]:
         """The lists whose changes each server agreed to notify of, by the server's name."""
-        found = {name: one.granted.kinds for name, one in self._listenings.items()}
+        found = {name: backend.granted.kinds for name, backend in self._listenings.items()}
         return MappingProxyType(found)
 
     @property
     def uris(self) -> Mapping[str, tuple[str, ...]]:
         """The resources whose changes each server agreed to notify of, by the server's name."""
-        found = {name: one.granted.uris for name, one in self._listenings.items()}
+        found = {name: backend.granted.uris for name, backend in self._listenings.items()}
         return MappingProxyType(found)
 
     @property
@@ -213,7 +213,9 @@ class GroupSubscription:
         self.close()
 
     def __repr__(self) -> str:
-        granted = ", ".join(f"{name}: {one.granted}" for name, one in self._listenings.items())
+        granted = ", ".join(
+            f"{name}: {backend.granted}" for name, backend in self._listenings.items()
+        )
         return f"<GroupSubscription to {granted}>"
 
 
@@ -245,7 +247,7 @@ def listen(
         name: _filter_for(client, lists, uris.get(name, ()), undeclared)
         for name, client in clients.items()
     }
-    filters = {name: one for name, one in filters.items() if one.kinds or one.uris}
+    filters = {name: filter_ for name, filter_ in filters.items() if filter_.kinds or filter_.uris}
     inboxes = _Inboxes(list(filters))
     listenings: dict[str, SubscriptionBackend] = {}
 

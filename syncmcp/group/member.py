@@ -306,7 +306,7 @@ class GroupOptions:
         """Discard the options of a removed server."""
         self._own.pop(name, None)
 
-    def member(
+    def create_member(
         self, name: str, source: Source, own: Mapping[str, Any] | None = None
     ) -> GroupMember:
         """Create a member of the group.

@@ -106,7 +106,7 @@ def iterate_completed(
                 done = wait(in_flight, deadline.remaining(), FIRST_COMPLETED).done
             if not done:
                 raise TimeoutError(f"not all servers answered within {deadline.seconds:g} s")
-            for future in [one for one in in_flight if one in done]:
+            for future in [future for future in in_flight if future in done]:
                 yield in_flight.pop(future), future
     finally:
         for future in in_flight:

@@ -75,8 +75,8 @@ def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -
     Raises:
         RequiredServersFailed: One is not.
     """
-    errors = {one.name: one.error for one in members if one.error is not None}
-    opened = {one.name for one in members if one.lists is not None}
+    errors = {member.name: member.error for member in members if member.error is not None}
+    opened = {member.name for member in members if member.lists is not None}
     if require == "any":
         missing = [] if opened else list(errors)
     elif require == "all":
@@ -142,7 +142,7 @@ class GroupState:
                 if self.state == "open":
                     return
                 mine = {
-                    name: self._options.member(name, source)
+                    name: self._options.create_member(name, source)
                     for name, source in self.sources.items()
                 }
                 self._generation = timing.fork_generation
@@ -151,7 +151,7 @@ class GroupState:
             self._create_clients(members)
             self._open_all(members)
             check_required(self._require, members)
-            self._publish([one for one in members if one.lists is not None], opening=mine)
+            self._publish([member for member in members if member.lists is not None], opening=mine)
         except BaseException:  # Ctrl-C, too
             if self._members is mine:  # and not those of another thread's `open`
                 self.close(self._limit)
@@ -165,20 +165,20 @@ class GroupState:
             # First: if this is interrupted, the next close or open closes the rest.
             self.state = "closed"
             self.catalog = Catalog()
-            for one in self._members.values():
-                if one.state not in ENDED_STATES:
-                    one.state = "closed"
+            for member in self._members.values():
+                if member.state not in ENDED_STATES:
+                    member.state = "closed"
             self._changed.notify_all()
-            unclosed = [one for one in self._members.values() if one.needs_close]
+            unclosed = [member for member in self._members.values() if member.needs_close]
         _close(unclosed, limit)
 
     def refresh(self) -> None:
         """See `ClientGroup.refresh`."""
         with self._lock:
             self.check_open()
-            members = {n: one for n, one in self._members.items() if one.state == "open"}
-            before = {name: one.lists for name, one in members.items()}
-        outcomes = run_all({name: one.fetch for name, one in members.items()}, Deadline(None))
+            members = {n: member for n, member in self._members.items() if member.state == "open"}
+            before = {name: member.lists for name, member in members.items()}
+        outcomes = run_all({name: member.fetch for name, member in members.items()}, Deadline(None))
         fetched: list[GroupMember] = []
         for name, outcome in outcomes.items():
             if isinstance(outcome, Lists):
@@ -195,7 +195,7 @@ class GroupState:
     def add(self, name: str, source: Source, own: Mapping[str, Any]) -> Client:
         """See `ClientGroup.add`."""
         self._check_process()
-        member = self._options.member(name, source, own)
+        member = self._options.create_member(name, source, own)
         try:
             with self._lock:
                 while self.state == "opening":
@@ -238,9 +238,9 @@ class GroupState:
         """The clients of the open servers, by name."""
         with self._lock:
             return {
-                name: one.client
-                for name, one in self._members.items()
-                if one.state == "open" and one.client is not None
+                name: member.client
+                for name, member in self._members.items()
+                if member.state == "open" and member.client is not None
             }
 
     def route(self, find: Callable[[Catalog], tuple[Offered, T]]) -> tuple[Client, str, T]:
@@ -315,7 +315,11 @@ class GroupState:
                 )
 
     def _open_all(self, members: list[GroupMember]) -> None:
-        jobs = {one.name: partial(self._open_one, one) for one in members if one.state == "opening"}
+        jobs = {
+            member.name: partial(self._open_one, member)
+            for member in members
+            if member.state == "opening"
+        }
         outcomes = run_all(jobs, Deadline(None))
         for member in members:
             outcome = outcomes.get(member.name)
@@ -360,18 +364,18 @@ class GroupState:
             with self._lock:
                 current = self._current_members(members, opening)
                 before = self.catalog
-                news = {one.name: one.lists for one in current if one.lists is not None}
+                news = {member.name: member.lists for member in current if member.lists is not None}
             # Outside of the lock, because it calls the hook.
             after = before.with_servers(news, self._hook)
             with self._lock:
                 same = self._current_members(members, opening) == current and self.catalog is before
-                if not same or any(one.lists is not news.get(one.name) for one in current):
+                if not same or any(member.lists is not news.get(member.name) for member in current):
                     continue
                 self.catalog = after
-                for one in current:
-                    one.state = "open"
-                    self.sources[one.name] = one.source
-                    self._options.save(one)
+                for member in current:
+                    member.state = "open"
+                    self.sources[member.name] = member.source
+                    self._options.save(member)
                 self.state = "open"
                 self._changed.notify_all()
                 return
@@ -384,17 +388,17 @@ class GroupState:
         elif self.state != "opening" or self._members is not opening:
             raise _closed_error()
         return [
-            one
-            for one in members
-            if self._members.get(one.name) is one and one.state not in ENDED_STATES
+            member
+            for member in members
+            if self._members.get(member.name) is member and member.state not in ENDED_STATES
         ]
 
     @staticmethod
     def _on_change(
-        group: weakref.ref[GroupState], one: weakref.ref[GroupMember], lists: Lists
+        group_ref: weakref.ref[GroupState], member_ref: weakref.ref[GroupMember], lists: Lists
     ) -> None:
         """Publish the new lists of a server; runs on a pool thread of its client."""
-        self, member = group(), one()
+        self, member = group_ref(), member_ref()
         if self is None or member is None:
             return
         with self._lock:
@@ -427,5 +431,5 @@ def _close(members: list[GroupMember], limit: float | None) -> None:
     if len(members) == 1:
         members[0].close(limit)  # in this thread
         return
-    jobs = {one.name: partial(one.close_before, deadline) for one in members}
+    jobs = {member.name: partial(member.close_before, deadline) for member in members}
     run_all(jobs, Deadline(None if limit is None else limit + _CLOSE_GRACE))

@@ -202,7 +202,7 @@ class Handlers:
         approval: Reviews the requests and answers of the other handlers.
     """
 
-    __slots__ = ("_offer", "_personal", "approval", "elicitation", "roots", "sampling")
+    __slots__ = ("_asked_directly", "_offer", "approval", "elicitation", "roots", "sampling")
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class Handlers:
         self.sampling = sampling
         self.elicitation = _as_elicitation(elicitation)
         # The modes of elicitation whose handler asks a person itself.
-        self._personal = frozenset(("form", "url") if self.elicitation.asks_person else ())
+        self._asked_directly = frozenset(("form", "url") if self.elicitation.asks_person else ())
         self.roots = roots
         self.approval = approval
         self._offer = OfferedCapabilities(
@@ -237,7 +237,7 @@ def offer_of(handlers: Handlers) -> OfferedCapabilities:
 
 def answered_by_person(handlers: Handlers) -> frozenset[str]:
     """The modes of elicitation whose handler asks a person itself."""
-    return handlers._personal
+    return handlers._asked_directly
 
 
 def replaced(handlers: Handlers, **changed: Any) -> Handlers:
@@ -257,7 +257,7 @@ def merged(handlers: Handlers, others: Handlers) -> Handlers:
         others.approval if handlers.approval is None else handlers.approval,
     )
     # `Elicitation.asks_person` covers both modes; here only one of them may ask a person.
-    both._personal = (form._personal & {"form"}) | (url._personal & {"url"})
+    both._asked_directly = (form._asked_directly & {"form"}) | (url._asked_directly & {"url"})
     return both
 
 
