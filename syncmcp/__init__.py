@@ -86,8 +86,8 @@ from syncmcp.handlers import (
     SamplingHandler,
     UrlHandler,
 )
+from syncmcp.handlers.context import ConnectedServer
 from syncmcp.handlers.pending import InputRequired
-from syncmcp.handlers.server import ConnectedServer
 from syncmcp.interceptors import Interceptor, Message
 from syncmcp.tasks import ToolTask
 

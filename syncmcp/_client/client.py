@@ -48,7 +48,7 @@ from syncmcp.handlers import (
     RequestHandler,
     SamplingHandler,
 )
-from syncmcp.handlers.server import ConnectedServer
+from syncmcp.handlers.context import ConnectedServer
 from syncmcp.interceptors import Interceptor, as_interceptors
 from syncmcp.observe.diagnosis import Dump, threads
 from syncmcp.observe.logging import as_log_handler

@@ -43,8 +43,7 @@ from syncmcp.errors import (
     UsageError,
     fresh,
 )
-from syncmcp.handlers import HandlerContext, run_callbacks_with
-from syncmcp.handlers.server import ConnectedServer
+from syncmcp.handlers.context import ConnectedServer, HandlerContext, run_callbacks_with
 from syncmcp.transports.base import Resumable
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from syncmcp._protocol.client_capabilities import check_extensions
 from syncmcp._protocol.negotiate import MODES, ClientHello
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
-from syncmcp.handlers.server import ConnectedServer
+from syncmcp.handlers.context import ConnectedServer
 from syncmcp.interceptors import Interceptor
 
 if TYPE_CHECKING:

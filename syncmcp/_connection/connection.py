@@ -473,7 +473,7 @@ class Connection:
             return
         if isinstance(outcome, ServerError):
             outcome.method = call.method
-            self.desk.visits.announced(outcome)
+            self.desk.visits.register_from_error(outcome)
         settle = partial(self._settle, call, outcome)
         for delivery in self._tasks.answered(call, outcome):  # what came before it is heard before
             self._clock.finishing(call)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from syncmcp._connection.questions import OpenQuestion
     from syncmcp._protocol.capabilities import Undeclared
     from syncmcp.handlers import ProgressHandler
-    from syncmcp.handlers.server import ConnectedServer
+    from syncmcp.handlers.context import ConnectedServer
 
 
 class ConnectionEvents(Protocol):
@@ -115,7 +115,7 @@ class QuestionRegistry:
                 return False
             self._open.add(asked)
             self._waiting.add(asked)
-        self.visits.asked(*asked.elicitation_ids)
+        self.visits.register(*asked.elicitation_ids)
         return True
 
     def began(self, asked: OpenQuestion) -> None:

@@ -393,7 +393,7 @@ class NotificationRouter:
             return
         if when_empty is not None:
             # The server counts on the stream that is gone, but a call in flight has its own one.
-            when_empty(partial(self._desk.visits.lose, "the server cannot be heard any more"))
+            when_empty(partial(self._desk.visits.cancel_all, "the server cannot be heard any more"))
         events = self._desk.events()
         if events is not None:
             events.server_stream_closed()

@@ -27,11 +27,11 @@ from syncmcp.errors import (
     RequestTimeout,
     fresh,
 )
-from syncmcp.handlers import (
+from syncmcp.handlers import offer_of
+from syncmcp.handlers.context import (
     CausingCall,
     HandlerContext,
     end_context,
-    offer_of,
     provisional,
     set_provisional,
     set_visit,
@@ -156,7 +156,7 @@ class OpenQuestion:
             self._seat = seat_of_this_thread()
         desk.began(self)
         if _is_link(self._method, self._params):
-            self._visit = desk.visits.begin(*self.elicitation_ids)
+            self._visit = desk.visits.start(*self.elicitation_ids)
             set_visit(context, self._visit)
         outcome: Outcome
         try:

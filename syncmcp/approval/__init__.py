@@ -1,11 +1,11 @@
-"""A human in the loop: who decides what a server may have, and what is kept of the decision.
+"""Human in the loop: decisions on the questions of servers and on tool calls, with an audit log.
 
-An `Approval` stands between servers and what answers them. Its policy allows, denies, or has a
-person asked through a reviewer. Nothing is ever allowed by default: where the policy wants a person
-and there is none, the question is denied.
+An `Approval` decides before a handler answers a server, and before the answer is sent. Its policy
+allows, denies, or has a reviewer ask a person. Nothing is allowed by default: if the policy wants
+a person and there is no reviewer, the question is denied.
 
 Everything here may be used from any thread. Policies, reviewers and audit callbacks are called on
-the thread of the question (a pool thread), several at once.
+the thread of the question (a pool thread), several at the same time.
 """
 
 from __future__ import annotations
@@ -18,25 +18,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.budget import RateLimit
-from syncmcp.approval.consent import (
+from syncmcp.approval.policies import (
+    AllowAll,
     AuditRecord,
+    AutoApprove,
     By,
     Decision,
+    DenyAll,
     Kind,
     Policy,
     Question,
     Reviewer,
+    Rule,
+    Rules,
     ToolCall,
     Verdict,
     tokens_of,
 )
-from syncmcp.approval.policies import AllowAll, AutoApprove, DenyAll, Rule, Rules
 from syncmcp.errors import Denied, UsageError
 
 if TYPE_CHECKING:
-    from syncmcp.approval.consent import Answer, Request
-    from syncmcp.handlers import HandlerContext
-    from syncmcp.handlers.server import ConnectedServer
+    from syncmcp.approval.policies import Answer, Request
+    from syncmcp.handlers.context import ConnectedServer, HandlerContext
     from syncmcp.types import ToolAnnotations
 
 __all__ = [
@@ -68,23 +71,23 @@ class _Ruling(NamedTuple):
 
 
 class Approval:
-    """Decides on questions: by policy, by a person, within limits; and keeps a record.
+    """Decides on questions by policy, by a person and by a rate limit, and audits the decisions.
 
-    What a person wants remembered is remembered as long as this object lives. One object may
-    serve any number of clients; what is remembered and counted is kept apart by the servers' names.
-    It can be pickled if its parts can; the copy remembers nothing and counts anew.
+    Verdicts with `remember` are remembered for the lifetime of this object. One object may serve
+    any number of clients; remembered verdicts and counts are kept separately for each server name.
+    It can be pickled if its parts can; a copy has no remembered verdicts and counts from zero.
 
     Args:
-        policy: Decides first; by default a person is asked always.
-        reviewer: Asks a person. Without one, what would need a person is denied.
-        limit: The most that each server may have; beyond it, everything is denied. What the policy
-            denies does not count.
-        audit: Gets a record of every decision. Called on the thread of the question; for one that
-            was withdrawn or ran out of time while a person was asked, on the thread that ended it.
-            What it raises is logged and changes nothing.
+        policy: Decides first; by default a person is always asked.
+        reviewer: Asks a person. Without a reviewer, a question that needs a person is denied.
+        limit: A rate limit for each server; beyond it, everything is denied. Questions that the
+            policy denies do not count.
+        audit: Called with a record of every decision, on the thread of the question. If the
+            question is withdrawn or expires while a person is asked, it is called on the thread
+            that ended the question. Its exceptions are logged and have no effect.
 
     Raises:
-        UsageError: A part is not what it should be.
+        UsageError: The policy or reviewer lacks its method, or a callback is a coroutine function.
     """
 
     def __init__(
@@ -104,10 +107,10 @@ class Approval:
         self._reviewer = reviewer
         self._limit = limit
         self._audit = audit
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
-        # Guards what is remembered. Never held while a policy, a person or an audit is at work.
+    def _reset(self) -> None:
+        # Guards the remembered verdicts. Never held during calls of policy, reviewer or audit.
         self._lock = threading.Lock()
         self._remembered: dict[tuple[str, ...], bool] = {}
 
@@ -118,24 +121,24 @@ class Approval:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._begin()
+        self._reset()
 
     def review_request(self, question: Question, *, asks_person: bool = False) -> Request | Answer:
-        """Decide whether `question` may be answered.
+        """Decide whether `question` may be answered: the first review.
 
         Blocks while a person is asked.
 
         Args:
-            question: What a server asks.
-            asks_person: The handler shows it to a person anyway: where the policy wants a person,
-                that is the one, and the reviewer is left out.
+            question: The question of a server.
+            asks_person: The handler asks a person itself: if the policy wants a person, the
+                question is allowed without the reviewer.
 
         Returns:
-            The request to go on with, as edited; or, where policy or person answered already,
-            the answer, which needs no second review.
+            The request for the handler, as edited; or, if the policy or a person has already
+            answered, the answer, which needs no second review.
 
         Raises:
-            Denied: It may not, it was withdrawn, or its time ran out.
+            Denied: The question was denied or withdrawn, or it expired.
         """
         verdict = self._review(question, asks_person=asks_person)
         return verdict.answer or verdict.request or question.request
@@ -143,15 +146,15 @@ class Approval:
     def review_answer(self, question: Question) -> Answer:
         """Decide whether ``question.answer`` may be sent: the second review.
 
-        For what a model or a function wrote; what a person entered was reviewed by that person.
-        A form that is declined or cancelled tells the server nothing and is not reviewed. Blocks
-        while a person is asked.
+        For answers of models and functions; answers that a person gave need no review. A form that
+        was declined or cancelled discloses nothing and is not reviewed. Blocks while a person is
+        asked.
 
         Returns:
             The answer to send, as edited.
 
         Raises:
-            Denied: It may not, the question was withdrawn, or its time ran out.
+            Denied: The answer was denied, or the question was withdrawn or expired.
             UsageError: `question` has no answer.
         """
         answer = question.answer
@@ -162,9 +165,9 @@ class Approval:
         return self._review(question).answer or answer
 
     def record_answer(self, question: Question) -> None:
-        """Put into the record what a person said who answered ``question.answer`` directly.
+        """Audit ``question.answer``, which a person gave directly.
 
-        For handlers that ask a person by themselves, whom nobody has to review.
+        For handlers that ask a person themselves, whose answers need no review.
 
         Raises:
             UsageError: `question` has no answer to an elicitation.
@@ -186,61 +189,62 @@ class Approval:
     ) -> None:
         """Decide whether a tool may be called.
 
-        Blocks while a person is asked. Nobody is asked about a tool that only reads, where a
-        trusted server says so; such a call does not count for the limit either.
+        Blocks while a person is asked. Where the policy wants a person, a tool that a trusted
+        server declares read-only is allowed without asking, and does not count for the limit.
 
         Args:
-            tool: Its name.
-            arguments: What it would be called with.
-            annotations: What the server says of it.
-            server: Who would be called.
-            context: Of the question in whose course the call is made; its end ends this one.
+            tool: The name of the tool.
+            arguments: The arguments of the call.
+            annotations: The server's annotations of the tool.
+            server: The server that would be called.
+            context: The context of the question during which the call is made; when that question
+                ends, so does this review.
 
         Raises:
-            Denied: It may not; nothing was sent.
+            Denied: The call was denied; nothing was sent.
         """
         call = ToolCall(tool, {} if arguments is None else arguments, annotations)
         self._review(Question("tool", server, call, context))
 
     def update(self, question: Question, text: str) -> None:
-        """Show the person who reviews what a model has written so far, if the reviewer can."""
+        """Pass a model's partial text to the reviewer, if it has a method `update`."""
         update = getattr(self._reviewer, "update", None)
         if update is None:
             return
         try:
             update(question, text)
-        except Exception:  # only a display; the model's work goes on
+        except Exception:  # only the display failed: the model goes on
             _log.exception("[%s] a reviewer failed to show partial text", question.server.name)
 
     def _review(self, question: Question, *, asks_person: bool = False) -> Verdict:
-        # Whoever acquires it settles the question; it is never released.
+        # The first to acquire it settles the review; it is never released.
         settled = threading.Lock()
 
-        def end() -> None:
-            # A person may never come back to the reviewer; the record must not wait for that.
-            gone = _gone(question)
-            if gone is not None and settled.acquire(blocking=False):
-                self._record(question, gone)
+        def record_end() -> None:
+            # The reviewer may block for ever; the audit must not wait for that.
+            ended = _ended_ruling(question)
+            if ended is not None and settled.acquire(blocking=False):
+                self._record(question, ended)
 
         context = question.context
-        unsubscribe = None if context is None else context.cancel.on_cancel(end)
+        unsubscribe = None if context is None else context.cancel.on_cancel(record_end)
         failure: BaseException | None = None
         try:
-            ruling = _gone(question) or self._rule(question, asks_person=asks_person)
-        except BaseException as error:  # sys.exit() too is a decision that has to be recorded
+            ruling = _ended_ruling(question) or self._decide(question, asks_person=asks_person)
+        except BaseException as error:  # even sys.exit() in a policy has to be audited
             failure = error
             ruling = _Ruling(Verdict.deny("the review failed, see the log"), "error")
         finally:
             if unsubscribe is not None:
                 unsubscribe()
-        ruling = _gone(question) or ruling
+        ruling = _ended_ruling(question) or ruling
         if settled.acquire(blocking=False):
             self._record(question, ruling)
         else:
-            ruling = _gone(question) or ruling
-        return self._conclude(question, ruling, failure)
+            ruling = _ended_ruling(question) or ruling
+        return self._apply_ruling(question, ruling, failure)
 
-    def _rule(self, question: Question, *, asks_person: bool) -> _Ruling:
+    def _decide(self, question: Question, *, asks_person: bool) -> _Ruling:
         decided = self._policy.decide(question)
         ruling: _Ruling | None = None
         if isinstance(decided, Verdict):
@@ -256,17 +260,17 @@ class Approval:
         elif asks_person:
             ruling = _Ruling(Verdict.allow(reason="the handler asks a person"), "policy")
         else:
-            ruling = self._recall(question)
+            ruling = self._remembered_ruling(question)
         if ruling is not None and not ruling.verdict.allowed:
             return ruling
-        # An answer belongs to a question that has been counted.
+        # Only first reviews count for the limit: the question of an answer was counted before.
         first = question.answer is None
         tokens = tokens_of(question.request)
         if first and not self._within_limit(question, 1, tokens):
             return self._beyond_limit()
         ruling = ruling or self._ask(question)
         if ruling.verdict.allowed:
-            _check(question, ruling)
+            _check_applicable(question, ruling)
             more = tokens_of(ruling.verdict.request or question.request) - tokens
             if first and more > 0 and not self._within_limit(question, 0, more):
                 return self._beyond_limit()
@@ -284,7 +288,7 @@ class Approval:
             raise TypeError(f"a reviewer returned {type(verdict).__name__}, not a Verdict")
         return _Ruling(verdict, "person")
 
-    def _recall(self, question: Question) -> _Ruling | None:
+    def _remembered_ruling(self, question: Question) -> _Ruling | None:
         with self._lock:
             allowed = self._remembered.get(_memory_key(question))
         if allowed is None:
@@ -300,7 +304,7 @@ class Approval:
         reason = f"beyond the limit of {self._limit} for a server; the option limit changes that"
         return _Ruling(Verdict.deny(reason), "limit")
 
-    def _conclude(
+    def _apply_ruling(
         self, question: Question, ruling: _Ruling, failure: BaseException | None
     ) -> Verdict:
         verdict, by = ruling
@@ -314,7 +318,7 @@ class Approval:
             return verdict
         if by == "error":
             _log.error("[%s] a review of %s failed", name, question.kind, exc_info=failure)
-        elif by in ("limit", "nobody"):  # a question's time is watched, and logged, elsewhere
+        elif by in ("limit", "nobody"):  # expired questions are logged elsewhere
             _log.warning("[%s] %s denied: %s", name, question.kind, verdict.reason)
         raise Denied(
             f"{question.kind} was denied",
@@ -342,15 +346,15 @@ class Approval:
                     edited=_is_edited(question, verdict),
                 )
             )
-        except Exception:  # who watches must not change what is decided
+        except Exception:  # an audit must not change the decision
             _log.exception("[%s] an audit callback failed", question.server.name)
 
 
 def as_approval(given: Approval | Policy) -> Approval:
-    """Return `given` itself, or an approval by that policy, without a reviewer.
+    """Return an `Approval` itself, or one made of a policy, without a reviewer.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: `given` is neither.
     """
     return given if isinstance(given, Approval) else Approval(given)
 
@@ -362,8 +366,8 @@ def _check_method(given: object, name: str, what: str) -> None:
     refuse_coroutines(method, f"{name} of {what}")
 
 
-def _gone(question: Question) -> _Ruling | None:
-    """The end of a question that no longer waits for an answer."""
+def _ended_ruling(question: Question) -> _Ruling | None:
+    """The ruling for a question that has expired or was withdrawn; `None` if it is still open."""
     context = question.context
     if context is None:
         return None
@@ -376,8 +380,8 @@ def _gone(question: Question) -> _Ruling | None:
     return None
 
 
-def _check(question: Question, ruling: _Ruling) -> None:
-    """Refuse a verdict that cannot be carried out, before something else is done instead."""
+def _check_applicable(question: Question, ruling: _Ruling) -> None:
+    """Raise `TypeError` for a verdict that does not fit the question."""
     from syncmcp.types import CreateMessageResult, ElicitResult
 
     verdict, by = ruling
@@ -407,14 +411,14 @@ def _is_edited(question: Question, verdict: Verdict) -> bool:
 
 
 def _memory_key(question: Question) -> tuple[str, ...]:
-    # Yes to one request is no yes to every answer, nor is yes to one tool a yes to all of them.
+    # A verdict on a request must not cover answers, nor one on a tool other tools.
     tool = question.request.tool if isinstance(question.request, ToolCall) else ""
     review = "request" if question.answer is None else "answer"
     return question.server.name, question.kind, review, tool
 
 
 def _only_reads(question: Question) -> bool:
-    """Whether a trusted server says that the tool changes nothing (others may say anything)."""
+    """Whether a trusted server declares the tool read-only; others' annotations do not count."""
     call = question.request
     return (
         isinstance(call, ToolCall)

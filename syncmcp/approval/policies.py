@@ -1,25 +1,208 @@
-"""Ready-made policies: everything, nothing, by rules, or within a budget."""
+"""Questions and verdicts, the protocols of policies and reviewers, and ready-made policies."""
 
 from __future__ import annotations
 
+import enum
 import threading
 import weakref
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from urllib.parse import urlsplit
 
 from syncmcp._concurrency.budget import SlidingWindow
-from syncmcp.approval.consent import Decision, Kind, Policy, Question, Verdict, tokens_of
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
-    from syncmcp.approval.consent import Request
-    from syncmcp.types import ElicitResult
+    from typing import TypeAlias
+
+    from syncmcp.handlers.context import ConnectedServer, HandlerContext
+    from syncmcp.types import (
+        CreateMessageRequestParams,
+        CreateMessageResult,
+        ElicitRequestFormParams,
+        ElicitRequestURLParams,
+        ElicitResult,
+        ListRootsRequestParams,
+        ToolAnnotations,
+    )
+
+Kind = Literal["sampling", "form", "url", "roots", "tool"]
+"""What a question asks for: sampling, a form, a visit to a URL, the roots, or a tool call."""
+
+By = Literal["policy", "person", "remembered", "limit", "timeout", "withdrawn", "nobody", "error"]
+"""Who or what decided. ``"nobody"``: a person was needed, and there was no reviewer."""
+
+
+class ToolCall(NamedTuple):
+    """A tool call of this client, before it is sent."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    annotations: ToolAnnotations | None
+    """The server's annotations of the tool; meaningless unless the server is trusted."""
+
+    def __repr__(self) -> str:  # arguments may be confidential
+        return f"ToolCall({self.tool!r}, {len(self.arguments)} arguments)"
+
+
+if TYPE_CHECKING:
+    Request: TypeAlias = (
+        CreateMessageRequestParams
+        | ElicitRequestFormParams
+        | ElicitRequestURLParams
+        | ListRootsRequestParams
+        | ToolCall
+    )
+    Answer: TypeAlias = CreateMessageResult | ElicitResult
+
+
+@dataclass(frozen=True)
+class Question:
+    """The subject of a decision.
+
+    Attributes:
+        kind: What the question asks for.
+        server: The server that asks; for a tool call, the server to be called. Only its `name` is
+            a fact.
+        request: The parameters of the server's request, or the tool call.
+        context: The context of the handler that would answer, if there is one.
+        answer: The answer to review, in the second review; `None` in the first.
+    """
+
+    kind: Kind
+    server: ConnectedServer
+    request: Request = field(repr=False)
+    context: HandlerContext | None = field(default=None, repr=False)
+    answer: Answer | None = field(default=None, repr=False)
+
+    @property
+    def summary(self) -> str:
+        """One line without texts of the request: only counts, a host or the name of a tool."""
+        from syncmcp.types import (
+            CreateMessageRequestParams,
+            ElicitRequestFormParams,
+            ElicitRequestURLParams,
+        )
+
+        request = self.request
+        if isinstance(request, CreateMessageRequestParams):
+            return (
+                f"sampling: {len(request.messages)} messages, {len(request.tools or ())} tools, "
+                f"at most {request.max_tokens} tokens"
+            )
+        if isinstance(request, ElicitRequestFormParams):
+            fields = request.requested_schema.get("properties")
+            return f"form: {len(fields) if isinstance(fields, dict) else 0} fields"
+        if isinstance(request, ElicitRequestURLParams):
+            return f"url: host {_host(request.url)}"
+        if isinstance(request, ToolCall):
+            return f"tool: {ascii(request.tool)[:80]}, {len(request.arguments)} arguments"
+        return "roots: the list of them"
+
+
+class Decision(enum.Enum):
+    """The decision of a policy."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    ASK = "ask"
+    """Let a person decide."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The decision of a person; or of a policy that returns more than a `Decision`.
+
+    Attributes:
+        allowed: Whether the request, or the answer under review, is allowed.
+        request: The edited request, for sampling only; `None` to leave it unchanged.
+        answer: In the second review, the edited answer. In the first review, an answer to send
+            without calling the handler.
+        reason: The reason, for the log and the audit; a server never sees it.
+        remember: Decide later questions of the same kind from the same server in the same way,
+            without asking. Edits are not repeated. Requests and answers are remembered separately,
+            and tool calls by the name of the tool. Ignored for URLs.
+    """
+
+    allowed: bool
+    request: Request | None = field(default=None, repr=False)
+    answer: Answer | None = field(default=None, repr=False)
+    reason: str | None = None
+    remember: bool = False
+
+    @classmethod
+    def allow(
+        cls,
+        request: Request | None = None,
+        answer: Answer | None = None,
+        *,
+        reason: str | None = None,
+        remember: bool = False,
+    ) -> Verdict:
+        """Make a verdict that allows, with edits if there are any."""
+        return cls(True, request, answer, reason, remember)
+
+    @classmethod
+    def deny(cls, reason: str | None = None, *, remember: bool = False) -> Verdict:
+        """Make a verdict that denies."""
+        return cls(False, None, None, reason, remember)
+
+
+class Policy(Protocol):
+    """Decides without asking a person. An exception is logged and denies the question."""
+
+    def decide(self, question: Question, /) -> Decision | Verdict:
+        """Allow, deny or have a person asked; a `Verdict` can also edit, answer or explain."""
+        ...
+
+
+class Reviewer(Protocol):
+    """Asks a person, through any user interface.
+
+    Called on pool threads, several at the same time if there are several questions: an interface
+    that shows one question at a time has to queue them. An exception is logged and denies the
+    question.
+
+    A reviewer may have a method ``update(question, text)``, called with a model's partial text.
+    """
+
+    def review(self, question: Question, /) -> Verdict:
+        """Block until the person decides or ``question.context.cancel`` is cancelled."""
+        ...
+
+
+@dataclass(frozen=True)
+class AuditRecord:
+    """The audit record of one decision. Contains no text of a request or an answer.
+
+    Attributes:
+        time: The time of the decision, in UTC.
+        server: The name that the program gave the server.
+        kind: What the question asked for.
+        review: Whether the request or the answer was reviewed.
+        question: `Question.summary`: counts, a host or the name of a tool.
+        decision: ``Decision.ALLOW`` or ``Decision.DENY``.
+        by: Who or what decided.
+        reason: The reason, if one was given.
+        edited: Whether the request or the answer was changed by the verdict.
+    """
+
+    time: datetime
+    server: str
+    kind: Kind
+    review: Literal["request", "answer"]
+    question: str
+    decision: Decision
+    by: By
+    reason: str | None
+    edited: bool
 
 
 class AllowAll:
-    """Allows everything that a handler is there for. Nobody is asked, nothing is limited."""
+    """Allows everything that has a handler, without asking and without a limit."""
 
     def decide(self, question: Question, /) -> Decision:
         """Allow."""
@@ -36,12 +219,12 @@ class DenyAll:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A decision for the questions it fits.
+    """A decision for all questions that match.
 
     Attributes:
-        decision: What to decide.
-        server: The name the program gave the server; `None` fits every server.
-        kind: What is to be allowed; `None` fits everything.
+        decision: The decision.
+        server: The name that the program gave the server; `None` matches every server.
+        kind: The kind of question; `None` matches every kind.
 
     Raises:
         UsageError: There is no such kind or decision.
@@ -58,16 +241,16 @@ class Rule:
             raise UsageError(f"there is no kind {self.kind!r}")
 
     def fits(self, question: Question) -> bool:
-        """Whether the rule says something about `question`."""
+        """Whether the rule matches `question`."""
         return self.server in (None, question.server.name) and self.kind in (None, question.kind)
 
 
 class Rules:
-    """The first rule that fits decides.
+    """A list of rules of which the first match decides.
 
     Args:
-        rules: In order.
-        otherwise: Decides where no rule fits.
+        rules: The rules, in order.
+        otherwise: Decides if no rule matches.
     """
 
     def __init__(
@@ -85,22 +268,23 @@ class Rules:
 
 
 class AutoApprove:
-    """Allows what one server asks for, within a budget, without anybody being asked.
+    """Allows the questions of one server within a budget, without asking a person.
 
     Sampling is allowed, request and answer, and so is the list of roots. A form is not shown but
-    answered with the defaults of its schema, if these make a valid answer. URLs and calls of tools
-    are never approved. Questions that ask no model need a budget of `calls`.
+    answered with the defaults of its schema, if these are a valid answer. Visits to URLs and tool
+    calls are never approved. Forms and roots are approved only if there is a budget of `calls`.
 
     Args:
-        server: The name the program gave the server.
-        per: The length of the budget's stretch, in seconds.
-        calls: The most questions in `per` seconds; `None` for any number.
-        tokens: The most tokens (`max_tokens` of requests) in `per` seconds; `None` for any number.
-        otherwise: Decides on everything else: other servers, other kinds, what is beyond the
+        server: The name that the program gave the server.
+        per: The length of the sliding window of the budget, in seconds.
+        calls: The maximum of questions in `per` seconds; `None` for no limit.
+        tokens: The maximum of tokens (`max_tokens` of requests) in `per` seconds; `None` for no
+            limit.
+        otherwise: Decides on everything else: other servers, other kinds, questions beyond the
             budget.
 
     Raises:
-        UsageError: Neither `calls` nor `tokens` is given, or a number makes no sense.
+        UsageError: Neither `calls` nor `tokens` is given, or a number is out of range.
     """
 
     def __init__(
@@ -115,7 +299,7 @@ class AutoApprove:
         self._server = server
         self._budget = SlidingWindow(calls, tokens, per)
         self._otherwise = otherwise
-        # Guards the requests allowed here (by identity), whose answers are then allowed as well.
+        # Guards the allowed sampling requests, by identity: their answers are allowed as well.
         self._lock = threading.Lock()
         self._allowed: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -126,7 +310,7 @@ class AutoApprove:
 
     def __reduce__(self) -> tuple[Any, ...]:
         budget = self._budget
-        again = partial(
+        rebuild = partial(
             AutoApprove,
             server=self._server,
             per=budget.per,
@@ -134,7 +318,7 @@ class AutoApprove:
             tokens=budget.tokens,
             otherwise=self._otherwise,
         )
-        return again, ()
+        return rebuild, ()
 
     def _approve(self, question: Question) -> Verdict | None:
         request = question.request
@@ -153,7 +337,7 @@ class AutoApprove:
         if question.kind == "roots" and self._budget.take(1, 0):
             return Verdict.allow(reason="within the budget")
         if question.kind == "form":
-            answer = _answer_of_defaults(request)
+            answer = _default_answer(request)
             if answer is not None and self._budget.take(1, 0):
                 return Verdict.allow(answer=answer, reason="the form's defaults, within the budget")
         return None
@@ -163,8 +347,8 @@ def _decide(policy: Policy | Decision, question: Question) -> Decision | Verdict
     return policy if isinstance(policy, Decision) else policy.decide(question)
 
 
-def _answer_of_defaults(request: Request) -> ElicitResult | None:
-    """The answer that a form's defaults make, if they are a whole and valid one."""
+def _default_answer(request: Request) -> ElicitResult | None:
+    """The answer made of a form's defaults, if it is complete and valid."""
     from syncmcp.handlers.forms import Form, UnsupportedForm
     from syncmcp.types import ElicitRequestFormParams, ElicitResult
 
@@ -175,6 +359,23 @@ def _answer_of_defaults(request: Request) -> ElicitResult | None:
     except UnsupportedForm:
         return None
     content = form.defaults()
-    whole = bool(content) and not form.problems(content)
-    # A form without any default asks for a mere yes; that is a person's to say.
-    return ElicitResult(action="accept", content=content) if whole else None
+    valid = bool(content) and not form.problems(content)
+    # A form without any default asks for plain consent, which only a person can give.
+    return ElicitResult(action="accept", content=content) if valid else None
+
+
+def tokens_of(request: Request) -> int:
+    """The tokens of a request that count for a budget."""
+    from syncmcp.types import CreateMessageRequestParams
+
+    if not isinstance(request, CreateMessageRequestParams):
+        return 0
+    # At least 1: a negative number would refill the budget.
+    return max(1, request.max_tokens)
+
+
+def _host(url: str) -> str:
+    try:
+        return ascii(urlsplit(url).hostname or "")[:80]
+    except ValueError:
+        return "unreadable"

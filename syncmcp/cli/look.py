@@ -18,7 +18,7 @@ from syncmcp.errors import NotSupported
 from syncmcp.ui import shorten
 
 if TYPE_CHECKING:
-    from syncmcp.handlers.server import ConnectedServer
+    from syncmcp.handlers.context import ConnectedServer
     from syncmcp.types import ServerCapabilities
 
 __all__ = ["capability_names", "info", "list_all", "list_tools", "listen", "ping", "round_trips"]

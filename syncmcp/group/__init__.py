@@ -1,4 +1,4 @@
-"""Many servers as one.
+"""Groups: many servers behind one object, with routing of calls by name.
 
 ::
 
@@ -29,7 +29,7 @@ from syncmcp.errors import McpError, UsageError
 from syncmcp.group.catalog import Catalog, Kind, NameHook, Offered, Routed, by_key, completable
 from syncmcp.group.listening import GroupSubscription, listen
 from syncmcp.group.member import GroupOptions, ServerStatus, Source, State
-from syncmcp.group.parallel import answering, completed
+from syncmcp.group.parallel import iterate_completed, ping_all
 from syncmcp.group.state import GroupState, Require, RequiredServersFailed, checked_requirement
 from syncmcp.servers_file import read
 
@@ -56,34 +56,34 @@ R = TypeVar("R")
 
 
 class ClientGroup:
-    """Clients of many servers, and what these offer, as one.
+    """The clients of many servers, with their tools, prompts and resources merged.
 
-    Opens on `with` or `open()`, all servers at one time; may be opened again after `close()`. A
-    server that fails takes none of the others with it: see `status`. Any thread may call, add,
+    A group opens on `with` or `open()`, all servers in parallel; it may be opened again after
+    `close()`. A failed server does not affect the others: see `status`. Any thread may call, add,
     remove and close, in any order.
 
-    What servers offer is known by keys. A tool's or prompt's key is its name, a resource's its
-    URI, a template's its URI template; where two servers have the same, it is that with the
-    server's name and ``_`` before it. A key stays as long as what it stands for. When a server
-    tells that a list has changed, it is fetched again.
+    Tools, prompts, resources and templates are addressed by keys. The key of a tool or prompt is
+    its name, of a resource its URI, of a template its URI template; if two servers have the same,
+    the server's name and ``_`` are put before it. A key does not change while the item exists. When
+    a server notifies that a list has changed, the list is fetched again.
 
     Args:
-        servers: What `Client` takes as target, or clients, by the names that the group calls them.
-            Or a file of servers; a path is read as `servers_file.read` does. A client that is open
-            already is left open at the end.
-        require: Which servers must be there for the group to open: ``"any"``: one of them at
-            least, if there are any; ``"all"``; or the names of those that must.
-        name_hook: Returns the key of what a server offers: given its name (or URI, or URI
-            template), and the server, whose `name` is the one that the group calls it. Called on
-            the threads that open, add and refresh.
-        per_server: Options for the clients of single servers, over those for all.
-        close_timeout: The longest that closing may take, in seconds, for all servers together.
-        options: What `Client` takes, for all clients that the group makes. Handlers see in
-            their context which server asks; `on_log`, `on_progress` and `on_notification` are
-            given its name as an argument before the others.
+        servers: Targets as for `Client`, or clients, by the names of the servers in the group. Or
+            the path of a file of servers, which is read as by `servers_file.read`. A client that
+            is open already is left open when the group closes.
+        require: The servers without which the group does not open: ``"any"``: at least one, if
+            the group has servers; ``"all"``; or an iterable of names.
+        name_hook: Returns the key of an item: called with the item's name (or URI, or URI
+            template) and the server, whose `name` is its name in the group. Called on the threads
+            that open, add and refresh, and on a pool thread after a list has changed.
+        per_server: Options for the clients of single servers, by name; they override `options`.
+        close_timeout: The longest time to close all servers together, in seconds.
+        options: The options of `Client`, for all clients that the group creates. The context of a
+            handler names the server that asks; `on_log`, `on_progress` and `on_notification` get
+            the server's name as an additional first argument.
 
     Raises:
-        UsageError: An argument makes no sense.
+        UsageError: An argument is invalid.
         ServersFileError: The file cannot be read.
     """
 
@@ -116,33 +116,32 @@ class ClientGroup:
         self._close_timeout = seconds(close_timeout, "close_timeout")
         self._options = GroupOptions(options, per_server or {})
         self._options.check_known(sources)
-        self._membership = GroupState(
-            sources, self._options, required, name_hook, self._close_timeout
-        )
+        self._state = GroupState(sources, self._options, required, name_hook, self._close_timeout)
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- opening and closing ---------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Connect to all servers, at one time; does nothing if the group is open.
+        """Connect to all servers in parallel; idempotent.
 
-        Each of them gets its `open_timeout`, in which its lists are fetched, too.
+        Each server gets its `open_timeout`, which includes fetching its lists.
 
         Raises:
-            RequiredServersFailed: One that is required is not there.
-            UsageError: A server is there twice, or two things would have the same key.
+            RequiredServersFailed: A required server could not be opened.
+            UsageError: The group has the same server twice, or two items would have the same key.
+            ForkedError: The group was opened in the parent process.
         """
-        self._membership.open()
+        self._state.open()
         return self
 
     def close(self, timeout: float | None = None) -> None:
-        """Close all clients that the group opened, at one time; does nothing if it is not open.
+        """Close all clients that the group opened, in parallel; idempotent.
 
         Calls in flight fail with `ClosedError`. May be called from any thread.
 
         Args:
-            timeout: The longest it may take, in seconds; `close_timeout` by default.
+            timeout: The longest time to take, in seconds; `close_timeout` by default.
         """
-        self._membership.close(self._limit(timeout))
+        self._state.close(self._close_limit(timeout))
 
     def __enter__(self) -> Self:
         return self.open()
@@ -151,56 +150,56 @@ class ClientGroup:
         self.close()
 
     def __repr__(self) -> str:
-        servers = ", ".join(self._membership.sources) or "of no servers"
-        return f"<ClientGroup {servers} {self._membership.state}>"
+        servers = ", ".join(self._state.sources) or "of no servers"
+        return f"<ClientGroup {servers} {self._state.state}>"
 
-    # -- what there is ---------------------------------------------------------------------------
+    # -- servers and their items -----------------------------------------------------------------
 
     @property
     def status(self) -> Mapping[str, ServerStatus]:
-        """How each server stands at this moment, by name."""
-        members = self._membership.members()
-        return MappingProxyType({name: one.status() for name, one in members.items()})
+        """The present status of each server, by name."""
+        members = self._state.members()
+        return MappingProxyType({name: member.status() for name, member in members.items()})
 
     @property
     def clients(self) -> Mapping[str, Client]:
-        """The clients of the servers that are there, by name."""
-        return MappingProxyType(self._membership.clients())
+        """The clients of the open servers, by name."""
+        return MappingProxyType(self._state.clients())
 
     @property
     def tools(self) -> Mapping[str, Tool]:
-        """The tools of all servers by their keys, which are their names here."""
-        return self._membership.catalog.shown["tools"]
+        """The tools of all servers by key; each has its key as `name`."""
+        return self._state.catalog.shown["tools"]
 
     @property
     def resources(self) -> Mapping[str, Resource]:
-        """The resources of all servers by their keys."""
-        return self._membership.catalog.shown["resources"]
+        """The resources of all servers by key."""
+        return self._state.catalog.shown["resources"]
 
     @property
     def resource_templates(self) -> Mapping[str, ResourceTemplate]:
-        """The resource templates of all servers by their keys."""
-        return self._membership.catalog.shown["resource_templates"]
+        """The resource templates of all servers by key."""
+        return self._state.catalog.shown["resource_templates"]
 
     @property
     def prompts(self) -> Mapping[str, Prompt]:
-        """The prompts of all servers by their keys, which are their names here."""
-        return self._membership.catalog.shown["prompts"]
+        """The prompts of all servers by key; each has its key as `name`."""
+        return self._state.catalog.shown["prompts"]
 
     def iter_tools(self) -> Iterator[Tool]:
-        """Iterate over the tools of all servers, as the group knows them; see `refresh`."""
+        """Iterate over the cached tools of all servers; see `refresh`."""
         return iter(self.tools.values())
 
     def iter_resources(self) -> Iterator[Resource]:
-        """Iterate over the resources of all servers, as the group knows them."""
+        """Iterate over the cached resources of all servers; see `refresh`."""
         return iter(self.resources.values())
 
     def iter_resource_templates(self) -> Iterator[ResourceTemplate]:
-        """Iterate over the resource templates of all servers, as the group knows them."""
+        """Iterate over the cached resource templates of all servers; see `refresh`."""
         return iter(self.resource_templates.values())
 
     def iter_prompts(self) -> Iterator[Prompt]:
-        """Iterate over the prompts of all servers, as the group knows them."""
+        """Iterate over the cached prompts of all servers; see `refresh`."""
         return iter(self.prompts.values())
 
     def tool(self, name: str, **options: Unpack[CallOptions]) -> ToolFunction:
@@ -208,86 +207,90 @@ class ClientGroup:
 
         Args:
             name: The tool's key.
-            options: For each call of the function; see `CallOptions`.
+            options: Options for each call of the function; see `CallOptions`.
 
         Raises:
-            UsageError: There is no such tool, or an option makes no sense.
+            UsageError: There is no such tool, or an option is invalid.
             ClosedError: The group is not open.
         """
-        client, found = self._route(lambda catalog: catalog.described("tools", name))
-        core_of(client).resolve(options)  # a mistake is raised here, not at the first call
+        client, found = self._route(lambda catalog: catalog.find_with_model("tools", name))
+        core_of(client).resolve(options)  # invalid options are raised here, not at the first call
         return ToolFunction(client, found, options)
 
     @property
     def roots(self) -> Roots:
-        """Where all servers are told to work; a change reaches them by itself.
+        """The roots of all clients of the group; servers are notified of changes.
 
         Raises:
-            UsageError: The group was made without `roots`.
+            UsageError: The group was created without `roots`.
         """
         if self._options.roots is None:
             raise UsageError("the group was made without roots: give roots=[], and add to them")
         return self._options.roots
 
     def server_of(self, kind: Kind, key: str) -> tuple[str, str]:
-        """Whose something is: the name of the server, and what that calls it.
+        """Look up the server of an item.
 
         Args:
             kind: ``"tools"``, ``"resources"``, ``"resource_templates"`` or ``"prompts"``.
-            key: Its key in the group.
-
-        Raises:
-            UsageError: There is no such thing.
-        """
-        found = self._membership.catalog.find(kind, key)
-        return found.server, found.name
-
-    # -- servers that come and go ----------------------------------------------------------------
-
-    def add(self, name: str, source: Source, **options: Any) -> Client:
-        """Add a server to an open group: connect to it, and offer what it offers.
-
-        Args:
-            name: What the group is to call it.
-            source: What `Client` takes as target, or a client.
-            options: For its client, over those of the group.
+            key: The item's key in the group.
 
         Returns:
-            Its client.
+            The name of the server, and the item's name (or URI, or URI template) there.
 
         Raises:
-            UsageError: The server, or its name, is there already, or two things would have the same
-                key. The group is as it was.
-            ClosedError: The group is not open, or was closed, or the server removed, meanwhile.
-            McpError: It could not be opened. The group is as it was.
+            UsageError: There is no such item.
         """
-        text(name, "the name of a server")
-        return self._membership.add(name, source, options)
+        found = self._state.catalog.find(kind, key)
+        return found.server, found.name
 
-    def remove(self, name: str, timeout: float | None = None) -> None:
-        """Take a server out of the group, and close its client unless the program opened that.
+    # -- adding and removing servers -------------------------------------------------------------
+
+    def add(self, name: str, source: Source, **options: Any) -> Client:
+        """Add a server to an open group: connect to it, and merge its items.
 
         Args:
-            name: What the group calls it.
-            timeout: The longest that closing may take, in seconds; `close_timeout` by default.
+            name: The name of the server in the group.
+            source: A target as for `Client`, or a client.
+            options: Options for its client; they override those of the group.
+
+        Returns:
+            The client of the server.
+
+        Raises:
+            UsageError: The group has the server, or its name, already, or two items would have the
+                same key. The group is unchanged.
+            ClosedError: The group is not open, or the group was closed or the server removed
+                meanwhile.
+            McpError: The server could not be opened. The group is unchanged.
+        """
+        text(name, "the name of a server")
+        return self._state.add(name, source, options)
+
+    def remove(self, name: str, timeout: float | None = None) -> None:
+        """Remove a server from the group, and close its client unless the program opened that.
+
+        Args:
+            name: The name of the server in the group.
+            timeout: The longest time to close it, in seconds; `close_timeout` by default.
 
         Raises:
             UsageError: There is no such server.
         """
-        self._membership.remove(name, self._limit(timeout))
+        self._state.remove(name, self._close_limit(timeout))
 
     def refresh(self) -> None:
-        """Fetch the lists of all servers anew: of those that do not tell when they change.
+        """Fetch the lists of all servers again, for servers that do not notify of changes.
 
-        What cannot be fetched stays as it was, and is logged.
+        Lists that cannot be fetched stay as they are; the failure is logged.
 
         Raises:
-            UsageError: Two things would have the same key; nothing is changed then.
+            UsageError: Two items would have the same key; nothing is changed.
             ClosedError: The group is not open, or was closed meanwhile.
         """
-        self._membership.refresh()
+        self._state.refresh()
 
-    # -- all of them at one time -----------------------------------------------------------------
+    # -- calls to several servers ----------------------------------------------------------------
 
     def as_completed(
         self,
@@ -296,46 +299,47 @@ class ClientGroup:
         servers: Iterable[str] | None = None,
         timeout: float | None = None,
     ) -> Iterator[tuple[str, RequestFuture[R]]]:
-        """Start a call on each server, and iterate over the names and futures as they are done.
+        """Start a call on each server, and iterate over names and futures as they complete.
 
         ::
 
             for name, done in group.as_completed(lambda client: client.list_tools.future()):
                 print(name, done.exception() or len(done.result().tools))
 
-        Leaving the iteration cancels what is still in flight.
+        Leaving the iteration cancels the calls that are in flight.
 
         Args:
-            start: Starts one call, and returns its future. What it raises is in the future.
-            servers: Their names; by default all that are there.
-            timeout: The longest that all of it may take, in seconds; `None` for no limit.
+            start: Starts one call, and returns its future. An `McpError` that it raises becomes the
+                exception of the future.
+            servers: The names of the servers; by default all that are open.
+            timeout: The longest time for the whole iteration, in seconds; `None` for no limit.
 
         Raises:
-            UsageError: There is no such server.
-            TimeoutError: It took longer.
+            UsageError: The group has no open server of that name.
+            TimeoutError: `timeout` has passed.
         """
         deadline = Deadline(seconds(timeout, "timeout"))
-        return completed(self._named(servers), start, deadline)
+        return iterate_completed(self._clients_named(servers), start, deadline)
 
     def ping(
         self, *, servers: Iterable[str] | None = None, timeout: float = 10.0
     ) -> Mapping[str, McpError | None]:
-        """Ask servers, at one time, whether they are there.
+        """Ping servers in parallel.
 
-        One whose connection was lost is connected to again. Where the revision has no ping, the
-        server is asked what it can do.
+        A server whose connection was lost is reconnected. Where the revision has no ping,
+        ``server/discover`` is sent instead.
 
         Args:
-            servers: Their names; by default all that are there.
-            timeout: The longest that each may take, in seconds.
+            servers: The names of the servers; by default all that are open.
+            timeout: The longest time for each server, in seconds.
 
         Returns:
-            What went wrong, by the names of the servers; `None` for those that answered.
+            The error of each server by its name; `None` for those that answered.
 
         Raises:
-            UsageError: There is no such server.
+            UsageError: The group has no open server of that name.
         """
-        return MappingProxyType(answering(self._named(servers), seconds(timeout, "timeout")))
+        return MappingProxyType(ping_all(self._clients_named(servers), seconds(timeout, "timeout")))
 
     def listen(
         self,
@@ -348,7 +352,7 @@ class ClientGroup:
         stop_after: int | None = None,
         undeclared: Undeclared | None = None,
     ) -> GroupSubscription:
-        """Ask all servers to tell of changes; iterate over who tells what.
+        """Subscribe to changes at all servers; iterate over pairs of a server's name and an event.
 
         ::
 
@@ -356,66 +360,67 @@ class ClientGroup:
                 for name, event in changes:
                     print(name, event)
 
-        Each server is asked for what it says that it tells of, at one time with the others, and a
-        resource is asked for where it is. One that does not agree is in the `errors` of what is
-        returned. Servers that join later are not asked.
+        Requests are sent in parallel: to each server for the list changes that it declares, and
+        for a resource only to its server. Servers that refuse are in `GroupSubscription.errors`.
+        Servers that are added later are not included.
 
         Args:
-            tools: Tell when a list of tools changes.
-            prompts: Tell when a list of prompts changes.
-            resources: Tell when a list of resources or of their templates changes.
-            uris: Tell when one of these resources changes, by their keys.
-            timeout: The longest time, in seconds, to wait for the next event; `None` for any.
-            stop_after: End after so many events; `None` for never.
-            undeclared: Whether servers are asked for what they do not declare, ``"refuse"`` or
+            tools: Subscribe to changes of the lists of tools.
+            prompts: Subscribe to changes of the lists of prompts.
+            resources: Subscribe to changes of the lists of resources and of resource templates.
+            uris: Subscribe to changes of these resources, by their keys.
+            timeout: The longest time to wait for the next event, in seconds; `None` for no limit.
+            stop_after: End after this number of events; `None` for never.
+            undeclared: Whether to ask servers for changes that they do not declare, ``"refuse"`` or
                 ``"try"``; by default the `undeclared` of each client. See `CallOptions`.
 
         Raises:
-            UsageError: Nothing is wanted, there is no such resource, or an argument makes no sense.
-            NotSupported: None of the servers says that it tells of this.
+            UsageError: No change is requested, there is no such resource, or an argument is
+                invalid.
+            NotSupported: No server declares any of the requested changes.
             ClosedError: The group is not open.
-            McpError: None of them agreed, and this is what the first said.
+            McpError: All servers refused; this is the error of the first.
         """
         if isinstance(uris, str):
             raise UsageError("uris is a list of URIs, not one")
-        self._membership.check_open()
-        at: dict[str, list[str]] = {}
+        self._state.check_open()
+        uris_by_server: dict[str, list[str]] = {}
         for key in dict.fromkeys(uris):
             text(key, "uri")
-            name, uri = self._place_of(key)
-            at.setdefault(name, []).append(uri)
-        wanted = ChangeFilter(bool(tools), bool(prompts), bool(resources))
+            name, uri = self._locate_resource(key)
+            uris_by_server.setdefault(name, []).append(uri)
+        lists = ChangeFilter(bool(tools), bool(prompts), bool(resources))
         return listen(
-            self._membership.clients(),
-            wanted,
-            at,
+            self._state.clients(),
+            lists,
+            uris_by_server,
             timeout=timeout,
             stop_after=stop_after,
             undeclared=undeclared,
         )
 
-    # -- the inside ------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------
 
     def _route(self, find: Callable[[Catalog], tuple[Offered, R]]) -> tuple[Client, R]:
-        client, _, asked_for = self._membership.route(find)
-        return client, asked_for
+        client, _, argument = self._state.route(find)
+        return client, argument
 
-    def _place_of(self, key: str) -> tuple[str, str]:
-        _, name, uri = self._membership.route(lambda catalog: catalog.route("resources", key))
+    def _locate_resource(self, key: str) -> tuple[str, str]:
+        _, name, uri = self._state.route(lambda catalog: catalog.route("resources", key))
         return name, uri
 
-    def _named(self, servers: Iterable[str] | None) -> dict[str, Client]:
-        clients = self._membership.clients()
+    def _clients_named(self, servers: Iterable[str] | None) -> dict[str, Client]:
+        clients = self._state.clients()
         names = list(clients) if servers is None else list(dict.fromkeys(servers))
         for name in names:
             if name not in clients:
                 raise UsageError(f"the group has no open server {name!r}")
         return {name: clients[name] for name in names}
 
-    def _limit(self, timeout: float | None) -> float | None:
+    def _close_limit(self, timeout: float | None) -> float | None:
         return self._close_timeout if timeout is None else seconds(timeout, "timeout")
 
 
 def group_state(group: ClientGroup) -> GroupState:
-    """What is behind a group, for the parts of the library that work with groups."""
-    return group._membership
+    """The state of a group, for other packages of the library."""
+    return group._state

@@ -1,4 +1,4 @@
-"""What the servers of a group offer together, and under which names."""
+"""The merged items of a group's servers by key, and the routing of operations by key."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from syncmcp.errors import McpError, UsageError
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
-    from syncmcp.handlers.server import ConnectedServer
+    from syncmcp.handlers.context import ConnectedServer
 
 
 Kind = Literal["tools", "resources", "resource_templates", "prompts"]
 
 KINDS: Final[tuple[Kind, ...]] = ("tools", "resources", "resource_templates", "prompts")
 
-# By what a server tells the things of one kind apart.
+# The attribute that identifies an item within its server.
 _IDENTITY: Final[Mapping[Kind, str]] = MappingProxyType(
     {
         "tools": "name",
@@ -49,16 +49,16 @@ _IDENTITY: Final[Mapping[Kind, str]] = MappingProxyType(
 )
 
 NameHook: TypeAlias = "Callable[[str, ConnectedServer], str]"
-"""Names a thing of a server: given its name (or URI) and the server, returns its key."""
+"""Returns the key of an item, given its name (or URI, or URI template) and its server."""
 
 
 class Offered(NamedTuple):
-    """One thing that one server offers.
+    """An item of one server: a tool, resource, resource template or prompt.
 
     Attributes:
-        server: What the group calls the server.
-        name: What the server calls the thing: its name, URI, or URI template.
-        model: The thing, as the server described it.
+        server: The name of the server in the group.
+        name: The item's name, URI or URI template at the server.
+        model: The item as the server described it.
     """
 
     server: str
@@ -67,7 +67,7 @@ class Offered(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """What one server offers: its lists, and what it says of itself."""
+    """The lists of one server, and its description."""
 
     server: ConnectedServer
     tools: tuple[Any, ...]
@@ -75,8 +75,8 @@ class Lists(NamedTuple):
     resource_templates: tuple[Any, ...]
     prompts: tuple[Any, ...]
 
-    def of(self, kind: Kind, server: str) -> list[Offered]:
-        """The things of one kind; a name that the server has twice counts once."""
+    def items_of(self, kind: Kind, server: str) -> list[Offered]:
+        """The items of one kind; of items with the same name only the first."""
         found: dict[str, Offered] = {}
         for model in getattr(self, kind):
             name = getattr(model, _IDENTITY[kind])
@@ -86,12 +86,13 @@ class Lists(NamedTuple):
 
 @dataclass(frozen=True)
 class Catalog:
-    """What a group offers at one moment. Never changed, but replaced as a whole.
+    """The items of a group at one moment. Immutable: an update makes a new catalog.
 
     Attributes:
-        servers: The servers, in their order.
-        offers: For each kind, who offers what, by the keys of the group.
-        shown: The same as the group shows it; tools and prompts carry their keys as names.
+        servers: The names of the servers, in order.
+        offers: For each kind, the items by key.
+        shown: For each kind, the models that the group shows, by key; tools and prompts have
+            their keys as names.
     """
 
     servers: tuple[str, ...] = ()
@@ -102,43 +103,43 @@ class Catalog:
         default_factory=lambda: {kind: MappingProxyType({}) for kind in KINDS}
     )
 
-    def with_servers(self, news: Mapping[str, Lists], hook: NameHook | None) -> Catalog:
-        """Add servers, or replace what they offered.
+    def with_servers(self, updates: Mapping[str, Lists], hook: NameHook | None) -> Catalog:
+        """Add servers, or replace their items.
 
-        What has a key already keeps it. Without a hook, what is new gets its own name, or one with
-        its server before it where that is taken, or where several of `news` want it.
+        Without a hook, items keep the keys they have. A new item gets its own name as key; if that
+        is taken, or several of `updates` have it, the name with its server's name before it.
 
         Raises:
-            UsageError: Two things have one key all the same, or the hook failed.
+            UsageError: Two items have the same key, or the hook failed.
         """
-        servers = tuple(dict.fromkeys((*self.servers, *news)))
+        servers = tuple(dict.fromkeys((*self.servers, *updates)))
         offers: dict[Kind, Mapping[str, Offered]] = {}
         for kind in KINDS:
-            merged = _merged(self.offers[kind], kind, news, hook)
+            merged = _merged(self.offers[kind], kind, updates, hook)
             ranks = {server: rank for rank, server in enumerate(servers)}
-            # Stable: each server's own order stays.
+            # The sort is stable, which keeps the order within each server.
             in_order = sorted(merged.items(), key=lambda item: ranks[item[1].server])
             offers[kind] = dict(in_order)
         return Catalog(servers, offers, _shown(offers))
 
     def without(self, server: str) -> Catalog:
-        """Without one server; the others' keys stay as they are."""
+        """Remove a server; the keys of the other servers' items do not change."""
         offers: dict[Kind, Mapping[str, Offered]] = {
-            kind: {key: one for key, one in items.items() if one.server != server}
+            kind: {key: item for key, item in items.items() if item.server != server}
             for kind, items in self.offers.items()
         }
         servers = tuple(name for name in self.servers if name != server)
         return Catalog(servers, offers, _shown(offers))
 
     def route(self, kind: Kind, what: Any) -> tuple[Offered, Any]:
-        """Who is to be asked for something, and by what.
+        """Find an item, and the argument with which to request it from its server.
 
         Args:
-            kind: Its kind.
-            what: A key; a thing of `shown`; or one that a server told of elsewhere.
+            kind: The kind of the item.
+            what: A key, a model in `shown`, or a model from elsewhere (a resource link, say).
 
         Raises:
-            UsageError: Nobody offers it, or several do.
+            UsageError: No server has the item, or several do.
         """
         for key, model in self.shown[kind].items():
             if model is what:
@@ -147,143 +148,145 @@ class Catalog:
         identity = what if isinstance(what, str) else getattr(what, _IDENTITY[kind], None)
         if not isinstance(identity, str):
             raise UsageError(f"{what!r} is nothing that a server could be asked for")
-        found = self._reading(identity) if kind == "resources" else self.find(kind, identity)
+        found = self._find_readable(identity) if kind == "resources" else self.find(kind, identity)
         if isinstance(what, str):
             return found, found.name
         return found, what if kind == "resources" else found.model
 
-    def described(self, kind: Kind, key: str) -> tuple[Offered, Any]:
-        """Who offers something, and how that server describes it.
+    def find_with_model(self, kind: Kind, key: str) -> tuple[Offered, Any]:
+        """Find an item, and the model of it that its server sent.
 
         Raises:
-            UsageError: Nobody offers it, or several do.
+            UsageError: No server has the item, or several do.
         """
         found = self.find(kind, key)
         return found, found.model
 
-    def _reading(self, uri: str) -> Offered:
-        """Who is to be asked for a resource, which need not be in a list."""
+    def _find_readable(self, uri: str) -> Offered:
+        """Find a resource by URI, listed or matching the template of exactly one server."""
         try:
             return self.find("resources", uri)
         except UsageError:
             matching = [
-                one for one in self.offers["resource_templates"].values() if _fits(one, uri)
+                item
+                for item in self.offers["resource_templates"].values()
+                if _matches_template(item, uri)
             ]
-            if len({one.server for one in matching}) != 1:
+            if len({item.server for item in matching}) != 1:
                 raise
             return Offered(matching[0].server, uri, None)
 
     def find(self, kind: Kind, key: str) -> Offered:
-        """Who offers what is asked for: by its key, or by its own name if no other has that.
+        """Find an item by its key, or by its name at its server if that is unique.
 
         Raises:
-            UsageError: Nobody, or several; the text has what may have been meant.
+            UsageError: No server has it, or several do; the message suggests similar keys.
         """
         offers = self.offers[kind]
         found = offers.get(key)
         if found is not None:
             return found
-        named = {other: one for other, one in offers.items() if one.name == key}
+        named = {other: item for other, item in offers.items() if item.name == key}
         if len(named) == 1:
             return next(iter(named.values()))
         what = kind.removesuffix("s").replace("_", " ")
         if named:
             raise UsageError(
-                f"there are several {what}s {key!r}, known as {_listed(named)}: say which"
+                f"there are several {what}s {key!r}, known as {_quoted(named)}: say which"
             )
         close = difflib.get_close_matches(key, offers, n=3)
-        hint = f"; did you mean {_listed(close)}?" if close else ""
+        hint = f"; did you mean {_quoted(close)}?" if close else ""
         raise UsageError(f"no server of the group has a {what} {key!r}{hint}")
 
 
-def _fits(one: Offered, uri: str) -> bool:
+def _matches_template(item: Offered, uri: str) -> bool:
     try:
-        return one.model.match(uri) is not None
-    except McpError:  # it cannot be read backwards
+        return item.model.match(uri) is not None
+    except McpError:  # the template cannot be matched
         return False
 
 
 def _merged(
-    before: Mapping[str, Offered], kind: Kind, news: Mapping[str, Lists], hook: NameHook | None
+    before: Mapping[str, Offered], kind: Kind, updates: Mapping[str, Lists], hook: NameHook | None
 ) -> dict[str, Offered]:
-    merged = {key: one for key, one in before.items() if one.server not in news}
-    had = {one[:2]: key for key, one in before.items() if one.server in news}
-    fresh = [one for name, lists in news.items() for one in lists.of(kind, name)]
+    merged = {key: item for key, item in before.items() if item.server not in updates}
+    old_keys = {item[:2]: key for key, item in before.items() if item.server in updates}
+    offered = [item for name, lists in updates.items() for item in lists.items_of(kind, name)]
     if hook is not None:
-        keyed = [(_hooked(hook, one, news[one.server].server), one) for one in fresh]
+        keyed = [(_hook_key(hook, item, updates[item.server].server), item) for item in offered]
     else:
-        # First those that keep their keys, so that nobody new takes one of them.
-        keyed = [(had[one[:2]], one) for one in fresh if one[:2] in had]
-        unnamed = [one for one in fresh if one[:2] not in had]
-        wanted = Counter(one.name for one in unnamed)
-        # What two servers call the same belongs to neither of them by that name alone.
-        taken = {*merged, *(one.name for one in merged.values()), *(key for key, _ in keyed)}
-        for one in unnamed:
-            clash = wanted[one.name] > 1 or one.name in taken
-            keyed.append((_prefixed(one) if clash else one.name, one))
-    for key, one in keyed:
+        # Items with old keys come first, so that no new item takes these keys.
+        keyed = [(old_keys[item[:2]], item) for item in offered if item[:2] in old_keys]
+        unnamed = [item for item in offered if item[:2] not in old_keys]
+        wanted = Counter(item.name for item in unnamed)
+        # A name that another server uses, too, is not a key without a prefix.
+        taken = {*merged, *(item.name for item in merged.values()), *(key for key, _ in keyed)}
+        for item in unnamed:
+            clash = wanted[item.name] > 1 or item.name in taken
+            keyed.append((_prefixed(item) if clash else item.name, item))
+    for key, item in keyed:
         other = merged.get(key)
         if other is not None:
             raise UsageError(
                 f"two things of the group would both have {key!r}: {other.server!r}"
-                f" ({other.name!r}) and {one.server!r} ({one.name!r})"
+                f" ({other.name!r}) and {item.server!r} ({item.name!r})"
                 f"{'' if hook is None else '; that is what name_hook calls them'}"
             )
-        merged[key] = one
+        merged[key] = item
     return merged
 
 
-def _prefixed(one: Offered) -> str:
-    return f"{one.server}_{one.name}"
+def _prefixed(item: Offered) -> str:
+    return f"{item.server}_{item.name}"
 
 
-def _hooked(hook: NameHook, one: Offered, server: ConnectedServer) -> str:
+def _hook_key(hook: NameHook, item: Offered, server: ConnectedServer) -> str:
     try:
-        key: object = hook(one.name, server)
+        key: object = hook(item.name, server)
     except Exception as error:
         raise UsageError(
-            f"name_hook failed for {one.name!r} of {one.server!r}: {error!r}"
+            f"name_hook failed for {item.name!r} of {item.server!r}: {error!r}"
         ) from error
     if not isinstance(key, str) or not key:
         raise UsageError(
-            f"name_hook is to return a string that is not empty, not {key!r}, for {one.name!r} of"
-            f" {one.server!r}"
+            f"name_hook is to return a string that is not empty, not {key!r}, for {item.name!r} of"
+            f" {item.server!r}"
         )
     return key
 
 
 def _shown(offers: Mapping[Kind, Mapping[str, Offered]]) -> dict[Kind, Mapping[str, Any]]:
     return {
-        kind: MappingProxyType({key: _renamed(kind, key, one) for key, one in items.items()})
+        kind: MappingProxyType({key: _with_key(kind, key, item) for key, item in items.items()})
         for kind, items in offers.items()
     }
 
 
-def _renamed(kind: Kind, key: str, one: Offered) -> Any:
-    if _IDENTITY[kind] != "name" or key == one.name:
-        return one.model  # a URI is what it is
-    return one.model.model_copy(update={"name": key})
+def _with_key(kind: Kind, key: str, item: Offered) -> Any:
+    if _IDENTITY[kind] != "name" or key == item.name:
+        return item.model  # URIs are not replaced by keys
+    return item.model.model_copy(update={"name": key})
 
 
-def _listed(keys: Iterable[str]) -> str:
+def _quoted(keys: Iterable[str]) -> str:
     return ", ".join(map(repr, keys))
 
 
-# Operations of a client as operations of a group: the first argument says which server it is.
+# -- operations of a client as operations of a group: routed by their first argument --------------
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Find: TypeAlias = Callable[[Catalog, Any], tuple[Offered, Any]]
-"""Finds who offers something, and by what its server is to be asked for it."""
+"""Finds an item for the first argument of an operation, and the argument for its server."""
 
 
 class Router(Protocol):
-    """What a routed operation needs of a group."""
+    """The interface of a group for its routed operations."""
 
     def _route(self, find: Callable[[Catalog], tuple[Offered, Any]]) -> tuple[Client, Any]:
-        """Whose it is what `find` finds, and what that server calls it."""
+        """The client of the item that `find` returns, and the argument for it."""
         ...
 
 
@@ -291,7 +294,7 @@ _COMPLETABLE: tuple[Kind, ...] = ("prompts", "resource_templates")
 
 
 def by_key(kind: Kind) -> Find:
-    """Finds things of one kind; see `Catalog.route`."""
+    """Make a function that finds items of one kind; see `Catalog.route`."""
 
     def find(catalog: Catalog, what: Any) -> tuple[Offered, Any]:
         return catalog.route(kind, what)
@@ -300,23 +303,23 @@ def by_key(kind: Kind) -> Find:
 
 
 def completable(catalog: Catalog, ref: Any) -> tuple[Offered, Any]:
-    """Finds what has arguments to be completed: a prompt or a template, or what refers to one."""
+    """Find a prompt or a resource template by key, reference or model, for `complete`."""
     if isinstance(ref, str):
-        return _keyed(catalog, ref)
+        return _find_completable(catalog, ref)
     if isinstance(ref, types.PromptReference):
-        return catalog.described("prompts", ref.name)
+        return catalog.find_with_model("prompts", ref.name)
     if isinstance(ref, types.ResourceTemplateReference):
-        return catalog.described("resource_templates", ref.uri)
+        return catalog.find_with_model("resource_templates", ref.uri)
     is_template = isinstance(ref, types.ResourceTemplate)
     return catalog.route("resource_templates" if is_template else "prompts", ref)
 
 
-def _keyed(catalog: Catalog, key: str) -> tuple[Offered, Any]:
-    """Finds the prompt or the template of a key, which may look like anything: see `NameHook`."""
+def _find_completable(catalog: Catalog, key: str) -> tuple[Offered, Any]:
+    """Find a prompt or template by key; a `NameHook` may give keys of any form."""
     found, errors = [], {}
     for kind in _COMPLETABLE:
         try:
-            found.append(catalog.described(kind, key))
+            found.append(catalog.find_with_model(kind, key))
         except UsageError as error:
             errors[kind] = error
     if len(found) > 1:
@@ -330,11 +333,11 @@ def _keyed(catalog: Catalog, key: str) -> tuple[Offered, Any]:
 
 
 class Routed(Generic[P, R]):
-    """An operation that goes to whichever server of the group has what it is about.
+    """Descriptor of a group's operation, which is sent to the server of its first argument.
 
     Args:
         operation: The operation of a client.
-        find: Finds what its first argument names.
+        find: Finds the item that the first argument names.
     """
 
     def __init__(self, operation: Operation[P, R], find: Find) -> None:
@@ -355,7 +358,7 @@ class Routed(Generic[P, R]):
 
 
 class BoundRoute(Generic[P, R]):
-    """An operation of one group: call it and wait, or take its `future` or its `stream`."""
+    """An operation bound to a group: call it to wait, or use its `future` or `stream`."""
 
     __slots__ = ("_group", "_routed")
 
@@ -364,28 +367,30 @@ class BoundRoute(Generic[P, R]):
         self._group = group
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Make the request and block until its result is there."""
-        given: R = self._go(BoundOperation.__call__, args, kwargs)
-        return given
+        """Send the request and block until its result has arrived."""
+        result: R = self._call(BoundOperation.__call__, args, kwargs)
+        return result
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> RequestFuture[R]:
-        """Make the request and return at once; the result comes through the future."""
-        given: RequestFuture[R] = self._go(BoundOperation.future, args, kwargs)
-        return given
+        """Send the request and return a future of its result at once."""
+        result: RequestFuture[R] = self._call(BoundOperation.future, args, kwargs)
+        return result
 
     def stream(self, *args: P.args, **kwargs: P.kwargs) -> ResultStream[R]:
-        """Make the request; iterate over what it sends while it runs, and its result at the end."""
-        given: ResultStream[R] = self._go(BoundOperation.stream, args, kwargs)
-        return given
+        """Send the request; return an iterator of its notifications, which has its result."""
+        result: ResultStream[R] = self._call(BoundOperation.stream, args, kwargs)
+        return result
 
-    def _go(self, way: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(
+        self, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         routed, named = self._routed, dict(kwargs)
         what = args[0] if args else named.pop(routed.first, None)
         client, its_name = self._group._route(lambda catalog: routed.find(catalog, what))
-        return way(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
+        return method(routed.operation.__get__(client, type(client)), its_name, *args[1:], **named)
 
     def __get__(self, host: object, owner: type) -> BoundRoute[P, R]:
-        # Having this makes `help()` and editors take it for the method that it is.
+        # Makes `help()` and editors treat it as a method.
         return self
 
     @property

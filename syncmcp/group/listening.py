@@ -1,4 +1,4 @@
-"""Being told of changes by all servers of a group at one time."""
+"""Subscriptions to changes at all servers of a group, merged into one iterator."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ _log = logging.getLogger("syncmcp.group")
 
 
 class _Inboxes:
-    """The inboxes of several servers, looked into as one. Knows nobody who looks."""
+    """The event queues of several servers, read as one. Has no reference to its readers."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        # Guards all of it. Reentrant as all locks that a close may need; see `timing`.
+        # Guards all attributes. Reentrant like all locks that a close may need; see `timing`.
         self._lock = threading.RLock()
-        # What those who wait are woken with.
-        self._bells: list[threading.Lock] = []
-        self.of = {name: EventQueue(self._stirred) for name in names}
-        # Those that may still have something; who was served comes last.
-        self._turns = dict(self.of)
+        # One lock for each waiting thread, released to wake it.
+        self._waiters: list[threading.Lock] = []
+        self.queues = {name: EventQueue(self._notify) for name in names}
+        # Queues that may still have events, in round-robin order: the last one read is at the end.
+        self._active = dict(self.queues)
         self.errors: dict[str, McpError] = {}
 
     def next(self, limit: float | None) -> tuple[str, ChangeEvent] | None:
-        """Wait, at most so many seconds, for an event; `None` once there will be none.
+        """Wait for an event, at most `limit` seconds; `None` once no more events can come.
 
         Raises:
-            TimeoutError: None came.
+            TimeoutError: No event came in time.
         """
         deadline = Deadline(limit)
         while True:
-            bell = threading.Lock()
+            waiter = threading.Lock()
             lost: list[tuple[str, McpError]] = []
             with self._lock:
-                found = self._take(lost)
-                over, late = found is not None or not self._turns, deadline.expired
+                found = self._poll(lost)
+                over, late = found is not None or not self._active, deadline.expired
                 if not over and not late:
-                    bell.acquire()
-                    self._bells.append(bell)
+                    waiter.acquire()
+                    self._waiters.append(waiter)
             for name, error in lost:
                 _log.warning("[%s] %s", name, error)
             if over:
@@ -68,50 +68,50 @@ class _Inboxes:
                 raise TimeoutError(f"nothing changed within {limit:g} s")
             try:
                 with lending_handler():
-                    acquire(bell, deadline.remaining())
+                    acquire(waiter, deadline.remaining())
             finally:
                 with self._lock:
-                    if bell in self._bells:
-                        self._bells.remove(bell)
+                    if waiter in self._waiters:
+                        self._waiters.remove(waiter)
 
-    def leave_out(self, name: str, error: McpError) -> None:
-        """A server will tell nothing, and this is why."""
+    def exclude(self, name: str, error: McpError) -> None:
+        """Record the error of a server, and stop reading its queue."""
         with self._lock:
-            self._turns.pop(name, None)
+            self._active.pop(name, None)
             self.errors[name] = error
 
-    def _take(self, lost: list[tuple[str, McpError]]) -> tuple[str, ChangeEvent] | None:
-        """The next event that is there, and who is `lost`; called with the lock held."""
-        for name, inbox in list(self._turns.items()):
+    def _poll(self, lost: list[tuple[str, McpError]]) -> tuple[str, ChangeEvent] | None:
+        """The next queued event, if any; adds failed servers to `lost`. Needs the lock."""
+        for name, inbox in list(self._active.items()):
             try:
                 event = inbox.next(0)
             except TimeoutError:
                 continue
             except McpError as error:
                 lost.append((name, error))
-                self.leave_out(name, error)
+                self.exclude(name, error)
                 continue
-            del self._turns[name]
+            del self._active[name]
             if event is not None:
-                self._turns[name] = inbox
+                self._active[name] = inbox
                 return name, event
         return None
 
-    def _stirred(self) -> None:
-        """On the thread that brings an event, or an end."""
+    def _notify(self) -> None:
+        """Wake all waiting threads; called by the thread that queues an event or ends a queue."""
         with self._lock:
-            bells = list(self._bells)
-            self._bells.clear()
-        for bell in bells:
-            bell.release()
+            waiters = list(self._waiters)
+            self._waiters.clear()
+        for waiter in waiters:
+            waiter.release()
 
 
 class GroupSubscription:
-    """Changes that the servers of a group tell of; made by `ClientGroup.listen`.
+    """Notifications of changes at the servers of a group; returned by `ClientGroup.listen`.
 
-    An iterator of pairs: the name of the server, and a `ChangeEvent`, in which things are called
-    what that server calls them. It goes on while one of the servers can tell something, and ends
-    as a `Subscription` does. Several threads may iterate; each event goes to one.
+    An iterator of pairs: the name of the server, and a `ChangeEvent`, which has the server's own
+    names and URIs, not the keys of the group. It goes on while at least one of the servers can send
+    events, and ends as a `Subscription` does. Several threads may iterate; each event goes to one.
     """
 
     def __init__(
@@ -122,32 +122,32 @@ class GroupSubscription:
         timeout: float | None,
         stop_after: int | None,
     ) -> None:
-        # Strongly: who waits for events of a client is not done with it.
+        # Strong references: a client must not be finalized while its events are awaited.
         self._clients = clients
         self._listenings = listenings
         self._inboxes = inboxes
         self._timeout = timeout
-        # Guards what follows.
+        # Guards `_events_left`.
         self._lock = threading.RLock()
-        self._left = stop_after
+        self._events_left = stop_after
         self._finalizer = weakref.finalize(self, reaper.put, partial(_abandon, listenings))
         self._finalizer.atexit = False
 
     @property
     def lists(self) -> Mapping[str, tuple[str, ...]]:
-        """The lists that each server agreed to tell of, by its name."""
-        found = {name: one.granted.kinds for name, one in self._listenings.items()}
+        """The lists whose changes each server agreed to notify of, by the server's name."""
+        found = {name: backend.granted.kinds for name, backend in self._listenings.items()}
         return MappingProxyType(found)
 
     @property
     def uris(self) -> Mapping[str, tuple[str, ...]]:
-        """The resources that each server agreed to tell of, by its name."""
-        found = {name: one.granted.uris for name, one in self._listenings.items()}
+        """The resources whose changes each server agreed to notify of, by the server's name."""
+        found = {name: backend.granted.uris for name, backend in self._listenings.items()}
         return MappingProxyType(found)
 
     @property
     def errors(self) -> Mapping[str, McpError]:
-        """Why servers do not tell anything, or any more, by their names."""
+        """The errors of servers that refused, or whose subscription was lost, by name."""
         return MappingProxyType(dict(self._inboxes.errors))
 
     def __iter__(self) -> Self:
@@ -163,33 +163,33 @@ class GroupSubscription:
         for client in self._clients.values():
             core_of(client).check_process()
         found = self._inboxes.next(self._timeout)
-        if found is None or not self._counts():
+        if found is None or not self._count_event():
             self.close()
             raise StopIteration
         return found
 
-    def _counts(self) -> bool:
-        """Whether one more event is wanted; after the last, no more comes."""
+    def _count_event(self) -> bool:
+        """Count an event; return whether it is within `stop_after`. Ends all queues at the last."""
         with self._lock:
-            if self._left is None:
+            if self._events_left is None:
                 return True
-            self._left -= 1
-            last = self._left
+            self._events_left -= 1
+            last = self._events_left
         if last == 0:
-            for inbox in self._inboxes.of.values():
+            for inbox in self._inboxes.queues.values():
                 inbox.end()
         return last >= 0
 
     def close(self, timeout: float | None = None) -> None:
-        """End it, from any thread: who waits for an event is woken, and the iteration is over.
+        """End the subscription, from any thread: waiting threads are woken, and iteration ends.
 
         Args:
-            timeout: The longest that telling the servers may take, in seconds; by default the
+            timeout: The longest time to unsubscribe at the servers, in seconds; by default the
                 `close_timeout` of each client.
         """
         self._finalizer.detach()
         limit = seconds(timeout, "timeout")
-        for inbox in self._inboxes.of.values():
+        for inbox in self._inboxes.queues.values():
             inbox.end()
         jobs = {
             name: partial(
@@ -213,55 +213,57 @@ class GroupSubscription:
         self.close()
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}: {one.granted}" for name, one in self._listenings.items())
-        return f"<GroupSubscription to {told}>"
+        granted = ", ".join(
+            f"{name}: {backend.granted}" for name, backend in self._listenings.items()
+        )
+        return f"<GroupSubscription to {granted}>"
 
 
 def listen(
     clients: Mapping[str, Client],
     lists: ChangeFilter,
-    at: Mapping[str, Sequence[str]],
+    uris: Mapping[str, Sequence[str]],
     *,
     timeout: float | None,
     stop_after: int | None,
     undeclared: Undeclared | None,
 ) -> GroupSubscription:
-    """Make a subscription; see `ClientGroup.listen`.
+    """Subscribe at all servers; see `ClientGroup.listen`.
 
     Args:
-        clients: The servers that there are.
-        lists: The lists of all of them that are wanted.
-        at: The resources that are wanted, by their servers.
-        timeout: The longest time, in seconds, to wait for an event.
-        stop_after: End after so many events.
-        undeclared: Whether servers are asked for what they do not declare.
+        clients: The clients of the open servers, by name.
+        lists: The requested lists, for all servers.
+        uris: The requested resources by server.
+        timeout: The longest time to wait for an event, in seconds.
+        stop_after: End after this number of events.
+        undeclared: Whether to ask servers for changes that they do not declare.
     """
     limit = seconds(timeout, "timeout")
     if stop_after is not None:
         whole_number(stop_after, "stop_after")
-    if not lists.kinds and not at:
+    if not lists.kinds and not uris:
         raise UsageError("say what to listen to: tools, prompts, resources or uris")
-    wanted = {
-        name: _told_by(client, lists, at.get(name, ()), undeclared)
+    filters = {
+        name: _filter_for(client, lists, uris.get(name, ()), undeclared)
         for name, client in clients.items()
     }
-    wanted = {name: one for name, one in wanted.items() if one.kinds or one.uris}
-    inboxes = _Inboxes(list(wanted))
+    filters = {name: filter_ for name, filter_ in filters.items() if filter_.kinds or filter_.uris}
+    inboxes = _Inboxes(list(filters))
     listenings: dict[str, SubscriptionBackend] = {}
 
-    def ask(name: str) -> None:
-        inbox = inboxes.of[name]
+    def subscribe(name: str) -> None:
+        inbox = inboxes.queues[name]
         listenings[name] = listening = begin(
-            core_of(clients[name]), wanted[name], inbox, undeclared=undeclared
+            core_of(clients[name]), filters[name], inbox, undeclared=undeclared
         )
-        if inbox.ended:  # whoever wanted it has gone meanwhile
+        if inbox.ended:  # the caller was interrupted meanwhile
             listening.abandon()
 
     try:
-        outcomes = run_all({name: partial(ask, name) for name in wanted}, Deadline(None))
+        outcomes = run_all({name: partial(subscribe, name) for name in filters}, Deadline(None))
         for name, outcome in outcomes.items():
             if isinstance(outcome, McpError):
-                inboxes.leave_out(name, outcome)
+                inboxes.exclude(name, outcome)
             elif outcome is not None:
                 raise outcome
         if not listenings:
@@ -272,24 +274,26 @@ def listen(
                 ' (undeclared="try" asks for it all the same)'
             )
     except BaseException:  # Ctrl-C, too
-        for inbox in inboxes.of.values():
+        for inbox in inboxes.queues.values():
             inbox.end()
         _abandon(listenings)
         raise
-    agreed = {name: listenings[name] for name in wanted if name in listenings}
-    there = {name: clients[name] for name in agreed}
-    return GroupSubscription(there, agreed, inboxes, limit, stop_after)
+    agreed = {name: listenings[name] for name in filters if name in listenings}
+    subscribed = {name: clients[name] for name in agreed}
+    return GroupSubscription(subscribed, agreed, inboxes, limit, stop_after)
 
 
-def _told_by(
+def _filter_for(
     client: Client, lists: ChangeFilter, uris: Sequence[str], undeclared: Undeclared | None
 ) -> ChangeFilter:
-    """What of it one server says that it tells of, or is to be asked for all the same."""
+    """The part of the request that one server declares, or all of it with ``"try"``."""
     if core_of(client).resolve({"undeclared": undeclared}).undeclared == "try":
         return lists._replace(uris=tuple(uris))
-    offers = client.server.capabilities
-    told = [kind for kind in lists.kinds if getattr(getattr(offers, kind), "list_changed", False)]
-    return ChangeFilter("tools" in told, "prompts" in told, "resources" in told, tuple(uris))
+    capabilities = client.server.capabilities
+    kinds = [
+        kind for kind in lists.kinds if getattr(getattr(capabilities, kind), "list_changed", False)
+    ]
+    return ChangeFilter("tools" in kinds, "prompts" in kinds, "resources" in kinds, tuple(uris))
 
 
 def _abandon(listenings: Mapping[str, SubscriptionBackend]) -> None:

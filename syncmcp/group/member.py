@@ -1,4 +1,4 @@
-"""One server of a group, from the moment it is named to its end; and the options of its client."""
+"""One server of a group: its client, its state and its lists; and the options of its client."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import ClosedError, McpError, MethodNotFound, NotSupported, UsageError
 from syncmcp.group.catalog import Lists
-from syncmcp.handlers.server import renamed
+from syncmcp.handlers.context import renamed
 from syncmcp.servers_file.entry import ServerEntry
 
 if TYPE_CHECKING:
     from syncmcp._client.subscriptions import Listener
     from syncmcp.errors import SubscriptionLost
+    from syncmcp.handlers.context import ConnectedServer
     from syncmcp.handlers.roots import Roots
-    from syncmcp.handlers.server import ConnectedServer
 
 
 _log = logging.getLogger("syncmcp.group")
 
-# What a server gets to agree to tell of changes, in seconds.
+# The time for subscribing to a server's changes, in seconds.
 _LISTEN_SECONDS: Final = 5.0
 
 Source: TypeAlias = Target | Client
-"""What a group makes a server of: whatever a client takes as its target, or a client."""
+"""A server for a group: a target as for `Client`, or a client."""
 
 State = Literal["opening", "open", "lost", "failed", "disabled", "closed"]
-"""``"lost"``: the connection is gone; the next call to the server opens another one."""
+"""The state of a server. ``"lost"``: the connection is lost; the next call opens another one."""
 
 
-OVER: Final = frozenset({"failed", "disabled", "closed"})
-"""The states of a server that has nothing to be closed."""
+ENDED_STATES: Final = frozenset({"failed", "disabled", "closed"})
+"""The states in which a server has no open connection."""
 
 
 class ServerStatus(NamedTuple):
-    """How one server of a group stands.
+    """The status of one server of a group.
 
     Attributes:
         state: See `State`.
-        error: Why it is not there, if it failed or was lost.
-        server: What it said of itself, while it is there.
+        error: The error, if the server failed or its connection was lost.
+        server: The server's description, while the group has a connection to it.
     """
 
     state: State
@@ -56,13 +56,13 @@ class ServerStatus(NamedTuple):
 
 
 class GroupMember:
-    """A server of a group. Its fields are changed under the group's lock.
+    """A server of a group. The group's lock guards its attributes.
 
     Args:
-        name: What the group calls it.
-        source: What it is made of.
-        shared: The options of all clients.
-        own: Those of its own.
+        name: The name of the server in the group.
+        source: The target, or the client.
+        shared: The options of all clients of the group.
+        own: The options of this server; they override `shared`.
     """
 
     def __init__(
@@ -73,72 +73,72 @@ class GroupMember:
         self._shared = shared
         self.own = own
         self.client: Client | None = None
-        # A client that the program had opened already is not ours to close.
-        self._ours = True
+        # `False` for a client that the program had opened already, which the group must not close.
+        self._owns_client = True
         self.listener: Listener | None = None
         self.lists: Lists | None = None
         self.state: State = "opening"
         self.error: McpError | None = None
-        self._ended = False
+        self._closed = False
 
     @property
-    def left(self) -> bool:
-        """Whether there is something to be closed: Ctrl-C may have been in the way before."""
-        return self.client is not None and not self._ended
+    def needs_close(self) -> bool:
+        """Whether the client is still to be closed: Ctrl-C may have interrupted a close."""
+        return self.client is not None and not self._closed
 
-    def prepare(self) -> Client:
-        """Make its client. May ask a person, if a file in the working tree names the server.
+    def create_client(self) -> Client:
+        """Create the client. May ask a person for approval of a server named by a file.
 
         Raises:
-            McpError: It cannot be made.
+            McpError: The client cannot be created.
         """
         if isinstance(self.source, Client):
-            self._ours = core_of(self.source).connection is None
+            self._owns_client = core_of(self.source).connection is None
             self.client = self.source
         else:
-            stated = self.source.options if isinstance(self.source, ServerEntry) else {}
+            entry_options = self.source.options if isinstance(self.source, ServerEntry) else {}
             options: dict[str, Any] = {
                 **self._shared,
-                **stated,
+                **entry_options,
                 **self.own,
                 "name": self.name,
             }
             self.client = Client(self.source, **options)
         return self.client
 
-    def is_same_as(self, other: GroupMember) -> bool:
-        """Whether both are one server."""
+    def is_same_server(self, other: GroupMember) -> bool:
+        """Whether both members are the same server: one client, or equal targets."""
         mine, theirs = self.client, other.client
         if mine is None or theirs is None:
             return False
-        return mine is theirs or _same(
+        return mine is theirs or _same_target(
             core_of(mine).settings.target, core_of(theirs).settings.target
         )
 
     def fail(self, error: McpError) -> None:
-        """It is not there, and this is why."""
+        """Set the state to failed, with its error."""
         self.state, self.error = "failed", error
 
-    def begin(self) -> None:
-        """Say that it is to be opened: from now on `close` ends that."""
+    def mark_wanted(self) -> None:
+        """Mark the client as wanted, so that a `close` from now on ends its opening."""
         assert self.client is not None
         core_of(self.client).want()
 
     def open(self, changed: Callable[[Lists], object]) -> Lists:
-        """Connect, have changes told, and fetch what it offers. Blocks.
+        """Connect, subscribe to changes, and fetch the lists. Blocks.
 
         Args:
-            changed: Told what it offers, whenever that has changed, on a pool thread.
+            changed: Called with the new lists after each change, on a pool thread.
 
         Raises:
-            McpError: One of it failed.
+            McpError: Connecting or fetching failed.
         """
         assert self.client is not None
         client = self.client
         core = core_of(client)
         deadline = Deadline(core.settings.open_timeout)
         core.open(deadline)
-        # First: what changes after this is told.
+        # Before fetching, so that no later change is missed.
         listener = self._listen(client, changed, deadline.sooner(_LISTEN_SECONDS))
         self.listener = listener
         return fetch(self.name, client, deadline)
@@ -150,17 +150,19 @@ class GroupMember:
         from syncmcp._client.subscriptions import refresh
 
         capabilities = client.server.capabilities
-        asked = core_of(client).settings.undeclared == "try"
+        try_undeclared = core_of(client).settings.undeclared == "try"
         tools, prompts, resources = (
-            asked or bool(declared is not None and declared.list_changed)
+            try_undeclared or bool(declared is not None and declared.list_changed)
             for declared in (capabilities.tools, capabilities.prompts, capabilities.resources)
         )
         wanted = ChangeFilter(tools, prompts, resources)
         if wanted == ChangeFilter():
             return None
-        anew, lost = partial(fetch, self.name), partial(_lost, self.name)
+        fetch_lists, log_lost = partial(fetch, self.name), partial(_log_lost, self.name)
         try:
-            return refresh(core_of(client), wanted, anew, changed, DEBOUNCE, lost, deadline)
+            return refresh(
+                core_of(client), wanted, fetch_lists, changed, DEBOUNCE, log_lost, deadline
+            )
         except NotSupported:
             return None
         except ClosedError:
@@ -170,7 +172,7 @@ class GroupMember:
             return None
 
     def fetch(self) -> Lists:
-        """All that it offers, now.
+        """Fetch the present lists of the server.
 
         Raises:
             McpError: A list could not be fetched.
@@ -178,21 +180,21 @@ class GroupMember:
         assert self.client is not None
         return fetch(self.name, self.client)
 
-    def close_by(self, deadline: Deadline) -> None:
-        """End what the group began, until `deadline`."""
+    def close_before(self, deadline: Deadline) -> None:
+        """Close the client as `close` does, until `deadline`."""
         self.close(deadline.remaining())
 
     def close(self, timeout: float | None) -> None:
-        """End what the group began, within `timeout` seconds."""
+        """Close the client if the group opened it, or else its listener, in `timeout` seconds."""
         client, listener = self.client, self.listener
-        if client is not None and self._ours:
+        if client is not None and self._owns_client:
             client.close(timeout)
         elif listener is not None:
             listener.stop(0)
-        self._ended = True
+        self._closed = True
 
     def status(self) -> ServerStatus:
-        """How it stands at this moment."""
+        """The present status."""
         client = self.client
         if self.state != "open" or client is None:
             return ServerStatus(self.state, self.error)
@@ -206,7 +208,7 @@ class GroupMember:
 
 
 def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
-    """All that a server offers, which the group knows by `name`.
+    """Fetch the present lists of the server with that name in the group.
 
     Raises:
         McpError: A list could not be fetched.
@@ -220,7 +222,7 @@ def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
             return ()
 
     return Lists(
-        # A client that the program gave has a name of its own, which means nothing to the group.
+        # A client that the program created may have another name than the group's.
         renamed(client.server, name),
         all_of(client.list_tools, "tools"),
         all_of(client.list_resources, "resources"),
@@ -229,13 +231,13 @@ def fetch(name: str, client: Client, deadline: Deadline | None = None) -> Lists:
     )
 
 
-def _lost(name: str, error: SubscriptionLost) -> None:
+def _log_lost(name: str, error: SubscriptionLost) -> None:
     _log.warning("[%s] does not tell what changes any more: %s", name, error)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same_target(one: Any, other: Any) -> bool:
     if isinstance(one, Http) and isinstance(other, Http):
-        # Who is somebody else there is another server.
+        # The same URL with other credentials counts as another server.
         return (one.url, one.headers, one.auth, one.session) == (
             other.url,
             other.headers,
@@ -252,29 +254,26 @@ def _same(one: Any, other: Any) -> bool:
     return one is other
 
 
-# What the clients of a group have in common, and each of its own.
-
-
-# These are told which server it is about, before what a client's own are told.
-_NAMED: Final = ("on_log", "on_progress", "on_notification")
+# Callbacks that get the server's name as an additional first argument.
+_NAMED_CALLBACKS: Final = ("on_log", "on_progress", "on_notification")
 
 
 class GroupOptions:
-    """The options that a group gives to clients.
+    """The options of a group's clients.
 
     Args:
-        shared: Those for all of them. What keeps count, or may change, is one for all.
-        per_server: Those for single ones, over the others.
+        shared: Options for all clients, which share stateful ones (`approval`, `roots`).
+        per_server: Options for single servers; they override `shared`.
 
     Raises:
-        UsageError: An option makes no sense.
+        UsageError: An option is invalid.
     """
 
     def __init__(
         self, shared: Mapping[str, Any], per_server: Mapping[str, Mapping[str, Any]]
     ) -> None:
         self._shared = dict(shared)
-        _check_unnamed(self._shared)
+        _refuse_name(self._shared)
         if self._shared.get("approval") is not None:
             from syncmcp.approval import as_approval
 
@@ -284,54 +283,54 @@ class GroupOptions:
             from syncmcp.handlers.roots import as_roots
 
             self._shared["roots"] = self.roots = as_roots(self._shared["roots"])
-        for name in _NAMED:
+        for name in _NAMED_CALLBACKS:
             if self._shared.get(name) is not None:
                 refuse_coroutines(self._shared[name], name)
         self._own = {name: dict(own) for name, own in per_server.items()}
 
     def check_known(self, servers: Container[str]) -> None:
-        """Make sure that there are options for servers of the group alone.
+        """Check that all names in `per_server` are servers of the group.
 
         Raises:
-            UsageError: There are others.
+            UsageError: A name is unknown.
         """
         unknown = [name for name in self._own if name not in servers]
         if unknown:
             raise UsageError(f"per_server has {min(unknown)!r}, which is no server of the group")
 
-    def keep(self, member: GroupMember) -> None:
-        """Make a server from now on as this one was made."""
+    def save(self, member: GroupMember) -> None:
+        """Store the options of a member, for the next time that the group opens."""
         self._own[member.name] = dict(member.own)
 
-    def forget(self, name: str) -> None:
-        """There is no such server any more."""
+    def discard(self, name: str) -> None:
+        """Discard the options of a removed server."""
         self._own.pop(name, None)
 
-    def member(
+    def create_member(
         self, name: str, source: Source, own: Mapping[str, Any] | None = None
     ) -> GroupMember:
-        """A server of the group.
+        """Create a member of the group.
 
         Args:
-            name: What the group calls it.
-            source: What it is made of.
-            own: Options of its own; by default those that are kept.
+            name: The name of the server in the group.
+            source: The target, or the client.
+            own: The options of this server; by default the stored ones.
 
         Raises:
-            UsageError: Its own options make no sense.
+            UsageError: `own` contains a name, or has options for a client that exists already.
         """
-        given = self._own.get(name, {}) if own is None else own
-        _check_unnamed(given)
-        if given and isinstance(source, Client):
+        options = self._own.get(name, {}) if own is None else own
+        _refuse_name(options)
+        if options and isinstance(source, Client):
             raise UsageError(f"{name!r} is a client, which has its options already")
         named = {
             key: partial(self._shared[key], name)
-            for key in _NAMED
+            for key in _NAMED_CALLBACKS
             if self._shared.get(key) is not None
         }
-        return GroupMember(name, source, {**self._shared, **named}, given)
+        return GroupMember(name, source, {**self._shared, **named}, options)
 
 
-def _check_unnamed(options: Mapping[str, Any]) -> None:
+def _refuse_name(options: Mapping[str, Any]) -> None:
     if "name" in options:
         raise UsageError("the servers of a group have the names that they are given by")

@@ -1,4 +1,4 @@
-"""Several things at one time, and what became of each."""
+"""Parallel jobs and calls, one for each server of a group, and their outcomes."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-AT_ONCE: Final = 32
-"""So many servers are opened, or closed, at one time."""
+MAX_PARALLEL: Final = 32
+"""The most servers that are opened or closed at the same time."""
 
 
 def run_all(
     jobs: Mapping[str, Callable[[], R]], deadline: Deadline
 ) -> dict[str, R | BaseException]:
-    """Do the jobs on threads of their own; return what each returned or raised.
+    """Run jobs on threads of their own; return the result or exception of each.
 
-    What has not ended by `deadline` goes on, and is not in the result.
+    Jobs that have not ended by `deadline` go on, and are missing in the result.
     """
-    # A thread that finds no job ends at once: nothing has to be closed, whatever interrupts this.
-    workers = DaemonPool("syncmcp-group", AT_ONCE, linger=0.0)
+    # Idle threads end at once (`linger`), so that the pool needs no closing after an interrupt.
+    workers = DaemonPool("syncmcp-group", MAX_PARALLEL, linger=0.0)
     outcomes: dict[str, R | BaseException] = {}
     # Guards the outcomes.
     lock = threading.RLock()
-    # A lock that is released once is the cheapest thing a thread can wait for.
+    # A lock that is released once is the cheapest event to wait for.
     finished = threading.Lock()
 
-    def do(name: str, job: Callable[[], R]) -> None:
+    def run_job(name: str, job: Callable[[], R]) -> None:
         outcome: R | BaseException
         try:
             outcome = job()
-        except BaseException as error:  # whoever waits is told
+        except BaseException as error:  # returned to the caller of `run_all`
             outcome = error
         with lock:
             outcomes[name] = outcome
@@ -53,21 +53,21 @@ def run_all(
     if jobs:
         finished.acquire()
         for name, job in jobs.items():
-            workers.run(partial(do, name, job))
+            workers.run(partial(run_job, name, job))
         with lending_handler():
             acquire(finished, deadline.remaining())
     with lock:
         return {name: outcomes[name] for name in jobs if name in outcomes}
 
 
-def answering(clients: Mapping[str, Client], timeout: float | None) -> dict[str, McpError | None]:
-    """Ask servers whether they are there; return what went wrong with each, if anything did.
+def ping_all(clients: Mapping[str, Client], timeout: float | None) -> dict[str, McpError | None]:
+    """Ping servers in parallel; return the error of each, or `None`.
 
     Args:
-        clients: Their clients.
-        timeout: The longest that each may take, in seconds.
+        clients: The clients of the servers, by name.
+        timeout: The longest time for each, in seconds.
     """
-    jobs = {name: partial(_ask, client, timeout) for name, client in clients.items()}
+    jobs = {name: partial(_ping, client, timeout) for name, client in clients.items()}
     errors: dict[str, McpError | None] = {}
     for name, outcome in run_all(jobs, Deadline(None)).items():
         if outcome is not None and not isinstance(outcome, McpError):
@@ -76,7 +76,7 @@ def answering(clients: Mapping[str, Client], timeout: float | None) -> dict[str,
     return errors
 
 
-def _ask(client: Client, timeout: float | None) -> None:
+def _ping(client: Client, timeout: float | None) -> None:
     deadline = Deadline(timeout)
     try:
         client.ping(timeout=timeout)
@@ -84,30 +84,30 @@ def _ask(client: Client, timeout: float | None) -> None:
         client.request("server/discover", timeout=deadline.remaining())
 
 
-def completed(
+def iterate_completed(
     clients: Mapping[str, Client],
     start: Callable[[Client], RequestFuture[R]],
     deadline: Deadline,
 ) -> Iterator[tuple[str, RequestFuture[R]]]:
-    """Start a call on each client; iterate over names and futures as they are done.
+    """Start a call on each client; iterate over names and futures as they complete.
 
-    What is still in flight when the iteration ends early is cancelled.
+    Calls that are in flight when the iteration ends early are cancelled.
     """
-    flying: dict[RequestFuture[R], str] = {}
+    in_flight: dict[RequestFuture[R], str] = {}
     try:
         for name, client in clients.items():
             try:
                 future = start(client)
             except McpError as error:
                 future = settled(error, core_of(client).pools.workers)
-            flying[future] = name
-        while flying:
+            in_flight[future] = name
+        while in_flight:
             with lending_handler():
-                done = wait(flying, deadline.remaining(), FIRST_COMPLETED).done
+                done = wait(in_flight, deadline.remaining(), FIRST_COMPLETED).done
             if not done:
                 raise TimeoutError(f"not all servers answered within {deadline.seconds:g} s")
-            for future in [one for one in flying if one in done]:
-                yield flying.pop(future), future
+            for future in [future for future in in_flight if future in done]:
+                yield in_flight.pop(future), future
     finally:
-        for future in flying:
+        for future in in_flight:
             future.cancel()

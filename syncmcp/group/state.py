@@ -1,4 +1,4 @@
-"""Who is in a group, from the opening of the first to the end of the last, and what they offer."""
+"""The state of a group: its members, their opening and closing, and the catalog of their items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import ClosedError, ConnectFailed, ForkedError, McpError, UsageError
 from syncmcp.group.catalog import Catalog, Lists, NameHook, Offered
-from syncmcp.group.member import OVER, GroupMember, Source
+from syncmcp.group.member import ENDED_STATES, GroupMember, Source
 from syncmcp.group.parallel import run_all
 from syncmcp.servers_file.entry import NotApproved, ServerEntry
 from syncmcp.servers_file.review import ServersFileError
@@ -24,18 +24,26 @@ if TYPE_CHECKING:
     from syncmcp.group.member import GroupOptions
 
 
-# Which servers a group cannot do without, and what it says when they are not there.
+T = TypeVar("T")
 
+_log = logging.getLogger("syncmcp.group")
+
+# The extra time to wait for the threads that close servers, beyond the limit, in seconds.
+_CLOSE_GRACE: Final = 1.0
+
+# The interval for polling while another thread opens the group: an interrupt may have stopped it
+# before it could notify.
+_POLL_SECONDS: Final = 0.2
 
 Require: TypeAlias = "Literal['all', 'any'] | Iterable[str]"
-"""Which servers must be there for a group to open; `()` for none."""
+"""The servers without which a group does not open; `()` for none."""
 
 
 class RequiredServersFailed(ConnectFailed):
-    """Servers that a group cannot do without are not there; the others were closed again.
+    """Required servers of a group could not be opened; the others were closed again.
 
     Attributes:
-        errors: What became of each server that failed, by its name.
+        errors: The error of each server that failed, by its name.
     """
 
     errors: Mapping[str, McpError] = MappingProxyType({})
@@ -45,10 +53,10 @@ class RequiredServersFailed(ConnectFailed):
 
 
 def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[str, ...]:
-    """What a program requires: a word, or names.
+    """Validate the option `require`: ``"all"``, ``"any"`` or names.
 
     Raises:
-        UsageError: It is none, or has a name that is no server's.
+        UsageError: The value is of another type, or names an unknown server.
     """
     if isinstance(require, str) and require in ("all", "any"):
         return require
@@ -62,51 +70,40 @@ def checked_requirement(require: Any, servers: Container[str]) -> str | tuple[st
 
 
 def check_required(require: str | tuple[str, ...], members: list[GroupMember]) -> None:
-    """Make sure that those are there that are required.
+    """Check that the required servers are open.
 
     Raises:
         RequiredServersFailed: One is not.
     """
-    errors = {one.name: one.error for one in members if one.error is not None}
-    there = {one.name for one in members if one.lists is not None}
+    errors = {member.name: member.error for member in members if member.error is not None}
+    opened = {member.name for member in members if member.lists is not None}
     if require == "any":
-        lacking = [] if there else list(errors)
+        missing = [] if opened else list(errors)
     elif require == "all":
-        lacking = list(errors)
+        missing = list(errors)
     else:
-        lacking = [name for name in require if name not in there]
-    if lacking:
+        missing = [name for name in require if name not in opened]
+    if missing:
         failed = RequiredServersFailed(
-            f"required and not there: {', '.join(map(repr, lacking))}", errors=errors
+            f"required and not there: {', '.join(map(repr, missing))}", errors=errors
         )
-        raise failed from next((errors[name] for name in lacking if name in errors), None)
-
-
-T = TypeVar("T")
-
-_log = logging.getLogger("syncmcp.group")
-
-# What the ends of many servers may take beyond their limit, in seconds, until nobody waits.
-_SLACK: Final = 1.0
-
-# Who waits for another thread looks again after so many seconds: that may have been interrupted.
-_LOOK_AGAIN: Final = 0.2
+        raise failed from next((errors[name] for name in missing if name in errors), None)
 
 
 class GroupState:
     """The servers of a group. Used from any thread.
 
     Args:
-        sources: What they are made of, by their names.
-        options: Of their clients.
-        require: Which of them must be there; see `checked_requirement`.
-        hook: Names what they offer.
-        limit: How long, in seconds, may be taken to close one that was not opened.
+        sources: The targets or clients of the servers, by name.
+        options: The options of their clients.
+        require: The required servers; see `checked_requirement`.
+        hook: Returns the keys of items.
+        limit: The longest time to close a server whose opening failed, in seconds.
 
     Attributes:
-        sources: As given; with those that joined, and without those that left.
-        state: Whether they are there.
-        catalog: What they offer together.
+        sources: The argument, with added servers and without removed ones.
+        state: Whether the group is open.
+        catalog: The merged items of the open servers.
     """
 
     def __init__(
@@ -122,7 +119,7 @@ class GroupState:
         self._require = require
         self._hook = hook
         self._limit = limit
-        # Guards everything below; never held while something opens, closes or asks.
+        # Guards the attributes below; never held while a server is opened, closed or called.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self.state: Literal["closed", "opening", "open"] = "closed"
@@ -130,92 +127,92 @@ class GroupState:
         self.catalog = Catalog()
         self._generation = timing.fork_generation
 
-    # -- all of them -----------------------------------------------------------------------------
+    # -- all servers -----------------------------------------------------------------------------
 
     def open(self) -> None:
         """See `ClientGroup.open`."""
         self._check_process()
         mine: dict[str, GroupMember] = {}
         if self.state == "closed":
-            self.close(self._limit)  # what an interrupted one has left
+            self.close(self._limit)  # members that an interrupted open or close has left
         try:
             with self._lock:
                 while self.state == "opening":
-                    self._changed.wait(_LOOK_AGAIN)
+                    self._changed.wait(_POLL_SECONDS)
                 if self.state == "open":
                     return
                 mine = {
-                    name: self._options.member(name, source)
+                    name: self._options.create_member(name, source)
                     for name, source in self.sources.items()
                 }
                 self._generation = timing.fork_generation
                 self._members, self.state = mine, "opening"
             members = list(mine.values())
-            self._prepare(members)
+            self._create_clients(members)
             self._open_all(members)
             check_required(self._require, members)
-            self._publish([one for one in members if one.lists is not None], opening=mine)
+            self._publish([member for member in members if member.lists is not None], opening=mine)
         except BaseException:  # Ctrl-C, too
-            if self._members is mine:  # and not another opening's
+            if self._members is mine:  # and not those of another thread's `open`
                 self.close(self._limit)
             raise
 
     def close(self, limit: float | None) -> None:
         """Close all, within `limit` seconds; see `ClientGroup.close`."""
         if self._generation != timing.fork_generation:
-            return  # everything belongs to the parent process, which goes on using it
+            return  # the connections belong to the parent process, which goes on using them
         with self._lock:
-            # First: then whoever is interrupted here, and closes or opens it again, ends the rest.
+            # First: if this is interrupted, the next close or open closes the rest.
             self.state = "closed"
             self.catalog = Catalog()
-            for one in self._members.values():
-                if one.state not in OVER:
-                    one.state = "closed"
+            for member in self._members.values():
+                if member.state not in ENDED_STATES:
+                    member.state = "closed"
             self._changed.notify_all()
-            left = [one for one in self._members.values() if one.left]
-        _close(left, limit)
+            unclosed = [member for member in self._members.values() if member.needs_close]
+        _close(unclosed, limit)
 
     def refresh(self) -> None:
         """See `ClientGroup.refresh`."""
         with self._lock:
             self.check_open()
-            members = {n: one for n, one in self._members.items() if one.state == "open"}
-            before = {name: one.lists for name, one in members.items()}
-        outcomes = run_all({name: one.fetch for name, one in members.items()}, Deadline(None))
+            members = {n: member for n, member in self._members.items() if member.state == "open"}
+            before = {name: member.lists for name, member in members.items()}
+        outcomes = run_all({name: member.fetch for name, member in members.items()}, Deadline(None))
         fetched: list[GroupMember] = []
         for name, outcome in outcomes.items():
             if isinstance(outcome, Lists):
                 with self._lock:
-                    if members[name].lists is before[name]:  # and not one that came later
+                    if members[name].lists is before[name]:  # not replaced by a later notification
                         members[name].lists = outcome
                 fetched.append(members[name])
             else:
                 _log.warning("[%s] its lists were not fetched: %s", name, outcome)
         self._publish(fetched)
 
-    # -- single ones -----------------------------------------------------------------------------
+    # -- single servers --------------------------------------------------------------------------
 
     def add(self, name: str, source: Source, own: Mapping[str, Any]) -> Client:
         """See `ClientGroup.add`."""
         self._check_process()
-        member = self._options.member(name, source, own)
+        member = self._options.create_member(name, source, own)
         try:
             with self._lock:
                 while self.state == "opening":
-                    self._changed.wait(_LOOK_AGAIN)
+                    self._changed.wait(_POLL_SECONDS)
                 self.check_open()
                 if name in self._members:
                     raise UsageError(f"the group has a server {name!r} already")
                 self._members[name] = member
-            client = member.prepare()
+            client = member.create_client()
             with self._lock:
-                self._check_single(member, self._members.values())
+                self._refuse_duplicate(member, self._members.values())
             self._open_one(member)
             self._publish([member])
             if member.state != "open":
-                raise _not_open(name)
+                raise _closed_error(name)
         except BaseException:
-            self._end(member, self._limit)
+            self._close_member(member, self._limit)
             raise
         return client
 
@@ -226,95 +223,103 @@ class GroupState:
             if name not in self._members and name not in self.sources:
                 raise UsageError(f"the group has no server {name!r}")
             self.sources.pop(name, None)
-            self._options.forget(name)
+            self._options.discard(name)
             self.catalog = self.catalog.without(name)
             member = self._members.get(name)
         if member is not None:
-            self._end(member, limit)
+            self._close_member(member, limit)
 
     def members(self) -> dict[str, GroupMember]:
-        """All of them at this moment, whatever their state."""
+        """All members at this moment, in any state."""
         with self._lock:
             return dict(self._members)
 
     def clients(self) -> dict[str, Client]:
-        """The clients of those that are there."""
+        """The clients of the open servers, by name."""
         with self._lock:
             return {
-                name: one.client
-                for name, one in self._members.items()
-                if one.state == "open" and one.client is not None
+                name: member.client
+                for name, member in self._members.items()
+                if member.state == "open" and member.client is not None
             }
 
     def route(self, find: Callable[[Catalog], tuple[Offered, T]]) -> tuple[Client, str, T]:
-        """Whose something is.
+        """Find an item and the client of its server.
 
         Args:
-            find: Finds it in the catalog.
+            find: Finds the item in the catalog.
 
         Returns:
-            The client, what the group calls its server, and what is to be asked for.
+            The client, the name of its server in the group, and the second result of `find`.
 
         Raises:
-            ClosedError: The group is not open, or has just lost that server.
-            UsageError: There is no such thing.
+            ClosedError: The group is not open, or the server was just closed or removed.
+            UsageError: There is no such item.
         """
         catalog = self.catalog
         with self._lock:
             self.check_open()
-        found, asked_for = find(catalog)
+        found, argument = find(catalog)
         with self._lock:
             member = self._members.get(found.server)
             if member is None or member.state != "open" or member.client is None:
-                raise _not_open(found.server)
-            return member.client, found.server, asked_for
+                raise _closed_error(found.server)
+            return member.client, found.server, argument
 
     def check_open(self) -> None:
-        """Make sure that the group is open.
+        """Check that the group is open.
 
         Raises:
             ClosedError: It is not.
-            ForkedError: It is, in the parent process.
+            ForkedError: It was opened in the parent process.
         """
         self._check_process()
         if self.state != "open":
-            raise _not_open()
+            raise _closed_error()
 
-    # -- the steps -------------------------------------------------------------------------------
+    # -- steps of opening and closing ------------------------------------------------------------
 
-    def _end(self, member: GroupMember, limit: float | None) -> None:
-        """Close one server, and forget it when that is done."""
+    def _close_member(self, member: GroupMember, limit: float | None) -> None:
+        """Close one server, and then discard it."""
         with self._lock:
             member.state = "closed"
-        if member.left:
+        if member.needs_close:
             member.close(limit)
         with self._lock:
             if self._members.get(member.name) is member:
                 del self._members[member.name]
 
-    def _prepare(self, members: list[GroupMember]) -> None:
-        """Make the clients, on this thread and one by one: a person may have to approve some."""
+    def _create_clients(self, members: list[GroupMember]) -> None:
+        """Create the clients, sequentially in this thread: a person may have to approve some."""
         for position, member in enumerate(members):
             source = member.source
             if isinstance(source, ServerEntry) and source.disabled:
                 member.state = "disabled"
                 continue
             try:
-                member.prepare()
+                member.create_client()
             except (ServersFileError, NotApproved) as error:
                 member.fail(error)
             else:
-                self._check_single(member, members[:position])
+                self._refuse_duplicate(member, members[:position])
 
-    def _check_single(self, member: GroupMember, others: Iterable[GroupMember]) -> None:
+    def _refuse_duplicate(self, member: GroupMember, others: Iterable[GroupMember]) -> None:
         for other in others:
-            if other is not member and other.state not in OVER and member.is_same_as(other):
+            if (
+                other is not member
+                and other.state not in ENDED_STATES
+                and member.is_same_server(other)
+            ):
                 raise UsageError(
                     f"{other.name!r} and {member.name!r} are the same server, {member.client!r}"
                 )
 
     def _open_all(self, members: list[GroupMember]) -> None:
-        jobs = {one.name: partial(self._open_one, one) for one in members if one.state == "opening"}
+        jobs = {
+            member.name: partial(self._open_one, member)
+            for member in members
+            if member.state == "opening"
+        }
         outcomes = run_all(jobs, Deadline(None))
         for member in members:
             outcome = outcomes.get(member.name)
@@ -326,15 +331,17 @@ class GroupState:
                 raise outcome
 
     def _open_one(self, member: GroupMember) -> None:
-        """Open one server, or leave nothing of it."""
+        """Open one server; close it again if that fails."""
         try:
             with self._lock:
                 if member.state != "opening":
-                    raise _not_open(member.name)
-                member.begin()
-            lists = member.open(partial(GroupState._news, weakref.ref(self), weakref.ref(member)))
+                    raise _closed_error(member.name)
+                member.mark_wanted()
+            lists = member.open(
+                partial(GroupState._on_change, weakref.ref(self), weakref.ref(member))
+            )
             with self._lock:
-                if member.lists is None:  # or it has told of a change already
+                if member.lists is None:  # otherwise a notification has set newer ones already
                     member.lists = lists
         except BaseException:
             member.close(self._limit)
@@ -343,61 +350,65 @@ class GroupState:
     def _publish(
         self, members: list[GroupMember], *, opening: Mapping[str, GroupMember] | None = None
     ) -> None:
-        """Offer what these servers have, all of it or nothing; without those that have gone.
+        """Merge the lists of members into the catalog atomically; skip members that were removed.
 
         Args:
-            members: The servers.
-            opening: All servers, if this opens the group.
+            members: The members whose lists are new.
+            opening: All members, if this opens the group.
 
         Raises:
-            UsageError: Two things would have the same key.
+            UsageError: Two items would have the same key.
             ClosedError: The group was closed.
         """
         while True:
             with self._lock:
-                there = self._still_there(members, opening)
+                current = self._current_members(members, opening)
                 before = self.catalog
-                news = {one.name: one.lists for one in there if one.lists is not None}
-            # Outside of the lock, for it calls the hook.
+                news = {member.name: member.lists for member in current if member.lists is not None}
+            # Outside of the lock, because it calls the hook.
             after = before.with_servers(news, self._hook)
             with self._lock:
-                same = self._still_there(members, opening) == there and self.catalog is before
-                if not same or any(one.lists is not news.get(one.name) for one in there):
+                same = self._current_members(members, opening) == current and self.catalog is before
+                if not same or any(member.lists is not news.get(member.name) for member in current):
                     continue
                 self.catalog = after
-                for one in there:
-                    one.state = "open"
-                    self.sources[one.name] = one.source
-                    self._options.keep(one)
+                for member in current:
+                    member.state = "open"
+                    self.sources[member.name] = member.source
+                    self._options.save(member)
                 self.state = "open"
                 self._changed.notify_all()
                 return
 
-    def _still_there(
+    def _current_members(
         self, members: list[GroupMember], opening: Mapping[str, GroupMember] | None
     ) -> list[GroupMember]:
         if opening is None:
             self.check_open()
         elif self.state != "opening" or self._members is not opening:
-            raise _not_open()
+            raise _closed_error()
         return [
-            one for one in members if self._members.get(one.name) is one and one.state not in OVER
+            member
+            for member in members
+            if self._members.get(member.name) is member and member.state not in ENDED_STATES
         ]
 
     @staticmethod
-    def _news(group: weakref.ref[GroupState], one: weakref.ref[GroupMember], lists: Lists) -> None:
-        """A server has changed what it offers; on a pool thread of its client."""
-        self, member = group(), one()
+    def _on_change(
+        group_ref: weakref.ref[GroupState], member_ref: weakref.ref[GroupMember], lists: Lists
+    ) -> None:
+        """Publish the new lists of a server; runs on a pool thread of its client."""
+        self, member = group_ref(), member_ref()
         if self is None or member is None:
             return
         with self._lock:
             member.lists = lists
             if member.state != "open":
-                return  # whoever opens it will see
+                return  # the thread that opens it will publish the lists
         try:
             self._publish([member])
         except ClosedError:
-            return  # nobody asks for it any more
+            return  # the lists are no longer needed
         except UsageError as error:
             _log.warning("[%s] what it has changed is not offered: %s", member.name, error)
 
@@ -408,17 +419,17 @@ class GroupState:
             )
 
 
-def _not_open(server: str | None = None) -> ClosedError:
+def _closed_error(server: str | None = None) -> ClosedError:
     if server is None:
         return ClosedError("the group is not open")
     return ClosedError("the group has closed or removed this server", server=server)
 
 
 def _close(members: list[GroupMember], limit: float | None) -> None:
-    """Close servers, at one time, within `limit` seconds."""
+    """Close servers in parallel, within `limit` seconds."""
     deadline = Deadline(limit)
     if len(members) == 1:
-        members[0].close(limit)  # needs no thread
+        members[0].close(limit)  # in this thread
         return
-    jobs = {one.name: partial(one.close_by, deadline) for one in members}
-    run_all(jobs, Deadline(None if limit is None else limit + _SLACK))
+    jobs = {member.name: partial(member.close_before, deadline) for member in members}
+    run_all(jobs, Deadline(None if limit is None else limit + _CLOSE_GRACE))

@@ -1,28 +1,18 @@
-"""What a program supplies to be told of things and to answer questions."""
+"""Handlers: the callbacks with which a program answers a server's requests and gets its news."""
 
 from __future__ import annotations
 
-import math
 import os
-import threading
-from collections.abc import Callable, Iterable
-from contextvars import copy_context
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from syncmcp._base.checks import refuse_coroutines
-from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
-from syncmcp._concurrency.pool import lending_handler
-from syncmcp._concurrency.timing import Deadline
 from syncmcp._protocol.client_capabilities import OfferedCapabilities
-from syncmcp.errors import UsageError
-from syncmcp.handlers.url_completion import NEVER, Run, UrlVisit, here
+from syncmcp.handlers.context import CausingCall, HandlerContext, ProgressHandler
 
 if TYPE_CHECKING:
-    from syncmcp._client.client import Client
     from syncmcp.approval import Approval, Policy
-    from syncmcp.handlers.server import ConnectedServer
     from syncmcp.types import (
         CreateMessageRequestParams,
         CreateMessageResult,
@@ -52,297 +42,12 @@ __all__ = [
 ]
 
 
-# Guards the making of what several threads may be the first to ask a context for.
-_making = threading.RLock()
-
-
-class CausingCall(NamedTuple):
-    """The request of ours that made a server ask."""
-
-    method: str
-    """``"tools/call"``, for example."""
-
-    params: dict[str, Any] | None
-    """Its parameters, without `_meta`."""
-
-
-class HandlerContext:
-    """What a handler may want to know of a question, and what it can do meanwhile.
-
-    Args:
-        client: See below; `None` where no single server asks.
-        server: See below; `None` likewise.
-        method: See below.
-        call: See below.
-        cancel: See below; a token of its own by default.
-        timeout: How long, in seconds, the handler has; `None` for no limit.
-        progress: Where reports of progress go.
-        show: Where partial text goes.
-        resumes_call: See below.
-
-    Attributes:
-        method: The method of the question, ``"sampling/createMessage"`` for example.
-        call: The request of ours that made the server ask, where that is known for certain:
-            in 2026-07-28, on a request's own stream over HTTP, or if no other is in flight.
-        resumes_call: Whether the answer has `call` go on: in 2026-07-28, where servers hear nothing
-            else, and after error -32042 (2025-11-25), when it is sent again. A person who visits a
-            URL should then be asked whether they are done there. Elsewhere only the consent is
-            wanted.
-    """
-
-    __slots__ = (
-        "_cancel",
-        "_client",
-        "_deadline",
-        "_progress",
-        "_provisional",
-        "_run_callback",
-        "_server",
-        "_show",
-        "_stopped",
-        "_unsubscribe",
-        "_visit",
-        "call",
-        "method",
-        "resumes_call",
-    )
-
-    def __init__(
-        self,
-        client: Client | None,
-        server: ConnectedServer | None,
-        method: str,
-        *,
-        call: CausingCall | None = None,
-        cancel: CancelToken | None = None,
-        timeout: float | None = None,
-        progress: ProgressHandler | None = None,
-        show: Callable[[str], object] | None = None,
-        resumes_call: bool = False,
-    ) -> None:
-        self._client = client
-        # On a pool thread of the client, if there is one.
-        self._run_callback: Run = here
-        self._server = server
-        self.method = method
-        self.call = call
-        self._cancel = cancel
-        self._deadline = Deadline(timeout)
-        self._progress = progress
-        self._show = show
-        # What counts as the answer if the time runs out.
-        self._provisional: dict[str, Any] | None = None
-        self._visit: UrlVisit | None = None
-        self.resumes_call = resumes_call
-        # Told when the token is cancelled.
-        self._stopped: Callable[[], None] | None = None
-        self._unsubscribe: Callable[[], None] | None = None
-
-    @property
-    def client(self) -> Client:
-        """The client that was asked; it may be called, blocking, from within the handler.
-
-        Raises:
-            UsageError: Nobody asked through one client: the model works for a group.
-        """
-        if self._client is None:
-            raise UsageError("this model works for a group, whose clients are in group.clients")
-        return self._client
-
-    @property
-    def server(self) -> ConnectedServer:
-        """The server that asks. Only its `name` is a fact; the rest are its own words.
-
-        Raises:
-            UsageError: No single one asks: the model works for a group.
-        """
-        if self._server is None:
-            raise UsageError("this model works for a group, and not for one server")
-        return self._server
-
-    @property
-    def cancel(self) -> CancelToken:
-        """Tells that nobody wants the answer any more, or stops the question.
-
-        Cancelled when the server withdraws the question, the connection ends, the client is
-        closed, the call behind it is given up, or `human_timeout` has passed. Cancelling it stops
-        the question: the server is told at once that there will be no answer.
-
-        After the consent to a URL it tells that nobody will say any more that the visit is done:
-        the session is over, the server cannot be heard any more, or it was cancelled because the
-        person gave up.
-        """
-        if self._cancel is None:  # made when first asked for: few handlers look at theirs
-            with _making:
-                if self._cancel is None:
-                    token = CancelToken()
-                    if self._stopped is not None:
-                        self._unsubscribe = call_when_cancelled(token, self._stopped)
-                    self._cancel = token
-        return self._cancel
-
-    def time_left(self) -> float | None:
-        """Seconds until the question is given up (`human_timeout`); `None` if it never is."""
-        return self._deadline.remaining()
-
-    def report_progress(
-        self, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
-        """Tell the server how far the answer is.
-
-        Nothing happens where the server did not ask to be told, nor in 2026-07-28. Of more than 20
-        reports in a second the server gets the newest, a little later. (basic/utilities/progress)
-
-        Args:
-            progress: Should grow with each report; one that does not is sent as a little more
-                than the last.
-            total: What `progress` will be at the end, if known.
-            message: What is being done.
-        """
-        if not math.isfinite(progress):
-            raise UsageError(f"progress is a finite number, not {progress!r}")
-        if self._progress is not None:
-            self._progress(progress, total, message)
-
-    def show(self, text: str) -> None:
-        """Show what a model has written so far to the person who will review it.
-
-        Nothing happens where nobody looks.
-        """
-        if self._show is not None:
-            self._show(text)
-
-    def completed(self) -> None:
-        """Say that what a URL led to is done, because the person said so."""
-        visit_of(self).end(done=True)
-
-    def wait_completed(self, timeout: float | None = None) -> bool:
-        """Wait until what a URL led to is done, at most `timeout` seconds; on any thread.
-
-        In 2025-11-25 servers may tell (``notifications/elicitation/complete``), most of them after
-        the consent; it may never come. So return the consent first, and wait elsewhere: a handler
-        that waits before it returns keeps the consent from the server, until `human_timeout` at
-        most. See client/elicitation#completion-notifications-for-url-mode-elicitation.
-
-        Returns:
-            Whether it is done: at once if the server has said so, also before it asked again with
-            the same id. `False` when `timeout` has passed, and at once when nobody will say so any
-            more: the question was not answered with consent, `cancel` was cancelled, or the session
-            is over, which cancels `cancel`. So it does when the server cannot be heard any more:
-            over HTTP its stream for what belongs to no call was given up, and no call is in flight.
-        """
-        waiting, visit = Deadline(timeout), visit_of(self)
-        with lending_handler():
-            # The consent may be given meanwhile; then the end of the question does not matter.
-            while not visit.wait(waiting.sooner(self._visit_limit(visit)).remaining()):
-                if waiting.expired or self._visit_limit(visit) == 0:
-                    break
-        return visit.done
-
-    def on_completed(self, callback: Callable[[bool], object]) -> Callable[[], None]:
-        """Call `callback` once, with what `wait_completed` would return without a limit.
-
-        It may be called long after the handler has returned, and is called with `False` if nobody
-        will say any more that it is done; in any case when the session ends, or the server cannot
-        be heard any more. For a question that leads to no URL that is the end of the question.
-
-        Args:
-            callback: Runs on a pool thread of the client, in the context variables of whoever calls
-                this. It may block, and call the client. What it raises is logged. Where no single
-                client asks, for a group, it runs on the thread that ends the wait.
-
-        Returns:
-            A function that takes the callback away again.
-
-        Raises:
-            UsageError: It is a coroutine function, or not callable.
-        """
-        refuse_coroutines(callback, "the callback of on_completed")
-        run, visit = copy_context().run, visit_of(self)
-        if visit is NEVER:  # all contexts have it, so that it knows no threads
-            self._run_callback(lambda: run(callback, False))
-            return lambda: None
-        return visit.on_end(lambda done: run(callback, done))
-
-    def _visit_limit(self, visit: UrlVisit) -> float | None:
-        return None if visit.agreed else self.time_left()
-
-    def __repr__(self) -> str:
-        asker = "a group" if self._server is None else self._server.name
-        return f"<HandlerContext {self.method} from {asker}>"
-
-
-# What the library does with a context, and its handler must not.
-
-
-def end_context(context: HandlerContext) -> None:
-    """The handler has returned: a program that keeps the context must not keep the question."""
-    with _making:
-        unsubscribe, context._unsubscribe = context._unsubscribe, None
-        context._stopped = context._show = None
-        visit = context._visit = context._visit or NEVER
-    if unsubscribe is not None:
-        unsubscribe()
-    if not visit.agreed:
-        visit.end(done=False)
-
-
-def visit_of(context: HandlerContext) -> UrlVisit:
-    """The visit to the URL; made at the first use where the server did not ask for one."""
-    with _making:
-        if context._visit is None:
-            set_visit(context, UrlVisit(context._run_callback))
-        assert context._visit is not None
-        return context._visit
-
-
-def set_visit(context: HandlerContext, visit: UrlVisit) -> None:
-    """Name the visit that the question is about; cancelling the question ends it."""
-    context._visit = visit
-    call_when_cancelled(context.cancel, partial(visit.end, done=False))
-
-
-def set_provisional(context: HandlerContext, answer: dict[str, Any] | None) -> None:
-    """Set what counts as the answer if the time runs out."""
-    context._provisional = answer
-
-
-def provisional(context: HandlerContext) -> dict[str, Any] | None:
-    """What counts as the answer if the time runs out."""
-    return context._provisional
-
-
-def run_callbacks_with(context: HandlerContext, run: Run) -> None:
-    """Have `run` call what is given to `HandlerContext.on_completed`: on a pool thread."""
-    context._run_callback = run
-
-
-def nested_context(
-    outer: HandlerContext,
-    cancel: CancelToken | None,
-    timeout: float | None,
-    show: Callable[[str], object] | None,
-) -> HandlerContext:
-    """A context for what a handler asks while it answers `outer`."""
-    context = HandlerContext(
-        outer._client,
-        outer._server,
-        outer.method,
-        call=outer.call,
-        cancel=cancel,
-        timeout=timeout,
-        progress=outer.report_progress,
-        show=show,
-    )
-    context._run_callback = outer._run_callback
-    return context
-
-
 class SamplingHandler(Protocol):
-    """Lets a model answer for a server (spec: "Sampling"). Runs on a pool thread; may block.
+    """Answers a sampling request with a model (spec: "Sampling"). Runs on a pool thread; may block.
 
-    Every handler that answers a question may `raise Refused(code, message, data)`. Whatever else
-    it raises is logged and told to `on_handler_error`; the server learns that it failed, not why.
+    Every handler that answers a question may `raise Refused(code, message, data)`. Any other
+    exception is logged and passed to `on_handler_error`; the server only learns that the handler
+    failed, not why.
     """
 
     def __call__(
@@ -355,9 +60,9 @@ class SamplingHandler(Protocol):
 class FormHandler(Protocol):
     """Answers a form (spec: "Elicitation", form mode). Runs on a pool thread; may block.
 
-    Fields that an accepted answer leaves out get the defaults of the form. An answer that does not
-    fit the form is not sent: that is an `InvalidAnswer`, which is logged and told to
-    `on_handler_error`, and in 2026-07-28 raised by the call that was asked.
+    Fields that are missing in an accepted answer get the defaults of the form. An answer that is
+    not valid for the form is not sent: an `InvalidAnswer` is logged and passed to
+    `on_handler_error`, and in 2026-07-28 raised by the call that the server interrupted.
     """
 
     def __call__(
@@ -370,27 +75,28 @@ class FormHandler(Protocol):
 class UrlHandler(Protocol):
     """Sends a person to a URL (spec: "Elicitation", URL mode). Runs on a pool thread; may block.
 
-    It must show the whole URL, ask before it opens anything, and fetch nothing by itself.
-    `syncmcp.handlers.links.Link` tells what is odd about one.
+    The handler must show the whole URL, ask before it opens the URL, and fetch nothing by itself.
+    `syncmcp.handlers.links.Link` lists what is suspicious about a URL.
     """
 
     def __call__(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
-        """Return ``ElicitResult.accept()`` for consent (not for completion), or the other two.
+        """Return ``ElicitResult.accept()`` for consent, ``.decline()`` or ``.cancel()``.
 
-        Return as soon as the person has agreed: the server may wait for that. Whether they are done
-        is learned later (`HandlerContext.wait_completed`, `HandlerContext.on_completed`). Only
-        where the call goes on with the answer (`HandlerContext.resumes_call`) it may be worth while
-        to ask the person first whether they are done.
+        Accepting means consent to the visit, not its completion. Return as soon as the person has
+        agreed: the server may wait for the consent. Completion is reported later
+        (`HandlerContext.wait_completed`, `HandlerContext.on_completed`). Only where the answer
+        resumes the call (`HandlerContext.resumes_call`) it may be worthwhile to ask the person
+        first whether they have finished.
 
-        A call that failed for want of the visit (error -32042, in 2025-11-25) is made again when
-        the server says that it is done, or the program does with `HandlerContext.completed`, or
-        after a minute.
+        A call that failed because the visit is required (error -32042, in 2025-11-25) is sent again
+        when the server reports the completion, when the program calls `HandlerContext.completed`,
+        or after a minute.
         """
         ...
 
 
 class RootsHandler(Protocol):
-    """Says where servers may work (spec: "Roots"). Runs on a pool thread; may block."""
+    """Lists the roots for a server (spec: "Roots"). Runs on a pool thread; may block."""
 
     def __call__(self, context: HandlerContext, /) -> Iterable[Root | str | os.PathLike[str]]:
         """Return paths, ``file:`` URIs or `Root` models."""
@@ -398,7 +104,7 @@ class RootsHandler(Protocol):
 
 
 class RequestHandler(Protocol):
-    """Answers a request that the library does not know. Runs on a pool thread; may block."""
+    """Answers a request of a method unknown to the library. Runs on a pool thread; may block."""
 
     def __call__(self, params: dict[str, Any], context: HandlerContext, /) -> Any:
         """Return the result: a dict, a model, or `None` for an empty one."""
@@ -406,38 +112,30 @@ class RequestHandler(Protocol):
 
 
 class NotificationHandler(Protocol):
-    """Is told of notifications, on a pool thread, in the order they came."""
+    """Receives notifications, on a pool thread, in the order of their arrival."""
 
     def __call__(self, params: dict[str, Any], /) -> object:
-        """Take the parameters of one; what it returns is ignored."""
+        """Receive the parameters of one notification; the return value is ignored."""
         ...
 
 
 class LogHandler(Protocol):
-    """Is told what the server logs, on a pool thread, in the order it came."""
+    """Receives the server's log messages, on a pool thread, in the order of their arrival."""
 
     def __call__(self, message: LoggingMessageNotificationParams, /) -> object:
-        """Take one message; what it returns is ignored."""
-        ...
-
-
-class ProgressHandler(Protocol):
-    """Is told of a call's progress, on a pool thread, in the order it came."""
-
-    def __call__(self, progress: float, total: float | None, message: str | None, /) -> object:
-        """Take one report; what it returns is ignored."""
+        """Receive one message; the return value is ignored."""
         ...
 
 
 class Sampling:
-    """A sampling handler that says what it can do besides plain text.
+    """A sampling handler that declares what it supports besides plain text.
 
-    Any handler with attributes of these names says the same.
+    Any handler with attributes named `tools` and `context` declares the same.
 
     Args:
         handler: The handler.
-        tools: Whether it lets the model use tools that the server sends along.
-        context: Whether it heeds `include_context`.
+        tools: Whether the model may use the tools that the server sends with a request.
+        context: Whether the handler honours `include_context`.
     """
 
     def __init__(
@@ -451,18 +149,18 @@ class Sampling:
     def __call__(
         self, request: CreateMessageRequestParams, context: HandlerContext, /
     ) -> CreateMessageResult:
-        """Ask the handler."""
+        """Call the handler."""
         return self.handler(request, context)
 
 
 @dataclass(frozen=True)
 class Elicitation:
-    """Who answers forms, and who sends people to URLs. What is left out is not offered.
+    """The handlers of the two modes of elicitation. A mode without a handler is not advertised.
 
     Args:
         form: Answers forms.
         url: Sends a person to a URL.
-        asks_person: Whether both ask a person by themselves, so that nobody else has to.
+        asks_person: Whether both handlers ask a person themselves, so that no reviewer has to.
     """
 
     form: FormHandler | None = None
@@ -476,10 +174,10 @@ class Elicitation:
 
 
 class ElicitationUI(Protocol):
-    """Something that can show both a form and a URL: a user interface."""
+    """A user interface that shows both forms and URLs."""
 
     asks_person: bool
-    """`True`: what it answers, a person has answered."""
+    """`True` if a person gives the answers."""
 
     def form(self, request: ElicitRequestFormParams, context: HandlerContext, /) -> ElicitResult:
         """See `FormHandler`."""
@@ -491,20 +189,20 @@ class ElicitationUI(Protocol):
 
 
 AnyElicitation = FormHandler | Elicitation | ElicitationUI
-"""What can be given as `elicitation`; a plain function answers forms."""
+"""The accepted values of the option `elicitation`; a plain function answers forms."""
 
 
 class Handlers:
-    """Who answers a server's questions: for a client, or for one call as its option `handlers`.
+    """The handlers that answer a server: of a client, or of one call as its option `handlers`.
 
     Args:
-        sampling: Lets a model answer.
+        sampling: Answers sampling requests with a model.
         elicitation: Answers forms, or forms and URLs.
-        roots: Says where servers may work.
-        approval: Reviews what the others do.
+        roots: Lists the roots.
+        approval: Reviews the requests and answers of the other handlers.
     """
 
-    __slots__ = ("_offer", "_personal", "approval", "elicitation", "roots", "sampling")
+    __slots__ = ("_asked_directly", "_offer", "approval", "elicitation", "roots", "sampling")
 
     def __init__(
         self,
@@ -518,8 +216,8 @@ class Handlers:
                 refuse_coroutines(handler, name)
         self.sampling = sampling
         self.elicitation = _as_elicitation(elicitation)
-        # The modes of elicitation that a person answers directly.
-        self._personal = frozenset(("form", "url") if self.elicitation.asks_person else ())
+        # The modes of elicitation whose handler asks a person itself.
+        self._asked_directly = frozenset(("form", "url") if self.elicitation.asks_person else ())
         self.roots = roots
         self.approval = approval
         self._offer = OfferedCapabilities(
@@ -533,23 +231,23 @@ class Handlers:
 
 
 def offer_of(handlers: Handlers) -> OfferedCapabilities:
-    """The capabilities that these handlers make possible."""
+    """The capabilities to advertise for these handlers."""
     return handlers._offer
 
 
 def answered_by_person(handlers: Handlers) -> frozenset[str]:
-    """The modes of elicitation that a person answers directly."""
-    return handlers._personal
+    """The modes of elicitation whose handler asks a person itself."""
+    return handlers._asked_directly
 
 
 def replaced(handlers: Handlers, **changed: Any) -> Handlers:
-    """The same handlers, with some of them changed."""
-    given = ("sampling", "elicitation", "roots", "approval")
-    return Handlers(**{**{name: getattr(handlers, name) for name in given}, **changed})
+    """A copy of `handlers` with some of them replaced."""
+    names = ("sampling", "elicitation", "roots", "approval")
+    return Handlers(**{**{name: getattr(handlers, name) for name in names}, **changed})
 
 
 def merged(handlers: Handlers, others: Handlers) -> Handlers:
-    """These handlers, and those of `others` for what is missing."""
+    """A copy of `handlers` in which missing ones are taken from `others`."""
     form = others if handlers.elicitation.form is None else handlers
     url = others if handlers.elicitation.url is None else handlers
     both = Handlers(
@@ -558,18 +256,18 @@ def merged(handlers: Handlers, others: Handlers) -> Handlers:
         others.roots if handlers.roots is None else handlers.roots,
         others.approval if handlers.approval is None else handlers.approval,
     )
-    # One of the two may be a person's and the other a function's.
-    both._personal = (form._personal & {"form"}) | (url._personal & {"url"})
+    # `Elicitation.asks_person` covers both modes; here only one of them may ask a person.
+    both._asked_directly = (form._asked_directly & {"form"}) | (url._asked_directly & {"url"})
     return both
 
 
-def _as_elicitation(given: AnyElicitation | None) -> Elicitation:
-    if given is None:
+def _as_elicitation(value: AnyElicitation | None) -> Elicitation:
+    if value is None:
         return Elicitation()
-    if isinstance(given, Elicitation):
-        return given
-    form, url = getattr(given, "form", None), getattr(given, "url", None)
+    if isinstance(value, Elicitation):
+        return value
+    form, url = getattr(value, "form", None), getattr(value, "url", None)
     if form is not None or url is not None:
-        return Elicitation(form, url, asks_person=bool(getattr(given, "asks_person", False)))
-    refuse_coroutines(given, "elicitation")  # type: ignore[arg-type]
-    return Elicitation(given)  # type: ignore[arg-type]
+        return Elicitation(form, url, asks_person=bool(getattr(value, "asks_person", False)))
+    refuse_coroutines(value, "elicitation")  # type: ignore[arg-type]
+    return Elicitation(value)  # type: ignore[arg-type]

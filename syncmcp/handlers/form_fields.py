@@ -1,4 +1,4 @@
-"""One field of a form: what it takes, and what is wrong with an answer to it."""
+"""One field of a form: its type and constraints, and the validation of an answer to it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,8 @@ __all__ = [
 ]
 
 
-# How people write what forms ask for: numbers, dates, addresses; and the words of secrets.
-
-
 Format = Literal["email", "uri", "date", "date-time"]
-"""What a text must be written as."""
+"""The format of a text field."""
 
 _MAX_EMAIL = 320
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\x80-\U0010ffff-]+"
@@ -87,7 +84,7 @@ _SECRET_PARTS: Final = (
 
 
 def format_problem(kind: Format, text: str) -> str | None:
-    """Say in a sentence for a person why a text is not written as `kind`; `None` if it is."""
+    """Explain in a sentence for a person why a text is not of the format; `None` if it is."""
     match kind:
         case "email":
             return None if _is_email(text) else "Give an e-mail address, like name@example.com."
@@ -131,7 +128,7 @@ def _is_date(text: str) -> bool:
 
 
 def _is_date_time(text: str) -> bool:
-    """RFC 3339, with its leap seconds."""
+    """RFC 3339, leap seconds included."""
     found = _DATE_TIME.fullmatch(text)
     if found is None or not _is_date(found[1]):
         return False
@@ -140,17 +137,17 @@ def _is_date_time(text: str) -> bool:
 
 
 def local_date_time(text: str) -> str:
-    """Give a date and time without an offset the one of this computer; leave others alone."""
+    """Add this computer's UTC offset to a date and time without one; return others unchanged."""
     if not _LOCAL.fullmatch(text):
         return text
     try:
         return datetime.fromisoformat(text.upper()).astimezone().isoformat()
-    except (ValueError, OverflowError):  # no such date; the check of the format says so
+    except (ValueError, OverflowError):  # no such date; the format check reports it
         return text
 
 
 def read_number(text: str) -> int | float | None:
-    """Read a decimal number, an `int` where it is whole; `None` if it is none that can be sent."""
+    """Parse a decimal number, as an `int` if it is whole; `None` if it is invalid or infinite."""
     text = text.strip()
     if _INTEGER.fullmatch(text):
         return int(text)
@@ -163,15 +160,15 @@ def read_number(text: str) -> int | float | None:
 
 
 def read_boolean(text: str) -> bool | None:
-    """Read a yes or a no, as people and HTML inputs give it."""
+    """Parse a yes or no as people and HTML inputs write it; `None` if it is neither."""
     word = text.strip().lower()
     return True if word in _YES else False if word in _NO else None
 
 
 def asks_for_a_secret(*texts: str) -> bool:
-    """Whether the words of a field are such as ask for a password, a key, a card or the like."""
+    """Guess from the words of a field if it asks for a password, a key, a card or the like."""
     for text in texts:
-        # Invisible characters and unusual forms of letters must not hide a word.
+        # Invisible characters and compatibility forms of letters must not hide a word.
         plain = "".join(
             character
             for character in unicodedata.normalize("NFKC", text)
@@ -189,20 +186,20 @@ def asks_for_a_secret(*texts: str) -> bool:
 
 
 Kind = Literal["string", "number", "integer", "boolean", "choice", "choices"]
-"""What a field takes; ``"choice"`` is one of its options, ``"choices"`` a list of them."""
+"""The type of a field; ``"choice"`` is one of its options, ``"choices"`` a list of them."""
 
 Value: TypeAlias = "str | int | float | bool | list[str]"
-"""An answer, as it is sent."""
+"""The answer to a field, as it is sent."""
 
 MAX_MATCHED: Final = 2_000
-"""The longest answer that is held against a pattern, in characters.
+"""The longest answer that is matched with a pattern, in characters.
 
-The engine takes time in proportion to the length, but a short pattern may make the factor huge.
+The time of the engine is linear in the length, but a short pattern may make the factor huge.
 """
 
 
 _LARGEST: Final = int(1.7976931348623157e308)
-"""Beyond this, JSON readers do not agree on what a number is."""
+"""The largest number that all JSON parsers read alike."""
 
 
 class Absent(Enum):
@@ -215,23 +212,23 @@ class Absent(Enum):
 
 
 ABSENT: Final = Absent.ABSENT
-"""The default of a field that has none."""
+"""The value of `Field.default` in a field without a default."""
 
 
 class Option(NamedTuple):
-    """Something to choose."""
+    """One option of a choice."""
 
     value: str
-    """What is sent."""
+    """The value that is sent."""
 
     title: str
-    """What is shown; the value itself if the server gave no title."""
+    """The text to show; the value if the server gave no title."""
 
 
 class Bounds(NamedTuple):
-    """The least and the most that a field takes, both inclusive; `None` is no bound.
+    """The minimum and maximum of a field, both inclusive; `None` for no bound.
 
-    Of a text it is the number of characters, of a number its value, of choices how many.
+    They bound the number of characters of a text, the value of a number, the number of choices.
     """
 
     minimum: int | float | None = None
@@ -243,20 +240,21 @@ _UNBOUNDED: Final = Bounds()
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """One thing to fill in.
+    """One field of a form.
 
     Attributes:
-        name: Its key in the content.
-        label: What to call it before people: its title, or else its name.
-        description: More words for people.
-        required: Whether there must be an answer.
-        kind: What it takes.
-        format: What a text must be written as.
-        pattern: A regular expression that a text must match, anywhere unless it has anchors.
-        options: What there is to choose from, in the order to show it.
-        default: What is sent if nothing else is given, or `ABSENT`. A default that is no answer
-            to its own field counts as absent: it could not be sent.
-        bounds: The least and the most it takes.
+        name: The key of the field in the content of an answer.
+        label: The text to show to people: the title, or the name if there is none.
+        description: A longer text for people, or `None`.
+        required: Whether the field must be answered.
+        kind: The type of the answer.
+        format: The format of a text, or `None`.
+        pattern: A regular expression that a text must match, anywhere unless it has anchors; or
+            `None`.
+        options: The options of a choice, in the order to show them.
+        default: The value that is sent if none is given, or `ABSENT`. A default that is not valid
+            for its own field counts as absent: it could not be sent.
+        bounds: The minimum and maximum.
     """
 
     name: str
@@ -272,16 +270,16 @@ class Field:
 
     @cached_property
     def secret(self) -> bool:
-        """Whether it looks as if it asked for a password, a key, a card or the like.
+        """Whether the field seems to ask for a password, a key, a card or the like.
 
-        Servers must not ask for such things in a form, and a person is to be warned. It is a guess
-        from the field's words, no protection. What is chosen or ticked is no secret.
+        Servers must not ask for secrets in a form; warn the person. This is a guess from the words
+        of the field, not a protection. Always `False` for choices and booleans.
         """
         typed = self.kind in ("string", "number", "integer")
         return typed and asks_for_a_secret(self.name, self.label, self.description or "")
 
     def problem(self, value: object) -> str | None:
-        """Say in a sentence for a person what is wrong with an answer; `None` if nothing is."""
+        """Explain in a sentence for a person why an answer is invalid; `None` if it is valid."""
         match self.kind:
             case "string":
                 return self._text_problem(value)
@@ -296,13 +294,14 @@ class Field:
                 return self._choices_problem(value)
 
     def parse(self, text: str) -> Value:
-        """Read an answer that a person typed.
+        """Parse an answer that a person typed.
 
-        A choice is given by its value or its title; several are separated by lines or commas. A
-        date and time without an offset is taken as one of this computer's time zone.
+        An option is named by its value or its title; several are separated by lines or commas. A
+        date and time without an offset is in this computer's time zone.
 
         Raises:
-            ValueError: It is no answer to this field; the message is a sentence for a person.
+            ValueError: The text is not valid for this field; the message is a sentence for a
+                person.
         """
         value: Value | None
         match self.kind:
@@ -375,13 +374,13 @@ class Field:
             if given in self._values:
                 return given
             titled = [option.value for option in self.options if option.title == given]
-            if len(titled) == 1:  # a title that several options bear names none of them
+            if len(titled) == 1:  # a title of several options is ambiguous
                 return titled[0]
         return None
 
     def _choices(self, text: str) -> list[str] | None:
         alone = self._choice(text)
-        if alone is not None:  # it may have a comma in it
+        if alone is not None:  # a value or title may contain a comma
             return [alone]
         parts = text.splitlines() if "\n" in text.strip() else text.split(",")
         chosen = [self._choice(part) for part in parts if part.strip()]
@@ -389,14 +388,14 @@ class Field:
 
 
 def compile_pattern(pattern: str) -> SchemaValidator:
-    """Compile a pattern for an engine that never backtracks: its time is linear in the text."""
+    """Compile a pattern for an engine without backtracking, whose time is linear in the text."""
     from pydantic_core import SchemaValidator, core_schema
 
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
 
 
 def is_unicode(text: str) -> bool:
-    """Whether it can be sent: a lone surrogate, as JSON may escape it, is no character."""
+    """Whether a text can be sent as UTF-8: JSON can escape lone surrogates, UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -405,7 +404,7 @@ def is_unicode(text: str) -> bool:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is a number that JSON can carry. `True` is none."""
+    """Whether a value is a number that JSON can represent; booleans are not."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return math.isfinite(value) if isinstance(value, float) else abs(value) <= _LARGEST

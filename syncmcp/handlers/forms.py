@@ -1,10 +1,10 @@
-"""Forms: what a server asks a person to fill in (client/elicitation#requested-schema).
+"""Forms that a server asks a person to fill in (client/elicitation#requested-schema).
 
-A form is a flat object schema of texts, numbers, yes-or-no questions and choices. `Form.read` takes
-all of that subset, in every shape the revisions have given it, and refuses the rest: a form that
-is shown by half would have people answer something else than what was asked.
+A form is a flat object schema of texts, numbers, booleans and choices. `Form.read` parses that
+whole subset of JSON Schema, in the variants of all revisions, and refuses any other schema: people
+who see only a part of a form would answer another question than the server asked.
 
-Everything a form says was written by a server. It is data to show, and nothing to rely on.
+All texts of a form come from a server. Show them as data; do not rely on them.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ MAX_PATTERN: Final = 500
 """The longest pattern, in characters."""
 _FORMATS: Final = frozenset(get_args(Format))
 
-# The words of JSON Schema that restrict a value. Other words (`examples`, `$comment`, `x-...`) say
-# nothing that an answer could break, and are ignored.
+# The keywords of JSON Schema that restrict a value. Other keywords (`examples`, `$comment`,
+# `x-...`) cannot make an answer invalid, and are ignored.
 # fmt: off
 _RESTRICTIONS: Final = frozenset({
     "$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "additionalProperties",
@@ -70,7 +70,7 @@ _RESTRICTIONS: Final = frozenset({
 })
 # fmt: on
 _TAKEN: Final[Mapping[str, frozenset[str]]] = {
-    # Answers to anything but the fields are problems, so whatever restricts them is fulfilled.
+    # `Form.problems` rejects unknown fields, so restrictions of these are always fulfilled.
     "form": frozenset(
         {"type", "properties", "required", "additionalProperties", "unevaluatedProperties"}
     ),
@@ -79,7 +79,7 @@ _TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "integer": frozenset({"type", "minimum", "maximum"}),
     "boolean": frozenset({"type"}),
     "choice": frozenset({"type", "enum", "oneOf"}),
-    # The same option twice is a problem, so `uniqueItems` is fulfilled.
+    # `Field.problem` rejects repeated options, so `uniqueItems` is always fulfilled.
     "choices": frozenset({"type", "items", "minItems", "maxItems", "uniqueItems"}),
     "items": frozenset({"type", "enum", "anyOf"}),
     "option": frozenset({"type", "const"}),
@@ -87,11 +87,11 @@ _TAKEN: Final[Mapping[str, frozenset[str]]] = {
 
 
 class UnsupportedForm(UsageError):
-    """A schema that is no form, or has something in it that no form has.
+    """A schema outside of the subset that forms can use.
 
     Attributes:
-        field: The name of the field concerned; `None` if it is the form as a whole.
-        reason: What is outside the subset.
+        field: The name of the field concerned; `None` if the form as a whole is.
+        reason: What is outside of the subset.
     """
 
     field: str | None = None
@@ -99,13 +99,14 @@ class UnsupportedForm(UsageError):
 
 
 class InvalidAnswer(UsageError):
-    """An answer to a form does not fit it, and was not sent.
+    """An answer is not valid for its form, and was not sent.
 
-    `on_handler_error` is told of it where a handler gave it; in 2026-07-28 the call that was asked
-    raises it, too. Where a program answers by hand, `Client.resume` raises it.
+    If a handler gave the answer, the error is passed to `on_handler_error`; in 2026-07-28 the call
+    that the server interrupted raises it, too. If the program answers itself, `Client.resume`
+    raises it.
 
     Attributes:
-        problems: What is wrong, by the names of the fields, in sentences for a person.
+        problems: The problems by the names of the fields, in sentences for a person.
     """
 
     problems: Mapping[str, str] = MappingProxyType({})
@@ -113,20 +114,20 @@ class InvalidAnswer(UsageError):
 
 @dataclass(frozen=True)
 class Form:
-    """What is to be filled in.
+    """A form to fill in.
 
     Attributes:
-        fields: In the order to show them.
+        fields: The fields, in the order to show them.
     """
 
     fields: tuple[Field, ...]
 
     @classmethod
     def read(cls, requested_schema: Mapping[str, Any]) -> Self:
-        """Read the schema of a form.
+        """Parse the schema of a form.
 
         Raises:
-            UnsupportedForm: It has something in it that no form has, or too much of anything.
+            UnsupportedForm: The schema is outside of the subset, or exceeds a limit.
         """
         schema = _object(requested_schema, None, "the form")
         _check_keywords(schema, "form", None)
@@ -154,11 +155,11 @@ class Form:
         }
 
     def with_defaults(self, content: Mapping[str, Value]) -> dict[str, Value]:
-        """Return `content` with defaults for the fields that it leaves out."""
+        """Return `content` with the defaults of the fields that are missing in it."""
         return {**self.defaults(), **content}
 
     def problems(self, content: Mapping[str, object]) -> dict[str, str]:
-        """Say what is wrong with answers, by field, in sentences for a person; empty: nothing."""
+        """The problems of an answer by field, in sentences for a person; empty if it is valid."""
         found: dict[str, str] = {}
         for field in self.fields:
             if field.name in content:
@@ -228,7 +229,7 @@ def _check_keywords(schema: Mapping[str, Any], part: str, name: str | None) -> N
 
 
 def _options(schema: Mapping[str, Any], kind: Kind, name: str) -> tuple[Option, ...]:
-    """Read the options, in all shapes of SEP-1330 and in the older one."""
+    """Parse the options, in all variants of SEP-1330 and in the older one."""
     if kind == "choice":
         source, titled = schema, "oneOf"
     elif kind == "choices":
@@ -364,7 +365,7 @@ def _unsupported(name: str | None, reason: str) -> UnsupportedForm:
 
 
 def _quoted(value: object) -> str:
-    """Show a server's value in a message: on one line, and cut; of nested ones only the type."""
+    """A server's value for a message: on one line and shortened; only the type if it is nested."""
     if not isinstance(value, str):
         return f"a value of type {type(value).__name__!r}"
     return repr(value if len(value) <= 60 else f"{value[:57]}...")

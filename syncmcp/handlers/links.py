@@ -1,7 +1,7 @@
-"""Links: where a server wants to send a person (client/elicitation#safe-url-handling).
+"""Links: checked URLs to which a server sends a person (client/elicitation#safe-url-handling).
 
-`Link.read` decides whether a URL may be shown at all, and says what is odd about it. Nothing here
-opens a URL, fetches it or looks its host up. Links are since 2025-11-25.
+`Link.read` decides whether a URL may be shown as a link, and lists what is suspicious about it.
+This module opens no URL, fetches none and resolves no host. Since 2025-11-25.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}):")
 _WEB = re.compile(r"(https?)://([^/?#]*)", re.IGNORECASE)
 _HOST_AND_PORT = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-# Browsers take a host whose last label is like this for an address: 127.1, 0x7f.0.0.1, 2130706433.
+# Browsers read a host with such a last label as an address: 127.1, 0x7f.0.0.1, 2130706433.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-# No URL contains these, and what a URL is handed to may read them as something else.
-_STRANGE: Final = frozenset('\\<>"`')
+# Characters that no URL contains; the program that opens a URL may interpret them.
+_FORBIDDEN: Final = frozenset('\\<>"`')
 _USUAL_PORT: Final = {"http": 80, "https": 443}
 _THIS_COMPUTER: Final = "localhost"
 
-# Letters that most typefaces draw like one of ASCII, after that one.
+# Letters that most typefaces draw like an ASCII letter, by that letter.
 _LOOK_ALIKES: Final = {
     ord(letter): plain
     for plain, letters in {
@@ -64,21 +64,21 @@ _LOOK_ALIKES: Final = {
     }.items()
     for letter in letters
 }
-# Scripts that are written together; any other mixture within a label is odd.
+# Scripts that are legitimately mixed; any other mixture within a label is suspicious.
 _TOGETHER: Final = (
     frozenset({"LATIN", "CJK", "HIRAGANA", "KATAKANA"}),
     frozenset({"LATIN", "CJK", "HANGUL"}),
     frozenset({"LATIN", "CJK", "BOPOMOFO"}),
 )
-# In the names of letters and marks that take no room.
-_UNSEEN: Final = ("FILLER", "INVISIBLE", "JOINER", "SELECTOR")
+# Words in the Unicode names of letters and marks that have no visible form.
+_INVISIBLE: Final = ("FILLER", "INVISIBLE", "JOINER", "SELECTOR")
 
 
 class UnsafeLink(UsageError):
     """A URL that must neither be shown as a link nor opened.
 
     Attributes:
-        reason: What is wrong with it.
+        reason: Why the URL is refused.
     """
 
     reason: str = ""
@@ -89,10 +89,11 @@ class Link:
     """A URL that may be shown to a person, and be opened once the person has agreed.
 
     Attributes:
-        url: All of it, exactly as it came. It has no space, control or invisible characters, and
-            none beyond ASCII except in the host.
-        host: Where it leads, as the network sees it: lower case, Punycode, no brackets, no port.
-        parts: The URL in three pieces, so that the middle one, the host, can be set off.
+        url: The whole URL, unchanged. It has no spaces, control or invisible characters, and
+            non-ASCII characters only in the host.
+        host: The host as the network sees it: lower case, Punycode, no brackets, no port.
+        parts: The URL in three parts, before, in and after the host, so that a user interface can
+            highlight the host.
         warnings: What a person should know before agreeing, in sentences.
     """
 
@@ -103,13 +104,13 @@ class Link:
 
     @classmethod
     def read(cls, url: str) -> Link:
-        """Read a URL: ``https``, or ``http`` to this computer (``localhost`` or its addresses).
+        """Parse a URL: ``https``, or ``http`` to this computer (``localhost``, loopback addresses).
 
         Raises:
-            UnsafeLink: It is no such URL, or it is written so as to mislead.
+            UnsafeLink: It is no such URL, or it is written in a misleading way.
         """
         _check_characters(url)
-        web = _web(url)
+        web = _match_web_url(url)
         found = _HOST_AND_PORT.fullmatch(web[2])
         if found is None:
             raise _unsafe("its host and port cannot be told")
@@ -134,7 +135,7 @@ class Link:
 
 
 class _Label(NamedTuple):
-    """One part of a host name between dots, in its two spellings."""
+    """One label of a host name, in ASCII (Punycode) and in Unicode."""
 
     ascii: str
     read: str
@@ -162,7 +163,7 @@ class _Label(NamedTuple):
         return cls(lower, decoded)
 
     def warning(self) -> str | None:
-        """Say what is odd about the letters, if anything is."""
+        """What is suspicious about the letters, in a sentence; `None` if nothing is."""
         plain = unicodedata.normalize("NFD", self.read).translate(_LOOK_ALIKES)
         plain = "".join(letter for letter in plain if unicodedata.category(letter)[0] != "M")
         if not self.read.isascii() and plain.isascii():
@@ -207,12 +208,12 @@ class _Host(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is an address of this computer."""
+        """Whether the host is a loopback address."""
         mapped = getattr(self.address, "ipv4_mapped", None) or self.address
         return mapped is not None and bool(mapped.is_loopback)
 
     def warnings(self) -> list[str]:
-        """Say what is odd about it."""
+        """What is suspicious about the host, in sentences."""
         if self.address is not None:
             return [] if self.is_loopback else [f"Its host is a bare address: {self.text}."]
         found: list[str] = []
@@ -238,11 +239,11 @@ def _check_characters(url: object) -> None:
         raise _unsafe(f"it has more than {MAX_LINK} characters")
     if not url.isprintable() or " " in url:  # invisible and bidirectional marks are not printable
         raise _unsafe("it has spaces, control characters or invisible characters")
-    if not _STRANGE.isdisjoint(url):
+    if not _FORBIDDEN.isdisjoint(url):
         raise _unsafe("it has characters that no URL contains")
 
 
-def _web(url: str) -> re.Match[str]:
+def _match_web_url(url: str) -> re.Match[str]:
     web = _WEB.match(url)
     if web is None:
         scheme = _SCHEME.match(url)
@@ -259,21 +260,21 @@ def _web(url: str) -> re.Match[str]:
 
 
 def _check_letters(label: str) -> None:
-    """Refuse what a host name cannot have, or what is not what it looks like."""
+    """Refuse characters that a host name cannot have, and letters that look like others."""
     if unicodedata.normalize("NFKC", label).lower() != label:
         raise _unsafe("its host has letters in disguise")
     for character in label:
         name = unicodedata.name(character, "")
         if character == "-" or (
             (character.isalnum() or unicodedata.category(character) in ("Mn", "Mc"))
-            and not any(word in name for word in _UNSEEN)
+            and not any(word in name for word in _INVISIBLE)
         ):
             continue
         raise _unsafe("its host has characters that no host has")
 
 
 def _script(letter: str) -> str:
-    """The script of a letter, which its name begins with."""
+    """The script of a letter: the first word of its Unicode name."""
     return unicodedata.name(letter, "unknown").replace("-", " ").split()[0]
 
 

@@ -1,4 +1,4 @@
-"""Calls that wait for answers which the program gives by hand."""
+"""Calls that are suspended until the program answers the server's questions itself."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Answerable = Literal["sampling", "sampling_tools", "sampling_context", "form", "
 
 
 class InputRequired(Generic[R]):
-    """What a server asks before a call has a result (spec: 2026-07-28, "Multi Round-Trip").
+    """A call that the server interrupted with questions (spec: 2026-07-28, "Multi Round-Trip").
 
-    Answer it with `Client.resume`, in this process or, after `to_json` and `from_json`, in another
-    one. It holds the server's own state of the call, which is a secret.
+    Answer the questions with `Client.resume`, in this process or, after `to_json` and `from_json`,
+    in another one. The object holds the server's state of the call, which is a secret.
 
     Attributes:
-        method: The request that waits: ``"tools/call"``, ``"prompts/get"`` or
+        method: The method of the interrupted request: ``"tools/call"``, ``"prompts/get"`` or
             ``"resources/read"``.
-        questions: What is asked, by key. Empty when the server only wants to be asked again
-            later.
+        questions: The questions, by key. Empty if the server only wants the request to be sent
+            again later.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class InputRequired(Generic[R]):
         self._offer = offer
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain JSON, the secret state of the server included."""
+        """Serialize to plain JSON values, the secret state of the server included."""
         return {
             "method": self.method,
             "params": self._params,
@@ -64,10 +64,10 @@ class InputRequired(Generic[R]):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """What `to_json` made.
+        """Restore an object from the return value of `to_json`.
 
         Raises:
-            UsageError: It is something else.
+            UsageError: `data` is not such a value.
         """
         try:
             method, params = data["method"], data["params"]
@@ -86,31 +86,31 @@ class InputRequired(Generic[R]):
 
 
 def retry_params(pending: InputRequired[Any], answers: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parameters of the request that goes on with `answers`.
+    """The parameters of the request that resumes the call with `answers`.
 
     Args:
-        pending: The call that waits for answers.
+        pending: The suspended call.
         answers: By key of the question: an `ElicitResult`, a `CreateMessageResult`, a
-            `ListRootsResult`, or one of them as a dict. What is missing is asked again.
+            `ListRootsResult`, or one of them as a dict. The server asks missing ones again.
 
     Raises:
-        UsageError: There is no such question, or that is no answer.
-        InvalidAnswer: It does not fit the form.
+        UsageError: A key is unknown, or an answer has a wrong type.
+        InvalidAnswer: An answer is not valid for its form.
     """
     wire = {}
     for key, answer in (answers or {}).items():
         if key not in pending.questions:
             raise UsageError(f"there is no question {key!r}", method=pending.method)
         to_wire = getattr(answer, "to_wire", None)
-        given = answer if to_wire is None else to_wire()
-        if not isinstance(given, dict):
+        wire_answer = answer if to_wire is None else to_wire()
+        if not isinstance(wire_answer, dict):
             raise UsageError(f"an answer is a model or a dict, not {answer!r}")
-        wire[key] = _filled_in(key, pending.questions[key], given)
+        wire[key] = _checked_answer(key, pending.questions[key], wire_answer)
     return pending._round.retry(pending._params, wire if pending.questions else None)
 
 
-def _filled_in(key: str, question: InputRequest, answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer as it is sent: forms with their defaults, checked as a handler's are."""
+def _checked_answer(key: str, question: InputRequest, answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer ready to send: a form's defaults are filled in, and its fields checked."""
     from syncmcp.handlers.forms import Form, InvalidAnswer
     from syncmcp.types import ElicitRequestFormParams
 
@@ -119,7 +119,7 @@ def _filled_in(key: str, question: InputRequest, answer: dict[str, Any]) -> dict
         if not isinstance(request, ElicitRequestFormParams) or answer.get("action") != "accept":
             return answer
         form = Form.read(request.requested_schema)
-    except ValueError:  # whoever answers what cannot be read knows better than we do
+    except ValueError:  # the library cannot check what it cannot read: the program may know better
         return answer
     content = form.with_defaults(answer.get("content") or {})
     problems = form.problems(content)
@@ -130,10 +130,10 @@ def _filled_in(key: str, question: InputRequest, answer: dict[str, Any]) -> dict
 
 
 def as_offer(kinds: tuple[Answerable, ...]) -> OfferedCapabilities:
-    """What a program says that it can answer.
+    """The capabilities for the kinds of questions that a program can answer.
 
     Raises:
-        UsageError: There is no such kind of question.
+        UsageError: A kind is unknown.
     """
     unknown = [kind for kind in kinds if kind not in OfferedCapabilities._fields]
     if unknown:
@@ -144,4 +144,4 @@ def as_offer(kinds: tuple[Answerable, ...]) -> OfferedCapabilities:
 
 
 BY_HAND: tuple[Answerable, ...] = ("sampling", "form", "url", "roots")
-"""What a program that answers by hand is taken to be able to, unless it says otherwise."""
+"""The default kinds of questions that a program answers itself."""

@@ -1,8 +1,8 @@
 """Roots: the directories and files that a client shows to servers (client/roots).
 
-Roots tell a server where it is meant to work. They do not confine it: a server that ignores them
-can still reach whatever its process can. A host that runs tools itself can hold paths against
-them with `contains`.
+Roots tell a server where to work. They do not confine it: a server that ignores them can still
+access whatever its process can. A host that accesses files on a server's behalf can check paths
+with `contains`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from syncmcp._base.checks import refuse_coroutines
 from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
-    from syncmcp.handlers import HandlerContext, RootsHandler
+    from syncmcp.handlers import RootsHandler
+    from syncmcp.handlers.context import HandlerContext
     from syncmcp.types import Root
 
 __all__ = [
@@ -39,13 +40,13 @@ RootLike: TypeAlias = "Root | str | os.PathLike[str]"
 """A root, or the path or ``file:`` URI of one."""
 
 RootSource: TypeAlias = "Callable[[HandlerContext], Iterable[RootLike]]"
-"""Is asked for roots each time a server is to see them, on the thread that answers the server."""
+"""Returns roots. Called each time a server requests them, on the thread that answers the server."""
 
 Status = Literal["ok", "missing", "unreadable"]
 
 _log = logging.getLogger("syncmcp.handlers.roots")
 
-# Two letters at least: `C:` is a drive.
+# At least two letters: `C:` is a drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _AUTHORITY = re.compile(r"//([^/]*)")
 _DRIVE = re.compile(r"/([A-Za-z]:)(?=/|$)")
@@ -54,7 +55,7 @@ _HIDDEN_SEPARATOR = re.compile(r"%2f", re.IGNORECASE)
 
 
 class RootStatus(NamedTuple):
-    """One root of a list, and how it stands at this moment."""
+    """A root and whether it can be accessed at this moment."""
 
     root: Root
     path: Path
@@ -62,14 +63,15 @@ class RootStatus(NamedTuple):
 
 
 class Roots:
-    """The roots of a client. They may be changed and read at any time, from any thread.
+    """The roots of a client. May be changed and read at any time, from any thread.
 
     Args:
         items: Roots, paths or ``file:`` URIs; all must exist and be readable.
-        source: A function that is asked for more of them each time a server is to see the roots.
+        source: A function that returns more roots. Called each time a server requests the roots.
 
     Raises:
-        UsageError: An item is no root (see `to_root`).
+        UsageError: An item is not a valid root (see `to_root`), or `source` is not callable or is
+            a coroutine function.
     """
 
     def __init__(self, items: Iterable[RootLike] = (), *, source: RootSource | None = None) -> None:
@@ -79,35 +81,35 @@ class Roots:
         if inspect.iscoroutinefunction(source) or inspect.iscoroutinefunction(call):
             raise UsageError("the source of roots is a coroutine function; a plain one is needed")
         self._source = source
-        # Guards the two tables; never held while a callback, the source or a disk is waited for.
+        # Guards the two tables; never held during a callback, the source or file system access.
         self._lock = threading.RLock()
         self._roots = _by_uri(items)
         self._callbacks: dict[object, Callable[[], object]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy has the same roots, and nobody who is told of its changes.
+        # A copy has the same roots and source, but no callbacks.
         return restored, ([status.root for status in self.list()], self._source)
 
     def add(self, item: RootLike, name: str | None = None) -> Root:
-        """Add a root; it replaces one of the same path.
+        """Add a root, or replace the one with the same path.
 
         Args:
             item: A root, a path or a ``file:`` URI.
-            name: What to call it before people.
+            name: A name to show to people.
 
         Raises:
-            UsageError: It is no root (see `to_root`).
+            UsageError: `item` is not a valid root (see `to_root`).
         """
         root = to_root(item, name)
         with self._lock:
             changed = self._roots.get(root.uri) != root
             self._roots[root.uri] = root
         if changed:
-            self._tell()
+            self._notify()
         return root
 
     def remove(self, item: RootLike) -> Root:
-        """Remove a root, which need not exist on the disk any more, and return it.
+        """Remove a root and return it. The file or directory need not exist any more.
 
         Raises:
             UsageError: There is no such root.
@@ -117,36 +119,36 @@ class Roots:
             root = self._roots.pop(uri, None)
         if root is None:
             raise UsageError(f"there is no root {uri}")
-        self._tell()
+        self._notify()
         return root
 
     def replace(self, items: Iterable[RootLike]) -> None:
-        """Put a new list in the place of all roots that were added; the source stays.
+        """Replace all added roots by a new list; the source stays.
 
-        Whoever reads the roots meanwhile sees the old list or the new one. Servers are told once,
-        and not at all if both lists are equal, their order and names included.
+        The replacement is atomic for other threads. Servers are notified once, and not at all if
+        both lists are equal, including order and names.
 
         Args:
             items: Roots, paths or ``file:`` URIs; all must exist and be readable.
 
         Raises:
-            UsageError: An item is no root (see `to_root`); nothing has changed then.
+            UsageError: An item is not a valid root (see `to_root`); nothing is changed.
         """
-        roots = _by_uri(items)  # outside of the lock, for it looks at the disk
+        roots = _by_uri(items)  # outside of the lock, because it accesses the file system
         with self._lock:
             changed = [*self._roots.values()] != [*roots.values()]
             self._roots = roots
         if changed:
-            self._tell()
+            self._notify()
 
     def current(self, context: HandlerContext) -> list[Root]:
-        """The roots that a server is to see now, those of the source included.
+        """The roots to send to a server now, including those of the source.
 
-        A root that was added and cannot be reached at the moment is left out, and logged. What
-        the source returns counts as added this moment. Runs the source on the calling thread.
+        An added root that is missing or unreadable at the moment is left out, and logged. Roots
+        from the source are checked like added ones. Runs the source on the calling thread.
 
         Raises:
-            UsageError: Something from the source is no root (see `to_root`).
+            UsageError: The source returned something that is not a valid root (see `to_root`).
         """
         roots: dict[str, Root] = {}
         for root, path, status in self.list():
@@ -155,21 +157,21 @@ class Roots:
             else:
                 _log.warning("a root is not shown to the server, as it is %s: %s", status, path)
         if self._source is not None:
-            for item in _each(self._source(context)):
+            for item in _checked_items(self._source(context)):
                 root = to_root(item)
                 roots[root.uri] = root
         return [*roots.values()]
 
     def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Have `callback` called after each change, on the thread that made it.
+        """Call `callback` after each change, on the thread that made the change.
 
-        An error of the callback is logged.
+        Exceptions of the callback are logged.
 
         Returns:
-            A function that ends this; it may be called more than once.
+            A function that removes the callback; idempotent.
 
         Raises:
-            UsageError: It is a coroutine function, or not callable.
+            UsageError: `callback` is a coroutine function, or not callable.
         """
         refuse_coroutines(callback, "the callback of on_change")
         key = object()
@@ -182,7 +184,7 @@ class Roots:
 
         return unsubscribe
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         with self._lock:
             callbacks = [*self._callbacks.values()]
         for callback in callbacks:
@@ -192,7 +194,7 @@ class Roots:
                 _log.exception("a callback for changed roots failed")
 
     def list(self) -> list[RootStatus]:
-        """The roots that were added, in that order, and how they stand; without the source's."""
+        """The added roots in order, each with its status; without those of the source."""
         with self._lock:
             roots = [*self._roots.values()]
         found = ((root, Path(path_of(root.uri))) for root in roots)
@@ -200,30 +202,30 @@ class Roots:
 
 
 def _by_uri(items: Iterable[RootLike]) -> dict[str, Root]:
-    """The roots of a list; of two with one path the later, in the place of the earlier."""
-    return {root.uri: root for root in map(to_root, _each(items))}
+    """Roots by URI; of two with the same path the later one, at the position of the earlier."""
+    return {root.uri: root for root in map(to_root, _checked_items(items))}
 
 
 def restored(items: list[Root], source: RootSource | None) -> Roots:
     """The roots of a pickle or a file, unchecked."""
     roots = Roots(source=source)
-    # As they are: what a list of roots says must not depend on the disk of this moment.
+    # Not checked: restoring must not depend on the present state of the file system.
     roots._roots.update((root.uri, root) for root in items)
     return roots
 
 
 def to_root(value: RootLike, name: str | None = None) -> Root:
-    """Check a root and bring its URI into its one canonical form.
+    """Validate a root and normalize its URI.
 
     A path may be relative and begin with ``~``. A URI must be an absolute ``file:`` URI of this
     computer, without ``.`` and ``..`` segments, encoded separators, query and fragment.
 
     Args:
         value: A root, a path or a URI.
-        name: What to call it before people; otherwise a `Root` keeps its own.
+        name: A name to show to people; by default a `Root` keeps its own.
 
     Raises:
-        UsageError: It is none of these, is not there, or cannot be read.
+        UsageError: The value is none of these, or the path is missing or unreadable.
     """
     from syncmcp.types import Root
 
@@ -237,14 +239,14 @@ def to_root(value: RootLike, name: str | None = None) -> Root:
 
 
 def path_of(uri: str, flavour: type[PurePath] = PurePath) -> PurePath:
-    """The path that a ``file:`` URI stands for; the disk is not looked at.
+    """The path of a ``file:`` URI, without access to the file system.
 
     Args:
         uri: The URI of a root.
         flavour: `PurePosixPath` or `PureWindowsPath`; the one of this computer by default.
 
     Raises:
-        UsageError: It is not what the URI of a root may be (see `to_root`).
+        UsageError: It is not a valid URI of a root (see `to_root`).
     """
     scheme, colon, rest = uri.partition(":")
     if not colon or scheme.lower() != "file":
@@ -277,10 +279,10 @@ def path_of(uri: str, flavour: type[PurePath] = PurePath) -> PurePath:
 
 
 def uri_of(path: PurePath) -> str:
-    r"""The one canonical ``file:`` URI of an absolute path; the disk is not looked at.
+    r"""The canonical ``file:`` URI of an absolute path, without access to the file system.
 
     Raises:
-        UsageError: It is relative, or a path of another computer (``\\host\share``).
+        UsageError: The path is relative, or one of another computer (``\\host\share``).
     """
     drive, rest = "", path.as_posix()
     if isinstance(path, PureWindowsPath):
@@ -294,34 +296,35 @@ def uri_of(path: PurePath) -> str:
 
 
 def contains(roots: Iterable[RootLike] | Roots, path: str | os.PathLike[str]) -> bool:
-    """Whether a path lies inside the roots once all symbolic links are followed.
+    """Whether a path is inside the roots, after all symbolic links are resolved.
 
-    For hosts that confine what they do on a server's behalf. It looks at the disk as it is now:
-    who can change links in between can still get away, so open what was checked without delay.
+    For hosts that confine what they do on a server's behalf. The links are resolved at the time of
+    the call: an attacker who can change them afterwards can still escape, so open a checked path
+    without delay.
 
     Args:
-        roots: Roots, paths or URIs, or a whole `Roots` (without what its source would add).
-        path: A path, which need not exist, or a ``file:`` URI; ``~`` in it is a plain character.
+        roots: Roots, paths or URIs, or a `Roots` (without the roots of its source).
+        path: A path, which need not exist, or a ``file:`` URI; ``~`` is not expanded.
 
     Raises:
-        UsageError: One of the roots is not what a root may be.
+        UsageError: One of the roots is not valid.
     """
-    given = [status.root for status in roots.list()] if isinstance(roots, Roots) else roots
-    inside = [_real(path_of(_canonical(root))) for root in _each(given)]
+    items = [status.root for status in roots.list()] if isinstance(roots, Roots) else roots
+    inside = [_resolved(path_of(_canonical(root))) for root in _checked_items(items)]
     try:
         text = os.fspath(path)
-        real = _real(path_of(text) if _scheme(text) == "file" else text)
-    except (UsageError, ValueError):  # no path of this computer, or one with NUL in it
+        real = _resolved(path_of(text) if _scheme(text) == "file" else text)
+    except (UsageError, ValueError):  # not a path of this computer, or one with NUL in it
         return False
     return any(real.is_relative_to(root) for root in inside)
 
 
-def _real(path: str | os.PathLike[str]) -> PurePath:
+def _resolved(path: str | os.PathLike[str]) -> PurePath:
     return PurePath(os.path.normcase(os.path.realpath(path)))
 
 
 def _canonical(value: object) -> str:
-    """The one URI of a root, given in any way."""
+    """The canonical URI of a root, a path or a URI."""
     from syncmcp.types import Root
 
     if isinstance(value, Root):
@@ -329,7 +332,7 @@ def _canonical(value: object) -> str:
     else:
         text = os.fspath(value) if isinstance(value, os.PathLike) else value
         if not isinstance(text, str):
-            raise UsageError(f"a root must be a path, a file: URI or a Root, not {_kind(text)}")
+            raise UsageError(f"a root must be a path, a file: URI or a Root, not {_type_of(text)}")
         path = _absolute(text) if _scheme(text) is None else path_of(text)
     return uri_of(path)
 
@@ -341,12 +344,12 @@ def _absolute(text: str) -> PurePath:
         path = Path(text).expanduser()
     except RuntimeError as error:  # no such user
         raise UsageError(f"the home directory in {text!r} cannot be told") from error
-    # Behind a symbolic link `..` means another directory than it seems.
+    # After a symbolic link, `..` is the parent of the link's target.
     return Path(os.path.realpath(path)) if ".." in path.parts else path.absolute()
 
 
 def _scheme(text: str) -> str | None:
-    """The scheme if it is a URI rather than a path: `file:...` or anything with `://`."""
+    """The scheme if the text is a URI: `file:...` or anything with `://`; `None` for a path."""
     found = _SCHEME.match(text)
     if found is None:
         return None
@@ -365,24 +368,24 @@ def _status(path: Path) -> Status:
     return "ok" if os.access(path, needed) else "unreadable"
 
 
-def _each(items: object) -> Iterator[RootLike]:
-    """Go through roots; a single one is not a list of them, though it may be iterable."""
+def _checked_items(items: object) -> Iterator[RootLike]:
+    """Iterate over roots; refuse a single root, though it may be iterable."""
     from syncmcp.types import Root
 
     if isinstance(items, (str, bytes, os.PathLike, Root)) or not isinstance(items, Iterable):
-        raise UsageError(f"roots are given as a list of them, not as {_kind(items)}")
+        raise UsageError(f"roots are given as a list of them, not as {_type_of(items)}")
     return iter(cast("Iterable[RootLike]", items))
 
 
-def _kind(value: object) -> str:
+def _type_of(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
 def as_roots(given: Iterable[RootLike] | RootsHandler | Roots) -> Roots:
-    """What a program gives as `roots`.
+    """Convert the option `roots`.
 
     Raises:
-        UsageError: It is none of these, or something in it is no root.
+        UsageError: The value has none of these types, or an item is not a valid root.
     """
     if isinstance(given, Roots):
         return given

@@ -1,4 +1,4 @@
-"""Visits to the URLs that a server sends a person to, and the news that one of them is done."""
+"""Visits to the URLs of elicitations (URL mode), and the reports that a visit is completed."""
 
 from __future__ import annotations
 
@@ -18,218 +18,219 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("syncmcp.connection")
 
-# The ids of one session that are known, and the visits that may still end. A server can name as
-# many as it likes: the oldest are forgotten.
-MOST = 1_024
+# Bounds the known ids and the open visits of one session, which the server could otherwise make
+# grow without limit: the oldest are evicted.
+MAX_VISITS = 1_024
 
 Run: TypeAlias = Callable[[Callable[[], object]], object]
 """Runs a function, now or on another thread."""
 
 
-def here(job: Callable[[], object]) -> None:
-    """Run a callback now; what it raises is logged."""
+def run_inline(job: Callable[[], object]) -> None:
+    """Run a callback in this thread; its exceptions are logged."""
     try:
         job()
-    except Exception:  # whoever ends a visit must reach everybody
+    except Exception:  # the other callbacks of the visit have to run, too
         _log.exception("a callback of a visit failed")
 
 
 class UrlVisit:
-    """One visit to a URL. It ends once: it is done, or nobody will say so any more.
+    """One visit to a URL. Settled once: it is completed, or no report can come any more.
 
     Args:
-        run: Runs callbacks; by default the thread that ends the visit does.
+        run: Runs callbacks; by default in the thread that settles the visit.
 
     Attributes:
-        done: Whether it is done.
-        agreed: Whether the server has, or is about to get, the person's consent. From then on the
-            limits of the question are none of the visit.
+        done: Whether the visit is completed.
+        agreed: Whether the person's consent was sent, or is about to be. From then on the time
+            limit of the question no longer applies to the visit.
     """
 
-    __slots__ = ("_callbacks", "_ended", "_lock", "_run", "_token", "agreed", "done")
+    __slots__ = ("_callbacks", "_lock", "_run", "_settled", "_token", "agreed", "done")
 
-    def __init__(self, run: Run = here) -> None:
+    def __init__(self, run: Run = run_inline) -> None:
         self.done = False
         self.agreed = False
         self._run = run
-        # Guards the end and who is told of it. Never held while a callback runs.
+        # Guards the outcome and the callbacks. Never held while a callback runs.
         self._lock = threading.RLock()
-        self._ended = threading.Event()
+        self._settled = threading.Event()
         self._callbacks: dict[object, Callable[[bool], object]] = {}
         self._token: CancelToken | None = None
 
     @property
-    def ended(self) -> bool:
-        """Whether there will be no more news of it."""
-        return self._ended.is_set()
+    def settled(self) -> bool:
+        """Whether the outcome is decided."""
+        return self._settled.is_set()
 
     def wait(self, timeout: float | None) -> bool:
-        """Block until it ends, at most `timeout` seconds; return whether it has ended."""
-        return self._ended.wait(timeout)
+        """Block until the visit is settled, at most `timeout` seconds; return whether it is."""
+        return self._settled.wait(timeout)
 
-    def end(self, *, done: bool) -> None:
-        """End it; the first time counts. Never blocks."""
+    def settle(self, *, done: bool) -> None:
+        """Decide the outcome; only the first call has an effect. Never blocks."""
         with self._lock:
-            if self._ended.is_set():
+            if self._settled.is_set():
                 return
             self.done = done
-            self._ended.set()
+            self._settled.set()
             callbacks, self._callbacks = list(self._callbacks.values()), {}
             self._token = None
         for callback in callbacks:
             self._run(partial(callback, done))
 
     def agree(self, token: CancelToken) -> None:
-        """The server gets the person's consent; `token` is that of the question."""
+        """Record the person's consent; `token` is the cancel token of the question."""
         with self._lock:
             self.agreed = True
-            self._token = None if self._ended.is_set() else token
-            lost = self._ended.is_set() and not self.done
-        if lost:
+            self._token = None if self._settled.is_set() else token
+            failed = self._settled.is_set() and not self.done
+        if failed:
             self._run(partial(token.cancel, "nobody will say that it is done"))
 
-    def lose(self, reason: str) -> None:
-        """Nobody will say any more that it is done.
+    def cancel(self, reason: str) -> None:
+        """Settle the visit as not completed: no report can come any more.
 
-        After the consent the token says so, too: whoever waits in turns must see the end. Before it
-        the token would stop a question that can still be answered.
+        After the consent the token is cancelled, too, for handlers that poll it. Before the consent
+        that would stop a question that can still be answered.
         """
         with self._lock:
             token = self._token
         if token is None:
-            self.end(done=False)
-        else:  # which ends the visit; what else hangs on it is user code
+            self.settle(done=False)
+        else:  # settles the visit; other callbacks of the token are user code
             self._run(partial(token.cancel, reason))
 
-    def on_end(self, callback: Callable[[bool], object]) -> Callable[[], None]:
-        """Have `callback` told once whether it is done; return what takes the callback away."""
+    def on_settled(self, callback: Callable[[bool], object]) -> Callable[[], None]:
+        """Call `callback` once with `done`; return a function that removes the callback."""
         key = object()
         with self._lock:
-            if not self._ended.is_set():
+            if not self._settled.is_set():
                 self._callbacks[key] = callback
-                return partial(self._forget, key)
+                return partial(self._remove_callback, key)
         self._run(partial(callback, self.done))
         return lambda: None
 
-    def _forget(self, key: object) -> None:
+    def _remove_callback(self, key: object) -> None:
         with self._lock:
             self._callbacks.pop(key, None)
 
 
-NEVER = UrlVisit()
-"""Of a question that led to no URL, or is over: there will be no news."""
+NO_VISIT = UrlVisit()
+"""The visit of a question without a URL, or that is over: settled as not completed."""
 
-NEVER.end(done=False)
+NO_VISIT.settle(done=False)
 
 
 class UrlVisits:
-    """The visits of one session, by the ids that its server gave them (2025-11-25).
+    """The visits of one session, by the elicitation ids of its server (2025-11-25).
 
-    That an id is completed is kept as long as the session, whatever became of its question: a
-    question may be asked again with the same id. Nothing here blocks.
+    Completed ids are kept until the session ends, whatever became of their questions: a server may
+    ask again with the same id. No method blocks.
 
     Args:
-        label: What logs call the server.
+        label: The server's name in logs.
         run: Runs callbacks on another thread.
     """
 
     def __init__(self, label: str, run: Run) -> None:
         self._label = label
         self._run = run
-        # Guards what follows; held for look-ups and changes only.
+        # Guards the attributes below; held for look-ups and changes only.
         self._lock = threading.RLock()
-        # Whether it is completed, by id; the one that was asked about last comes last.
+        # Whether an id is completed; least recently asked first.
         self._completed: dict[bytes, bool] = {}
-        # Those that have not ended, the oldest first, and of each the ids that are not completed.
+        # The open visits, oldest first, each with its ids that are not completed.
         self._visits: dict[UrlVisit, set[bytes]] = {}
-        self._over = False
+        self._closed = False
 
-    def asked(self, *elicitation_ids: str) -> None:
-        """A server asks for a visit: from now on it may say that it is done."""
+    def register(self, *elicitation_ids: str) -> None:
+        """Register the ids of a question: from now on the server may report their completion."""
         if elicitation_ids:
             with self._lock:
                 for each in elicitation_ids:
-                    self._know(_key(each))
+                    self._touch(_key(each))
 
-    def announced(self, error: McpError) -> None:
-        """A call has failed: perhaps for want of visits (-32042), which are asked for thereby.
+    def register_from_error(self, error: McpError) -> None:
+        """Register the ids in an error -32042, which asks for visits; ignore other errors.
 
-        What the server says right after the error may be read before anybody has looked at it.
+        Called by the reader: a completion right after the error may be read before the caller of
+        the failed request has looked at the error.
         """
         if isinstance(error, UrlElicitationRequired):
             for question in url_questions(error.data).values():
-                stated = question.params.get("elicitationId")
-                if type(stated) is str:
-                    self.asked(stated)
+                elicitation_id = question.params.get("elicitationId")
+                if type(elicitation_id) is str:
+                    self.register(elicitation_id)
 
-    def begin(self, *elicitation_ids: str) -> UrlVisit:
-        """A handler gets the question that asks for it; without an id there will be no news.
+    def start(self, *elicitation_ids: str) -> UrlVisit:
+        """Create the visit for a question that is handed to a handler.
 
-        It is done when all of its ids are completed.
+        It is completed when all of its ids are; without an id it never is.
         """
         visit = UrlVisit(self._run)
         keys = [_key(each) for each in elicitation_ids]
         oldest: UrlVisit | None = None
         with self._lock:
-            missing = {key for key in keys if not self._know(key)}
+            missing = {key for key in keys if not self._touch(key)}
             done = bool(keys) and not missing
-            over = done or self._over
+            over = done or self._closed
             if not over:
-                oldest = self._make_room()
+                oldest = self._evict_oldest()
                 self._visits[visit] = missing
         if over:
-            visit.end(done=done)
+            visit.settle(done=done)
         if oldest is not None:
-            oldest.lose("its server asks for too many visits")
+            oldest.cancel("its server asks for too many visits")
         return visit
 
     def complete(self, elicitation_id: object) -> None:
-        """The server says that a visit is done. Ids that it never asked about are ignored."""
+        """Handle the report that an id is completed. Ids that were never registered are ignored."""
         key = _key(elicitation_id) if type(elicitation_id) is str else None
-        ended: list[UrlVisit] = []
+        settled: list[UrlVisit] = []
         with self._lock:
             concerned = [visit for visit, missing in self._visits.items() if key in missing]
             known = key in self._completed or bool(concerned)
             if key is not None and known:
-                self._know(key)
+                self._touch(key)
                 self._completed[key] = True
                 for visit in concerned:
                     self._visits[visit].discard(key)
                     if not self._visits[visit]:
                         del self._visits[visit]
-                        ended.append(visit)
+                        settled.append(visit)
         if not known:
             _log.debug("[%s] completed a visit that it never asked for", self._label)
-        for visit in ended:
-            visit.end(done=True)
+        for visit in settled:
+            visit.settle(done=True)
 
     def close(self, reason: str) -> None:
-        """The session is over, and with it every visit: nobody will say that one is done."""
+        """The session has ended: settle all visits, and those that are started later."""
         with self._lock:
-            self._over = True
-        self.lose(reason)
+            self._closed = True
+        self.cancel_all(reason)
 
-    def lose(self, reason: str) -> None:
-        """Nobody will say that one of the visits so far is done; later ones are not concerned."""
+    def cancel_all(self, reason: str) -> None:
+        """Settle all open visits as not completed; later ones are not affected."""
         with self._lock:
             visits, self._visits = list(self._visits), {}
         for visit in visits:
-            visit.lose(reason)
+            visit.cancel(reason)
 
-    def _know(self, key: bytes) -> bool:
-        """Remember that an id was asked about; return whether it is completed."""
+    def _touch(self, key: bytes) -> bool:
+        """Store an id as the most recent one; return whether it is completed."""
         done = self._completed.pop(key, False)
         self._completed[key] = done
-        if len(self._completed) > MOST:
+        if len(self._completed) > MAX_VISITS:
             del self._completed[next(iter(self._completed))]
         return done
 
-    def _make_room(self) -> UrlVisit | None:
-        """Make room for one more; return the visit that had to go, if one had."""
-        if len(self._visits) < MOST:
+    def _evict_oldest(self) -> UrlVisit | None:
+        """Make room for one more visit; return the evicted one, if any."""
+        if len(self._visits) < MAX_VISITS:
             return None
-        self._visits = {visit: ids for visit, ids in self._visits.items() if not visit.ended}
-        if len(self._visits) < MOST:
+        self._visits = {visit: ids for visit, ids in self._visits.items() if not visit.settled}
+        if len(self._visits) < MAX_VISITS:
             return None
         oldest = next(iter(self._visits))
         del self._visits[oldest]
@@ -237,5 +238,5 @@ class UrlVisits:
 
 
 def _key(elicitation_id: str) -> bytes:
-    """What an id is kept as: a server may give ids of any length."""
+    """A digest of an id, because a server may send ids of any length."""
     return hashlib.sha256(elicitation_id.encode("utf-8", "surrogatepass")).digest()

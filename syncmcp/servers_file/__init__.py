@@ -1,4 +1,4 @@
-"""Files in which editors keep their servers: `mcpServers` (Claude Desktop, Cursor), `servers`.
+"""Servers in the configuration files of editors: `mcpServers` (Claude Desktop, Cursor), `servers`.
 
 ::
 
@@ -6,8 +6,8 @@
     with syncmcp.connect(servers["weather"]) as client:
         ...
 
-A file inside the working tree comes with the project, and may be anybody's. What it names is
-neither started nor contacted, and no variable is expanded for it, before a person approved it.
+A file inside the working tree comes with the project, and so from an untrusted author. Its servers
+are neither started nor contacted, and none of its variables expanded, before a person has approved.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any, Final, Literal, NamedTuple
 from syncmcp._base.checks import refuse_coroutines
 from syncmcp._base.files import read_object
 from syncmcp.errors import UsageError
-from syncmcp.servers_file.entry import Approve, NotApproved, Rules, ServerEntry
+from syncmcp.servers_file.entry import Approve, FileRules, NotApproved, ServerEntry
 from syncmcp.servers_file.review import (
     ApprovedServers,
+    PlaceholderValues,
     ServerReview,
     ServersFileError,
-    Values,
     default_path,
 )
 
@@ -46,11 +46,9 @@ __all__ = [
 ]
 
 
-# JSON as editors write their settings: with comments, and commas after the last item.
-
-
-# A string is matched whole, so that what looks like a comment in it stays. What has no end is
-# matched, too: else each character in it would be tried as a beginning.
+# JSON with comments and trailing commas (JSONC), as editors write it. The patterns match whole
+# strings, so that text like a comment in a string stays. They also match unterminated strings and
+# comments: otherwise the search would restart at each of their characters.
 _STRING = r'"(?:[^"\\\n]|\\.)*"?'
 _TOKEN = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
@@ -61,9 +59,9 @@ def parse(text: str) -> Any:
     """Parse JSON with comments and trailing commas.
 
     Raises:
-        ValueError: It is something else, has a key twice, or is nested too deeply.
+        ValueError: The text is invalid, has a duplicate key, or is nested too deeply.
     """
-    # Blanks instead of nothing: line and column of an error are those of the file.
+    # Comments and commas become blanks, so that errors have the line and column of the file.
     bare = _TOKEN.sub(_without_comment, text)
     bare = _LAST_COMMA.sub(_without_comma, bare)
     try:
@@ -89,7 +87,7 @@ def _without_comma(match: re.Match[str]) -> str:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        # A reader sees the first, a parser takes the last.
+        # A person may read the first value, while a parser would take the last.
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {twice!r} is there twice")
@@ -101,22 +99,25 @@ def _no_number(constant: str) -> Any:
 
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""The longest file that is read, in bytes."""
+"""The largest file that is read, in bytes."""
 
 _PROJECT_FOLDERS: Final = (".vscode", ".cursor")
 
 
 class ServersFile(Mapping[str, ServerEntry]):
-    """The servers that a file names, by their names, in its order; made by `read`.
+    """The servers of a file by name, in the file's order; returned by `read`.
 
     Attributes:
-        path: The file.
-        guarded: Its servers need approval: it is inside the working tree, and not trusted.
-        inputs: What the file wants to be asked (VS Code): descriptions by the ids that
+        path: The path of the file.
+        guarded: Whether its servers need approval: the file is inside the working tree, and not
+            trusted.
+        inputs: The inputs that the file declares (VS Code): descriptions by the ids that
             ``${input:...}`` uses.
     """
 
-    def __init__(self, stated: Mapping[str, Any], inputs: Mapping[str, str], rules: Rules) -> None:
+    def __init__(
+        self, stated: Mapping[str, Any], inputs: Mapping[str, str], rules: FileRules
+    ) -> None:
         self.path = rules.file
         self.guarded = rules.guarded
         self.inputs = inputs
@@ -136,7 +137,7 @@ class ServersFile(Mapping[str, ServerEntry]):
 
 
 class EditorFile(NamedTuple):
-    """A place where an editor keeps its servers."""
+    """A configuration file of an editor."""
 
     editor: Literal["Claude Desktop", "VS Code", "Cursor"]
     scope: Literal["user", "project"]
@@ -153,26 +154,26 @@ def read(
     confine: Sequence[str] = (),
     approvals: str | os.PathLike[str] | None = None,
 ) -> ServersFile:
-    """Read which servers a file names. Nothing is started, contacted or expanded.
+    """Read the servers of a file. Nothing is started, contacted or expanded.
 
-    A server that makes no sense is an entry like the others: it fails when it is used, and has a
-    `ServerEntry.problem` before.
+    An invalid server becomes an entry like the others: it has a `ServerEntry.problem`, and fails
+    when it is used.
 
     Args:
-        path: The file; ``~`` stands for the home directory. JSON, with comments if it has any.
+        path: The path of the file, with ``~`` for the home directory. Comments and trailing commas
+            in its JSON are accepted.
         approve: Asks a person about a server that needs approval. Called when the server is first
-            used, on that thread. What it approves is remembered by its content.
-        trust: Believe the file: nobody is asked. For scripts; nothing is remembered.
-        variables: What ``${VAR}`` and ``${env:VAR}`` stand for; by default the environment.
-        inputs: Values for ``${input:...}`` by their ids (VS Code).
-        confine: What every command of the file is started through: a program that shuts it off
-            from the rest of the computer, and its arguments, such as
-            ``("bwrap", "--ro-bind", "/", "/", "--unshare-net")``.
-        approvals: Where approvals are remembered; by default a file in the user's state folder.
+            used, on the thread that uses it. An approval is stored under a digest of the entry.
+        trust: Trust the file: no approval is needed, and none is stored. For scripts.
+        variables: The values of ``${VAR}`` and ``${env:VAR}``; by default the environment.
+        inputs: The values of ``${input:...}`` by id (VS Code).
+        confine: A sandbox through which every command of the file is started: a program and its
+            arguments, such as ``("bwrap", "--ro-bind", "/", "/", "--unshare-net")``.
+        approvals: The file that stores approvals; by default one in the user's state folder.
 
     Raises:
         ServersFileError: The file cannot be read, or names no servers.
-        UsageError: An argument makes no sense.
+        UsageError: An argument is invalid.
     """
     file = Path(os.path.abspath(Path(path).expanduser()))
     if not isinstance(trust, bool):
@@ -182,10 +183,10 @@ def read(
     if approve is not None:
         refuse_coroutines(approve, "approve")
     content = _content(file)
-    rules = Rules(
+    rules = FileRules(
         file,
         guarded=not trust and _in_working_tree(file),
-        values=Values(_folder_of(file), variables, dict(inputs or {})),
+        values=PlaceholderValues(_project_folder(file), variables, dict(inputs or {})),
         approved=ApprovedServers(default_path() if approvals is None else Path(approvals)),
         approve=approve,
         confine=tuple(confine),
@@ -194,10 +195,10 @@ def read(
 
 
 def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFile]:
-    """The files of Claude Desktop, VS Code and Cursor that are there. None of them is read.
+    """List the existing files of Claude Desktop, VS Code and Cursor, without reading them.
 
     Args:
-        project: The folder of a project; by default the current one.
+        project: The folder of a project; by default the current directory.
     """
     home = Path.home()
     if sys.platform == "win32":
@@ -205,8 +206,8 @@ def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFil
     elif sys.platform == "darwin":
         settings = home / "Library" / "Application Support"
     else:
-        stated = os.environ.get("XDG_CONFIG_HOME", "")
-        settings = Path(stated) if os.path.isabs(stated) else home / ".config"
+        xdg_config = os.environ.get("XDG_CONFIG_HOME", "")
+        settings = Path(xdg_config) if os.path.isabs(xdg_config) else home / ".config"
     folder = Path.cwd() if project is None else Path(os.path.abspath(project))
     places = (
         EditorFile("Claude Desktop", "user", settings / "Claude" / "claude_desktop_config.json"),
@@ -216,7 +217,7 @@ def known_files(project: str | os.PathLike[str] | None = None) -> list[EditorFil
         EditorFile("Cursor", "project", folder / ".cursor" / "mcp.json"),
     )
     found: dict[Path, EditorFile] = {}
-    for place in places:  # in the home directory, a project's file is the user's
+    for place in places:  # in the home directory, the user's and the project's file are the same
         if place.path.is_file():
             found.setdefault(place.path, place)
     return list(found.values())
@@ -233,7 +234,7 @@ def _content(file: Path) -> dict[str, Any]:
 
 
 def _servers(content: dict[str, Any], file: Path) -> dict[str, Any]:
-    """The servers, under whichever of the keys that editors use there is."""
+    """The servers in a file: the value of `mcpServers` or `servers`."""
     settings = content.get("mcp")  # the settings of VS Code as a whole
     if isinstance(settings, dict) and "servers" in settings:
         content = settings
@@ -265,24 +266,24 @@ def _error(file: Path, message: str, key: str | None = None) -> ServersFileError
     return ServersFileError(message, file=str(file), key=key)
 
 
-def _folder_of(file: Path) -> Path:
+def _project_folder(file: Path) -> Path:
     folder = file.parent
     return folder.parent if folder.name in _PROJECT_FOLDERS else folder
 
 
 def _in_working_tree(file: Path) -> bool:
-    """Whether it comes with what the program works on, by its name or by where that leads."""
+    """Whether the file is in the working tree, by its path or with symbolic links resolved."""
     real = Path(os.path.realpath(file))
     try:
         tree = _working_tree()
-        # By identity: a file system may know a folder under several names.
+        # By identity: a folder may have several names in a file system.
         return any(os.path.samefile(folder, tree) for folder in (*file.parents, *real.parents))
-    except OSError:  # nobody can tell
+    except OSError:  # unknown: the file is not trusted
         return True
 
 
 def _working_tree() -> Path:
-    """The current directory, or the repository that it is in."""
+    """The root of the repository that contains the current directory, or else that directory."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / ".git").exists():

@@ -1,4 +1,4 @@
-"""One server of a file: what the file says of it, who approved it, and the target that it makes."""
+"""One server of a file: validation of its entry, approval, and conversion into a target."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from syncmcp.config import Http, Stdio
 from syncmcp.errors import Denied, UsageError
 from syncmcp.servers_file.review import (
     ApprovedServers,
-    NotFilled,
+    MissingValue,
+    PlaceholderValues,
     ServerReview,
     ServersFileError,
-    Values,
 )
 
 Approve = Callable[[ServerReview], bool]
-"""Asks a person whether a server may be used; runs on the thread that wants to use it."""
+"""Asks a person whether a server may be used; runs on the thread that is about to use it."""
 
 _STDIO: Final = ("stdio",)
 _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
-    "http": "auto",  # the editors fall back, too
+    "http": "auto",  # as in the editors, which fall back to HTTP+SSE
     "streamable-http": "streamable",
     "streamable_http": "streamable",
     "streamablehttp": "streamable",
@@ -34,38 +34,38 @@ _HTTP: Final[Mapping[str, Literal["auto", "streamable", "sse"]]] = {
 
 
 class NotApproved(Denied):
-    """A server that a file in the working tree names was approved by nobody; it was not touched.
+    """A server of a file in the working tree is not approved; it was neither started nor contacted.
 
     Attributes:
-        review: What there is to approve.
+        review: The description of the server to approve.
     """
 
     review: ServerReview
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What holds for all servers of a file.
+class FileRules:
+    """The settings for all servers of a file.
 
     Attributes:
-        file: The file.
-        guarded: Its servers need approval.
-        values: What placeholders stand for.
-        approved: Where approvals are remembered.
-        approve: Asks a person.
-        confine: What every command is started through.
+        file: The path of the file.
+        guarded: Whether its servers need approval.
+        values: The values of placeholders.
+        approved: The store of approvals.
+        approve: Asks a person, or `None`.
+        confine: The sandbox through which every command is started.
     """
 
     file: Path
     guarded: bool
-    values: Values
+    values: PlaceholderValues
     approved: ApprovedServers
     approve: Approve | None
     confine: tuple[str, ...]
 
 
-class _Stated(NamedTuple):
-    """What the file says of a server, checked, with its placeholders as they are."""
+class _ParsedEntry(NamedTuple):
+    """The validated entry of a server, with unexpanded placeholders."""
 
     command: str | None
     args: tuple[str, ...]
@@ -80,16 +80,16 @@ class _Stated(NamedTuple):
 class ServerEntry:
     """One server of a file; a target for `syncmcp.connect`.
 
-    Nothing of it is expanded, started or contacted before `target` is called, which a `Client`
-    does when it is made.
+    Nothing is expanded, started or contacted before `target` is called, which the constructor of
+    `Client` does.
 
     Attributes:
-        name: What the file calls it.
-        file: The file.
-        stated: What the file says of it, unexpanded, keys of other programs included.
+        name: The server's name in the file.
+        file: The path of the file.
+        stated: The entry as in the file, unexpanded, including keys for other programs.
     """
 
-    def __init__(self, name: str, stated: Any, rules: Rules) -> None:
+    def __init__(self, name: str, stated: Any, rules: FileRules) -> None:
         self.name = name
         self.file = rules.file
         self.stated = stated
@@ -97,91 +97,88 @@ class ServerEntry:
 
     @property
     def disabled(self) -> bool:
-        """Whether the file says not to use it."""
+        """Whether the file disables the server."""
         return isinstance(self.stated, dict) and self.stated.get("disabled") is True
 
     @property
     def problem(self) -> ServersFileError | None:
-        """Why it can never be a target, as far as the file alone tells."""
+        """The error of an invalid entry; `None` if the entry is valid as far as the file tells."""
         try:
-            self._read()
+            self._parse()
         except ServersFileError as error:
             return error
         return None
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the file says besides the target, as options of `Client`: `name`, `timeout`.
+        """The entry's options for `Client`: `name`, and `timeout` (in seconds) if it has one.
 
         Raises:
-            ServersFileError: The file says something that makes no sense.
+            ServersFileError: The entry is invalid.
         """
-        timeout = self._read().timeout
+        timeout = self._parse().timeout
         return {"name": self.name, **({} if timeout is None else {"timeout": timeout})}
 
     @property
     def approved(self) -> bool:
-        """Whether nobody has to be asked any more.
+        """Whether the server may be used without asking: it was approved, or needs no approval.
 
         Raises:
-            ServersFileError: The file says something that makes no sense, or what is remembered
-                cannot be read.
+            ServersFileError: The entry is invalid, or the stored approvals cannot be read.
         """
         return not self._rules.guarded or self.review().digest in self._rules.approved
 
     def approve(self) -> None:
-        """Remember that a person, who has seen `review`, approved exactly this.
+        """Store the approval of a person, who must have seen `review`. Covers this content only.
 
         Raises:
-            ServersFileError: The file says something that makes no sense, or it cannot be
-                remembered.
+            ServersFileError: The entry is invalid, or the approval cannot be stored.
         """
         self._rules.approved.add(self.review())
 
     def forget(self) -> None:
-        """Take `approve` back.
+        """Discard a stored approval; idempotent.
 
         Raises:
-            ServersFileError: The file says something that makes no sense, or what is remembered
-                cannot be changed.
+            ServersFileError: The entry is invalid, or the stored approvals cannot be changed.
         """
         self._rules.approved.remove(self.review().digest)
 
     def review(self) -> ServerReview:
-        """What there is to approve.
+        """Describe the server for the person who is to approve it.
 
         Raises:
-            ServersFileError: The file says something that makes no sense.
+            ServersFileError: The entry is invalid.
         """
-        stated = self._read()
-        command = () if stated.command is None else (stated.command, *stated.args)
+        parsed = self._parse()
+        command = () if parsed.command is None else (parsed.command, *parsed.args)
         return ServerReview(
             self.name,
             self.file,
-            "http" if stated.command is None else "stdio",
+            "http" if parsed.command is None else "stdio",
             (*self._rules.confine, *command) if command else (),
-            stated.url or None,
-            stated.env,
-            stated.headers,
-            stated.cwd,
+            parsed.url or None,
+            parsed.env,
+            parsed.headers,
+            parsed.cwd,
             self._digest(),
         )
 
     def target(self) -> Stdio | Http:
-        """What to connect to, with every placeholder filled in.
+        """Make the target to connect to, with all placeholders expanded. May ask for approval.
 
         Raises:
-            NotApproved: Nobody approved it, or the one who was asked did not.
-            ServersFileError: The file says something that makes no sense, says not to use it, or
-                names a variable that is not set; or what is remembered cannot be used.
+            NotApproved: The server is not approved, or the person who was asked refused.
+            ServersFileError: The entry is invalid or disabled, or uses a variable that is not set;
+                or the stored approvals cannot be read or written.
         """
-        stated = self._read()
+        parsed = self._parse()
         if self.disabled:
             raise self._error("the file says not to use this server", "disabled")
         self._check_approved()
-        if stated.command is None:
-            return self._http(stated)
-        return self._stdio(stated, stated.command)
+        if parsed.command is None:
+            return self._http(parsed)
+        return self._stdio(parsed, parsed.command)
 
     def _check_approved(self) -> None:
         if self.approved:
@@ -202,14 +199,14 @@ class ServerEntry:
         return NotApproved(message, server=self.name, kind="server", by=by, review=review)
 
     def _digest(self) -> str:
-        # Of everything that the file says, where it says it: the same words in another folder
-        # may start another program.
+        # The path of the file is included: the same command in another folder may start another
+        # program.
         content = [str(self.file), self._rules.confine, self.stated]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    # -- what the file says ----------------------------------------------------------------------
+    # -- validation of the entry -----------------------------------------------------------------
 
-    def _read(self) -> _Stated:
+    def _parse(self) -> _ParsedEntry:
         stated = self.stated
         if not isinstance(stated, dict):
             raise self._error("a server is described by an object")
@@ -226,7 +223,7 @@ class ServerEntry:
         if kind is not None and kind.lower() not in kinds:
             what = "command" if command is not None else "url"
             raise self._error(f"cannot be {kind!r} for a server with a {what}", "type")
-        return _Stated(
+        return _ParsedEntry(
             command,
             self._list("args"),
             self._mapping("env"),
@@ -263,7 +260,7 @@ class ServerEntry:
                 found[name] = str(content)
             elif isinstance(content, str):
                 found[name] = content
-            elif content is not None:  # null: as if it were not there
+            elif content is not None:  # null counts as missing
                 raise self._error("is a string or a number", f"{key}.{name}")
         return found
 
@@ -275,13 +272,13 @@ class ServerEntry:
             raise self._error("is a number of milliseconds above 0", "timeout")
         return float(value) / 1000
 
-    # -- what becomes of it ----------------------------------------------------------------------
+    # -- conversion into a target ----------------------------------------------------------------
 
-    def _stdio(self, stated: _Stated, command: str) -> Stdio:
-        words = [self._fill(command, "command")]
-        words += [self._fill(word, f"args[{i}]") for i, word in enumerate(stated.args)]
-        env = {name: self._fill(value, f"env.{name}") for name, value in stated.env.items()}
-        cwd = None if stated.cwd is None else os.path.expanduser(self._fill(stated.cwd, "cwd"))
+    def _stdio(self, parsed: _ParsedEntry, command: str) -> Stdio:
+        words = [self._expand(command, "command")]
+        words += [self._expand(word, f"args[{i}]") for i, word in enumerate(parsed.args)]
+        env = {name: self._expand(value, f"env.{name}") for name, value in parsed.env.items()}
+        cwd = None if parsed.cwd is None else os.path.expanduser(self._expand(parsed.cwd, "cwd"))
         if not words[0]:
             raise self._error("is empty once its placeholders are filled in", "command")
         words[0] = os.path.expanduser(words[0])
@@ -291,20 +288,20 @@ class ServerEntry:
         except ValueError as error:
             raise self._error(_message(error)) from error
 
-    def _http(self, stated: _Stated) -> Http:
-        url = self._fill(stated.url, "url")
+    def _http(self, parsed: _ParsedEntry) -> Http:
+        url = self._expand(parsed.url, "url")
         headers = {
-            name: self._fill(value, f"headers.{name}") for name, value in stated.headers.items()
+            name: self._expand(value, f"headers.{name}") for name, value in parsed.headers.items()
         }
         try:
-            return Http(url, transport=stated.transport, headers=headers or None)
+            return Http(url, transport=parsed.transport, headers=headers or None)
         except ValueError as error:
             raise self._error(_message(error)) from error
 
-    def _fill(self, text: str, key: str) -> str:
+    def _expand(self, text: str, key: str) -> str:
         try:
-            return self._rules.values.fill(text)
-        except NotFilled as error:
+            return self._rules.values.expand(text)
+        except MissingValue as error:
             raise self._error(str(error), key) from error
 
     def _error(self, message: str, key: str | None = None) -> ServersFileError:
@@ -315,13 +312,13 @@ class ServerEntry:
 
 
 def resolve_entry(entry: ServerEntry, name: str | None) -> tuple[Stdio | Http, str, float | None]:
-    """For `Client`: the target, its name, and the time limit that the file states.
+    """The target, name and `timeout` (in seconds) of an entry, for `Client`.
 
     Raises:
         ServersFileError, NotApproved: As `ServerEntry.target` does.
     """
     target = entry.target()
-    return target, entry.name if name is None else name, entry._read().timeout
+    return target, entry.name if name is None else name, entry._parse().timeout
 
 
 def _message(error: ValueError) -> str:

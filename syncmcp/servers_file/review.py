@@ -1,4 +1,4 @@
-"""What a file says of a server, for the person who is to approve it; and what is wrong with it."""
+"""The review of a file's server before its use: placeholders, warnings, and stored approvals."""
 
 from __future__ import annotations
 
@@ -21,37 +21,53 @@ from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.errors import RequestTimeout, UsageError
 
-# ``${...}`` in files of servers: what stands there, and what takes its place.
 
+class ServersFileError(UsageError):
+    """A file of servers, one of its entries, or the file of approvals cannot be used.
+
+    Attributes:
+        file: The path of the file.
+        server: The name of the server concerned, or `None`.
+        key: The key concerned, such as ``env.TOKEN`` or ``args[0]``, or `None`.
+    """
+
+    file: str = ""
+    key: str | None = None
+
+    def _subject(self) -> str:
+        return self.file if self.key is None else f"{self.file}: {self.key}"
+
+
+# -- placeholders: ``${...}`` in an entry ---------------------------------------------------------
 
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _KIND = re.compile(r"([A-Za-z][\w-]*):")
 
 
-class NotFilled(ValueError):
-    """A placeholder has no value; the text says why."""
+class MissingValue(ValueError):
+    """A placeholder has no value; the message says why."""
 
 
 @dataclass(frozen=True)
-class Values:
-    """What placeholders stand for.
+class PlaceholderValues:
+    """The values of placeholders.
 
     Attributes:
-        folder: The folder that the file belongs to: ``${workspaceFolder}``.
-        variables: The environment, if it is not that of this process.
-        inputs: Values for ``${input:...}``, by their ids.
+        folder: The project folder of the file: ``${workspaceFolder}``.
+        variables: The environment variables; `None` for those of this process.
+        inputs: The values of ``${input:...}`` by id.
     """
 
     folder: Path
     variables: Mapping[str, str] | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
 
-    def fill(self, text: str) -> str:
-        """Return `text` with each placeholder replaced. What takes its place is not looked at.
+    def expand(self, text: str) -> str:
+        """Return `text` with all placeholders replaced. Values are not expanded recursively.
 
         Raises:
-            NotFilled: One of them has no value.
+            MissingValue: A placeholder has no value.
         """
         return _PLACEHOLDER.sub(lambda match: self._value(match.group(1), match.group()), text)
 
@@ -67,23 +83,25 @@ class Values:
             name = name.removeprefix("env:")
         elif not _NAME.fullmatch(name):
             if kind is not None:
-                raise NotFilled(f"{whole} is a kind of placeholder that is not supported")
-            return whole  # a shell's or a program's own
+                raise MissingValue(f"{whole} is a kind of placeholder that is not supported")
+            return whole  # syntax of a shell or of another program
         return self._variable(name, default if has_default else None)
 
     def _variable(self, name: str, default: str | None) -> str:
         variables = os.environ if self.variables is None else self.variables
         value = variables.get(name)
         if default is not None:
-            return value or default  # as in a shell: an empty one counts as missing
+            return value or default  # as in a shell, an empty value counts as missing
         if value is None:
-            raise NotFilled(f"the environment variable {name!r} is not set")
+            raise MissingValue(f"the environment variable {name!r} is not set")
         return value
 
     def _input(self, name: str) -> str:
         value = self.inputs.get(name)
         if value is None:
-            raise NotFilled(f"the input {name!r} has no value: give it as inputs={{{name!r}: ...}}")
+            raise MissingValue(
+                f"the input {name!r} has no value: give it as inputs={{{name!r}: ...}}"
+            )
         return value
 
     def _fixed(self) -> dict[str, str]:
@@ -97,7 +115,7 @@ class Values:
 
 
 def variables_in(text: str) -> list[str]:
-    """The environment variables and inputs whose values would become part of `text`."""
+    """The names of the environment variables and inputs that `text` uses."""
     found: list[str] = []
     for content in _PLACEHOLDER.findall(text):
         name = content.partition(":-")[0].removeprefix("env:")
@@ -106,15 +124,17 @@ def variables_in(text: str) -> list[str]:
     return found
 
 
-_FIXED = frozenset(Values(Path())._fixed())
+_FIXED = frozenset(PlaceholderValues(Path())._fixed())
 
+
+# -- the review for a person ----------------------------------------------------------------------
 
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "cmd", "powershell", "pwsh"}
-_LINE = re.compile(r"-\w*c|/[ck]|-(?:e|ec|enc|command|encodedcommand)", re.IGNORECASE)
-_INLINE = {"-c", "-e", "--eval", "-p", "--print", "-r"}
+_COMMAND_OPTION = re.compile(r"-\w*c|/[ck]|-(?:e|ec|enc|command|encodedcommand)", re.IGNORECASE)
+_CODE_OPTIONS = {"-c", "-e", "--eval", "-p", "--print", "-r"}
 _INTERPRETERS = re.compile(r"(?:python|pypy|node|deno|bun|perl|ruby|php)[\d.]*")
 _INSTALLERS = {"npx", "bunx", "pnpx", "uvx", "pipx", "docker", "podman", "dnx"}
-_DECIDING = re.compile(
+_CODE_VARIABLES = re.compile(
     r"PATH|LD_\w+|DYLD_\w+|PYTHON(?:PATH|HOME|STARTUP)|NODE_(?:OPTIONS|PATH)|PERL5(?:LIB|OPT)"
     r"|RUBY(?:LIB|OPT)|BASH_ENV|ENV|SHELL|COMSPEC",
     re.IGNORECASE,
@@ -133,44 +153,29 @@ _DANGEROUS = (
     (_CREDENTIALS, "It names files in which credentials are kept."),
     (_OPEN_CONTAINER, "Its container is not shut off from this computer."),
 )
-# Nobody reads a longer command, in characters; the patterns would take long, too.
-_READABLE = 4_000
+# The longest command that is searched for dangers, in characters: bounds the time of the patterns.
+# A person would not read a longer one anyway.
+_MAX_COMMAND = 4_000
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
-class ServersFileError(UsageError):
-    """A file of servers, what it says of one server, or a file of approvals cannot be used.
-
-    Attributes:
-        file: The file.
-        server: The name of the server concerned, or `None`.
-        key: The key concerned, as ``env.TOKEN`` or ``args[0]``, or `None`.
-    """
-
-    file: str = ""
-    key: str | None = None
-
-    def _subject(self) -> str:
-        return self.file if self.key is None else f"{self.file}: {self.key}"
-
-
 @dataclass(frozen=True)
 class ServerReview:
-    """A server that a file names, exactly as it stands there: no placeholder is filled in.
+    """A server of a file as described in the file, with unexpanded placeholders.
 
-    `str()` is a text for a person: who names it, the whole command or URL, what speaks against it.
+    `str()` is a text for a person: the file, the whole command or URL, and the warnings.
 
     Attributes:
-        server: Its name in the file.
-        file: The file.
+        server: The server's name in the file.
+        file: The path of the file.
         kind: ``"stdio"``: a program would be started; ``"http"``: a URL would be contacted.
-        command: The program and its arguments; what it would be confined by comes first.
-        url: The URL.
-        env: The variables that the program would get, beside the usual ones.
-        headers: What would be sent along with each request.
-        cwd: Where the program would be started, if the file says so.
-        digest: What the approval would be kept under.
+        command: The program and its arguments, after the sandbox command if there is one.
+        url: The URL, or `None`.
+        env: The environment variables that the program would get in addition to the usual ones.
+        headers: The headers that would be sent with each request.
+        cwd: The working directory of the program, if the file names one.
+        digest: The digest under which the approval is stored.
     """
 
     server: str
@@ -185,7 +190,7 @@ class ServerReview:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The environment variables and inputs whose values it would get."""
+        """The names of the environment variables and inputs whose values the server would get."""
         texts = (*self.command, self.url or "", self.cwd or "")
         texts += (*self.env.values(), *self.headers.values())
         found = (name for text in texts for name in variables_in(text))
@@ -193,30 +198,30 @@ class ServerReview:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What looks dangerous, a sentence each. None is no proof of anything."""
-        return tuple(self._of_command() if self.kind == "stdio" else self._of_url())
+        """Suspicious properties, one sentence each. A server without warnings may be malicious."""
+        return tuple(self._command_warnings() if self.kind == "stdio" else self._url_warnings())
 
-    def _of_command(self) -> list[str]:
+    def _command_warnings(self) -> list[str]:
         words = [_program(word) for word in self.command]
         line = " ".join(self.command)
-        found = ["It is too long to be read."] if len(line) > _READABLE else []
-        line = line[:_READABLE]
+        found = ["It is too long to be read."] if len(line) > _MAX_COMMAND else []
+        line = line[:_MAX_COMMAND]
         found += [text for pattern, text in _DANGEROUS if re.search(pattern, line, re.IGNORECASE)]
         for word, following in zip(words, (*self.command[1:], ""), strict=False):
-            if word in _SHELLS and _LINE.fullmatch(following):
+            if word in _SHELLS and _COMMAND_OPTION.fullmatch(following):
                 found.append("A shell interprets it: it may do more than start a server.")
-            elif _INTERPRETERS.fullmatch(word) and following in _INLINE:
+            elif _INTERPRETERS.fullmatch(word) and following in _CODE_OPTIONS:
                 found.append("The code to be run is in the command itself.")
         if words and words[0] in _INSTALLERS:
             found.append("It fetches a program from the internet and runs that.")
         found += [
-            f"{shown(name)} decides which code is run."
+            f"{printable(name)} decides which code is run."
             for name in self.env
-            if _DECIDING.fullmatch(name)
+            if _CODE_VARIABLES.fullmatch(name)
         ]
         return list(dict.fromkeys(found))
 
-    def _of_url(self) -> list[str]:
+    def _url_warnings(self) -> list[str]:
         found = []
         try:
             parts = urlsplit(self.url or "")
@@ -232,24 +237,24 @@ class ServerReview:
         return found
 
     def __str__(self) -> str:
-        lines = [f"{shown(str(self.file))} names a server, {shown(self.server)}."]
+        lines = [f"{printable(str(self.file))} names a server, {printable(self.server)}."]
         if self.kind == "stdio":
             lines.append("To use it, this program would be started, with all of your rights:")
-            lines.append(f"  {shown(shlex.join(self.command))}")
+            lines.append(f"  {printable(shlex.join(self.command))}")
         else:
             lines.append("To use it, this address would be contacted:")
-            lines.append(f"  {shown(self.url or '')}")
+            lines.append(f"  {printable(self.url or '')}")
         if self.cwd is not None:
-            lines.append(f"in {shown(self.cwd)}")
+            lines.append(f"in {printable(self.cwd)}")
         for title, values in (("with", self.env), ("sending", self.headers)):
-            # What is called a secret is none of a screen's business.
-            lines += [f"{title} {shown(redact(f'{n}={value}'))}" for n, value in values.items()]
+            # Secrets are masked on the screen.
+            lines += [f"{title} {printable(redact(f'{n}={value}'))}" for n, value in values.items()]
         if self.variables:
-            lines.append(f"It would get the values of: {shown(', '.join(self.variables))}.")
+            lines.append(f"It would get the values of: {printable(', '.join(self.variables))}.")
         lines += [f"Warning: {warning}" for warning in self.warnings]
         return "\n".join(lines)
 
-    def __repr__(self) -> str:  # the rest may hold secrets
+    def __repr__(self) -> str:  # other attributes may contain secrets
         return f"ServerReview({self.server!r}, {str(self.file)!r})"
 
 
@@ -258,62 +263,61 @@ def _program(word: str) -> str:
     return name.removesuffix(".exe").removesuffix(".cmd").removesuffix(".bat")
 
 
-def shown(text: str) -> str:
-    """`text` as it is, but for characters that a screen would hide or obey."""
+def printable(text: str) -> str:
+    """Replace control and invisible characters, which a terminal would obey or hide."""
     return "".join(
         character if character.isprintable() else f"<U+{ord(character):04X}>" for character in text
     )
 
 
-# The memory of which servers, named by files, a person has approved.
-
+# -- the file of approvals ------------------------------------------------------------------------
 
 _FORMAT: Final = "syncmcp-approved-servers"
 _VERSION: Final = 1
 
 _NO_APPROVALS: Final = "holds no approvals that can be read; move it away to begin anew"
 
-# A longer file, in bytes, is something else.
-_LONGEST: Final = 4 * 1024 * 1024
+# The largest file of approvals that is read, in bytes.
+_MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 
-# To change the file takes milliseconds.
+# The time to wait for the lock of the file; changing the file takes milliseconds.
 _LOCK_SECONDS: Final = 10.0
 
-# On Windows, a file that somebody has open cannot be replaced.
+# On Windows an open file cannot be replaced, so that readers need the lock, too.
 _READERS_BLOCK: Final = sys.platform == "win32"
 
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def default_path() -> Path:
-    """Where approvals are kept unless a program says otherwise: in the user's state folder."""
+    """The default path of the file of approvals, in the user's state folder."""
     home = Path.home()
     if sys.platform == "win32":
         folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     elif sys.platform == "darwin":
         folder = home / "Library" / "Application Support"
     else:
-        stated = os.environ.get("XDG_STATE_HOME", "")
-        # By its specification a relative path is to be ignored.
-        folder = Path(stated) if os.path.isabs(stated) else home / ".local" / "state"
+        xdg_state = os.environ.get("XDG_STATE_HOME", "")
+        # The XDG specification says to ignore relative paths.
+        folder = Path(xdg_state) if os.path.isabs(xdg_state) else home / ".local" / "state"
     return folder / "syncmcp" / "approved-servers.json"
 
 
 class ApprovedServers:
-    """One JSON file of mode 0600, which threads and processes may share.
+    """The digests of approved servers in a JSON file of mode 0600; safe for threads and processes.
 
     Args:
-        path: The file; its directory is made, with mode 0700, if it is missing.
+        path: The path of the file; its directory is created, with mode 0700, if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def __contains__(self, digest: str) -> bool:
-        """Whether this was approved.
+        """Whether the digest is stored.
 
         Raises:
-            ServersFileError: The file cannot be read, or somebody else may have written it.
+            ServersFileError: The file cannot be read, or another user could have written it.
         """
         try:
             if not self.path.exists():
@@ -324,7 +328,7 @@ class ApprovedServers:
             raise self._unusable(error) from error
 
     def add(self, review: ServerReview) -> None:
-        """Remember that this was approved. It is on the disk when this returns.
+        """Store an approval durably: the file is synced before this returns.
 
         Raises:
             ServersFileError: The file cannot be used.
@@ -343,7 +347,7 @@ class ApprovedServers:
             raise self._unusable(error) from error
 
     def remove(self, digest: str) -> None:
-        """Forget it: the next who wants that server has to ask again.
+        """Discard an approval; idempotent.
 
         Raises:
             ServersFileError: The file cannot be used.
@@ -378,17 +382,17 @@ class ApprovedServers:
         with open(descriptor, "rb") as file:
             self._check_owner(os.fstat(descriptor))
             try:
-                content = read_object(file, _LONGEST)
+                content = read_object(file, _MAX_FILE_BYTES)
             except ValueError as error:
                 raise self._error(_NO_APPROVALS) from error
         approved = content.get("approved")
-        stated = (content.get("format"), content.get("version"))
-        if stated != (_FORMAT, _VERSION) or not isinstance(approved, dict):
+        header = (content.get("format"), content.get("version"))
+        if header != (_FORMAT, _VERSION) or not isinstance(approved, dict):
             raise self._error(_NO_APPROVALS)
         return approved
 
     def _check_owner(self, status: os.stat_result) -> None:
-        # Windows has no modes: there the permissions of the directory decide.
+        # Windows has no modes; the permissions of the directory protect the file there.
         if sys.platform == "win32":
             return
         mode = stat.S_IMODE(status.st_mode)
@@ -400,7 +404,7 @@ class ApprovedServers:
 
     def _write(self, approved: dict[str, Any]) -> None:
         content = {"format": _FORMAT, "version": _VERSION, "approved": approved}
-        # One name is enough: nobody else writes now.
+        # A fixed name is enough: the lock excludes other writers.
         new = self.path.with_name(self.path.name + ".new")
         new.unlink(missing_ok=True)
         try:

@@ -1,4 +1,4 @@
-"""Skills of a server (extension ``io.modelcontextprotocol/skills``), read with care.
+"""Skills of a server (extension ``io.modelcontextprotocol/skills``), with integrity checks.
 
 Loading needs the extra ``skills``: ``pip install "syncmcp-client[skills]"``. ::
 
@@ -8,8 +8,8 @@ Loading needs the extra ``skills``: ``pip install "syncmcp-client[skills]"``. ::
             print(skill.name, skill.description)
         loaded = skills.load(skill)
 
-What a skill says is a server's text, and what it wants done is for a person to allow: the checks
-here show that its files are those of its entry, not that anybody should follow them.
+The content of a skill is untrusted text of a server, and a person has to allow what it wants done.
+The checks here prove that its files match its entry, not that its instructions are safe to follow.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ EXTENSION: Final = "io.modelcontextprotocol/skills"
 class Skills:
     """The skills of the server that a client is connected to.
 
-    Both sides must have the extension: `Client(extensions={EXTENSION: {}})`. Every method raises
-    `NotSupported` before anything is sent where one does not (where the server does not declare
-    it, unless the option `undeclared` is ``"try"``), and what else can become of a request.
-    Nothing of a skill is read before it is loaded, and no file before it is wanted.
+    Client and server must declare the extension: `Client(extensions={EXTENSION: {}})`. Otherwise
+    every method raises `NotSupported` before anything is sent (for an extension that the server
+    does not declare, unless the option `undeclared` is ``"try"``). All methods raise the errors of
+    requests. A skill is read only when it is loaded, and its files only when they are requested.
 
-    Any thread may call. All take the options of `CallOptions` by keyword.
+    Any thread may call the methods. All take the options of `CallOptions` as keyword arguments.
     """
 
     def __init__(self, client: Client) -> None:
@@ -77,18 +77,19 @@ class Skills:
     def list(
         self, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> builtins.list[Skill]:
-        """All entries that the server lists, from all pages, in its order.
+        """List the entries of all pages, in the server's order.
 
-        A server may have skills that it does not list; `get` finds them. Entries with the same
-        name are all there: show their URIs, too. One that cannot be loaded has a `problem`.
+        A server may have skills that it does not list; `get` finds them. The list may contain
+        several entries with the same name: show their URIs, too. `problem` tells if an entry cannot
+        be loaded.
 
         Args:
             max_pages: The most pages to fetch; the client's `max_pages` by default.
             options: See `CallOptions`.
 
         Raises:
-            LimitExceeded: There are more pages.
-            ProtocolError: The server's cursors go round in circles.
+            LimitExceeded: There are more than `max_pages` pages.
+            ProtocolError: The server repeats a cursor.
         """
         result = self._pages(
             "skills/list", types.ListSkillsResult, "skills", max_pages, None, options
@@ -99,21 +100,21 @@ class Skills:
         return found
 
     def get(self, uri: str, **options: Unpack[CallOptions]) -> Skill:
-        """The entry of one skill, as it is now, whether or not it is listed.
+        """Fetch the present entry of one skill, listed or not.
 
         Args:
-            uri: The URI of its ``SKILL.md``, of any scheme. No scheme makes a resource a skill:
-                the server says whether it is one.
+            uri: The URI of its ``SKILL.md``, of any scheme. The server decides whether a resource
+                is a skill, not the scheme.
             options: See `CallOptions`.
 
         Raises:
             InvalidParams: The server has no such skill.
-            InvalidOutput: It answered with another one.
+            InvalidOutput: The server answered with the entry of another skill.
         """
         text(uri, "uri")
         self._settings(options)
         result = self._client.request(
-            "skills/get", {"uri": uri}, result=types.GetSkillResult, **_harmless(options)
+            "skills/get", {"uri": uri}, result=types.GetSkillResult, **_idempotent(options)
         )
         skill = result.skill
         if skill.uri != uri:
@@ -128,19 +129,19 @@ class Skills:
     def load(
         self, skill: Skill, *, dynamic: bool = False, **options: Unpack[CallOptions]
     ) -> LoadedSkill:
-        """Read the ``SKILL.md`` of a skill, and nothing else, and hold it against its entry.
+        """Read the ``SKILL.md`` of a skill, and no other file, and verify it with the entry.
 
-        Ask whoever has to approve the skill before, and show them `Skill.server`.
+        Have a person approve the skill before, and show them `Skill.server`.
 
         Args:
-            skill: Its entry, from `list` or `get`.
-            dynamic: Load it even if its files have no lasting content and so no digests: only the
-                frontmatter is checked then.
+            skill: The entry, from `list` or `get`.
+            dynamic: Also load skills whose files are generated and have no digests: only the
+                frontmatter is verified.
             options: See `CallOptions`.
 
         Raises:
-            SkillRefused: The entry, or the file, is not what it should be.
-            UsageError: The entry is another server's; or PyYAML is not installed: install
+            SkillRefused: The entry is invalid, or the file does not match it.
+            UsageError: The entry is one of another server; or PyYAML is not installed: install
                 ``syncmcp-client[skills]``. Nothing was sent.
         """
         check_installed()
@@ -160,18 +161,18 @@ class Skills:
     def read_directory(
         self, uri: str, *, max_pages: int | None = None, **options: Unpack[CallOptions]
     ) -> builtins.list[Resource]:
-        """What the server has directly in a directory now, whether or not that is of a skill.
+        """List the present entries of any directory of the server, not recursively.
 
-        It adds nothing to the entry of a skill: a file that this lists and the entry does not is
-        no file of it; see `LoadedSkill.directory`.
+        The list does not extend a skill: a file that is missing in the entry of a skill does not
+        belong to it; see `LoadedSkill.directory`.
 
         Args:
-            uri: The directory, without a slash at its end.
+            uri: The URI of the directory, without a trailing slash.
             max_pages: The most pages to fetch; the client's `max_pages` by default.
             options: See `CallOptions`.
 
         Raises:
-            NotSupported: The server does not offer it (setting ``directoryRead``).
+            NotSupported: The server does not declare the setting ``directoryRead``.
             InvalidParams: There is no such directory.
         """
         text(uri, "uri")
@@ -197,7 +198,7 @@ class Skills:
     def _settings(self, options: CallOptions) -> dict[str, Any]:
         client, core = self._client, core_of(self._client)
         resolved = core.resolve(options)
-        if core.live() is None:  # a lazy client opens now
+        if core.live() is None:  # opens a lazy client, for its server's extensions
             core.open(Deadline(resolved.timeout))
         if EXTENSION not in core.settings.extensions or EXTENSION in client.server.extensions:
             return client.server.extension(EXTENSION)
@@ -215,7 +216,7 @@ class Skills:
         options: CallOptions,
     ) -> Any:
         core = core_of(self._client)
-        resolved = core.resolve(_harmless(options))
+        resolved = core.resolve(_idempotent(options))
         self._settings(options)
         steps: Any = pages(method, model, items, core, ALL_PAGES, max_pages, params)
         return run(steps, core, resolved, Deadline(resolved.timeout))
@@ -225,17 +226,17 @@ class Skills:
 
 
 class LoadedSkill:
-    """A skill whose ``SKILL.md`` was read and is that of its entry; made by `Skills.load`.
+    """A skill whose ``SKILL.md`` was read and matches its entry; returned by `Skills.load`.
 
-    Files are read when they are asked for, each checked against the entry, and kept. After a file
-    that is not what the entry says, no other one is read: load the skill anew. Any thread may use
-    it.
+    Files are read on request, each verified with the entry, and cached. After a file that does not
+    match the entry, all further reads fail: load the skill again. Any thread may use it.
 
     Attributes:
-        skill: The entry that it was loaded by; what counts for as long as it is used.
-        verified: Whether its files are checked; they are not if they are ``"dynamic"``.
-        text: All of ``SKILL.md``.
-        body: The same without the frontmatter: the instructions. Say to a model whose they are.
+        skill: A copy of the entry that it was loaded with, which files are verified with.
+        verified: Whether its files are verified; `False` if they are ``"dynamic"``.
+        text: The whole text of ``SKILL.md``.
+        body: The text without the frontmatter: the instructions. Tell a model which server they
+            come from.
     """
 
     def __init__(
@@ -250,70 +251,70 @@ class LoadedSkill:
         self._root = root_of(skill)
         self.skill = skill
         self.verified = files is not None
-        # Guards what follows; never held while the server is asked.
+        # Guards the attributes below; never held during a request.
         self._lock = threading.Lock()
-        self._kept: dict[str, bytes] = {}
-        self._broken: SkillRefused | None = None
+        self._cache: dict[str, bytes] = {}
+        self._refused: SkillRefused | None = None
         self._total = 0
-        self.text, self.body = self._open(self._fetch(MANIFEST, options))
+        self.text, self.body = self._parse_manifest(self._fetch(MANIFEST, options))
 
     @property
     def server(self) -> str:
-        """What the program calls the server: a model that gets `text` has to be told."""
+        """The name that the program gave the server; pass it to a model along with `text`."""
         return core_of(self._skills._client).label
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The files of the entry, each relative to the skill; of a dynamic one ``SKILL.md``."""
+        """The paths of the entry's files, relative to the skill; if dynamic, only ``SKILL.md``."""
         return (MANIFEST,) if self._files is None else tuple(self._files)
 
     def read(self, name: str, **options: Unpack[CallOptions]) -> bytes:
-        """The bytes of a file of the skill.
+        """Read a file of the skill.
 
         Args:
-            name: Its path as the skill has it, relative to the skill: ``references/FORMS.md``.
-                Nothing outside of the skill has a name.
+            name: The path of the file as the skill writes it, relative to the skill:
+                ``references/FORMS.md``. Paths that lead out of the skill are refused.
             options: See `CallOptions`.
 
         Raises:
-            SkillRefused: There is no such file in the entry (nothing was sent), or it is not what
-                the entry says.
+            SkillRefused: The entry has no such file (nothing was sent), or the file does not match
+                the entry.
         """
         text(name, "name")
         path = path_of(name)
         if self._files is not None and path not in self._files:
-            path = path_of(unquote(name))  # as a link in Markdown has it
+            path = path_of(unquote(name))  # links in Markdown are percent-encoded
         if not path or (self._files is not None and path not in self._files):
             raise refusal(self.skill, "unlisted", f"has no file {name[:200]!r}")
         return self._fetch(path, options)
 
     def read_text(self, name: str, **options: Unpack[CallOptions]) -> str:
-        """The same as text, which is in UTF-8.
+        """Read a file of the skill as UTF-8 text; see `read`.
 
         Raises:
-            SkillRefused: It is none, or for what `read` refuses it.
+            SkillRefused: The file is not UTF-8, or as for `read`.
         """
         return self._decoded(self.read(name, **options), name)
 
     def directory(self, name: str = "", **options: Unpack[CallOptions]) -> list[str]:
-        """What is directly in a directory of the skill; names of directories end with a slash.
+        """List a directory of the skill, not recursively; names of directories end with a slash.
 
-        The entry tells, and nothing is sent; for a dynamic skill the server is asked.
+        The list comes from the entry, without a request; for a dynamic skill from the server.
 
         Args:
-            name: The directory, relative to the skill; the skill itself by default.
+            name: The path of the directory, relative to the skill; by default the skill's own.
             options: See `CallOptions`.
 
         Raises:
             SkillRefused: The skill has no such directory.
-            NotSupported: It is dynamic, and the server cannot list directories.
+            NotSupported: The skill is dynamic, and the server cannot list directories.
         """
         path = path_of(name.removesuffix("/")) if name else ""
         if path is None:
             raise refusal(self.skill, "unlisted", f"has no directory {name[:200]!r}")
         inside = f"{path}/" if path else ""
         if self._files is None:
-            return [*self._listed(path, inside, options)]
+            return [*self._list_remote(path, inside, options)]
         found = {
             inside + rest.partition("/")[0] + "/" * ("/" in rest)
             for rest in (file[len(inside) :] for file in self._files if file.startswith(inside))
@@ -325,7 +326,7 @@ class LoadedSkill:
     def __repr__(self) -> str:
         return f"<LoadedSkill {self.skill.uri} of {self.server}>"
 
-    def _listed(self, path: str, inside: str, options: CallOptions) -> Iterator[str]:
+    def _list_remote(self, path: str, inside: str, options: CallOptions) -> Iterator[str]:
         for entry in self._skills.read_directory(uri_below(self._root, path), **options):
             name = name_below(self._root, entry.uri)
             if name is None or not name.startswith(inside) or "/" in name[len(inside) :]:
@@ -335,16 +336,16 @@ class LoadedSkill:
             yield name + "/" * (entry.mime_type == "inode/directory")
 
     def _fetch(self, path: str, options: CallOptions) -> bytes:
-        """The bytes of a file, checked.
+        """Read and verify a file, or return it from the cache.
 
         Raises:
-            SkillRefused: They are not what they should be.
+            SkillRefused: The file does not match the entry, or an earlier one did not.
         """
         with self._lock:
-            if self._broken is not None:
-                raise fresh(self._broken)
-            if path in self._kept:
-                return self._kept[path]
+            if self._refused is not None:
+                raise fresh(self._refused)
+            if path in self._cache:
+                return self._cache[path]
         file = None if self._files is None else self._files[path]
         uri = uri_below(self._root, path) if file is None else file.uri
         try:
@@ -354,11 +355,11 @@ class LoadedSkill:
                 raise refusal(self.skill, "content", error.message, uri) from error
             self._verify(data, uri, file)
         except SkillRefused as error:
-            self._break(error)
+            self._refuse_all(error)
             raise
-        # What is generated may be another one each time; but what was loaded is what was checked.
+        # Dynamic files may change, and are not cached; except for the manifest, which was verified.
         if file is not None or path == MANIFEST:
-            self._keep(path, data)
+            self._store(path, data)
         return data
 
     def _verify(self, data: bytes, uri: str, file: SkillResource | None) -> None:
@@ -374,7 +375,7 @@ class LoadedSkill:
         elif f"sha256:{hashlib.sha256(data).hexdigest()}" != file.digest:
             raise refusal(self.skill, "digest", "has another digest than its entry says", uri)
 
-    def _open(self, data: bytes) -> tuple[str, str]:
+    def _parse_manifest(self, data: bytes) -> tuple[str, str]:
         whole = self._decoded(data, MANIFEST)
         try:
             frontmatter, body = split(whole.removeprefix("\ufeff"))
@@ -396,17 +397,17 @@ class LoadedSkill:
         except UnicodeDecodeError as error:
             raise refusal(self.skill, "content", f"has no text in {name[:200]!r}") from error
 
-    def _keep(self, path: str, data: bytes) -> None:
+    def _store(self, path: str, data: bytes) -> None:
         with self._lock:
-            if self._broken is None:
-                self._kept[path] = data
+            if self._refused is None:
+                self._cache[path] = data
 
-    def _break(self, error: SkillRefused) -> None:
+    def _refuse_all(self, error: SkillRefused) -> None:
         with self._lock:
-            self._broken = self._broken or error
-            self._kept.clear()
+            self._refused = self._refused or error
+            self._cache.clear()
 
 
-def _harmless(options: CallOptions) -> CallOptions:
-    # What only asks may be asked twice.
+def _idempotent(options: CallOptions) -> CallOptions:
+    # Requests that only read may be retried.
     return {**options, "idempotent": True}

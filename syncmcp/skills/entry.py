@@ -1,4 +1,4 @@
-"""What the entry of a skill says, and whether it can be: the files, their names, the limits."""
+"""The entry of a skill: validation of its files and limits, and comparison of its frontmatter."""
 
 from __future__ import annotations
 
@@ -16,14 +16,30 @@ if TYPE_CHECKING:
 
     from syncmcp.types import Skill, SkillResource
 
-__all__ = ["BadFrontmatter", "check_installed", "difference", "split"]
+__all__ = [
+    "MANIFEST",
+    "MAX_BYTES",
+    "BadFrontmatter",
+    "Problem",
+    "SkillRefused",
+    "check_installed",
+    "difference",
+    "files_of",
+    "name_below",
+    "path_of",
+    "problem",
+    "refusal",
+    "root_of",
+    "split",
+    "uri_below",
+]
 
 
 MAX_FILES: Final = 512
 """The most files of a skill that is loaded."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""The most bytes that the files of one skill may have together."""
+"""The most bytes of all files of one skill together."""
 
 Problem: TypeAlias = Literal[
     "entry", "limit", "dynamic", "unlisted", "content", "size", "digest", "frontmatter"
@@ -36,18 +52,19 @@ _DIGEST: Final = re.compile("sha256:[0-9a-f]{64}")
 
 
 class SkillRefused(ProtocolError):
-    """A skill, or a file of it, is not what its entry says; nothing of it is to be used.
+    """A skill, or one of its files, does not match its entry; do not use any part of the skill.
 
-    If the skill has merely changed, `Skills.get` has the new entry; whoever approved the old one
-    has to be asked again.
+    If the skill has merely changed, `Skills.get` returns the new entry, which has to be approved
+    again.
 
     Attributes:
         skill: The URI of the skill.
         file: The URI of the file concerned, or `None`.
-        problem: ``"entry"``: the entry is not valid; ``"limit"``: too many files or bytes;
-            ``"dynamic"``: nothing of it can be checked, and that was not asked for;
-            ``"unlisted"``: there is no such file in the entry; ``"content"``: it cannot be read
-            as the file it should be; ``"size"``, ``"digest"``, ``"frontmatter"``: they differ.
+        problem: ``"entry"``: the entry is invalid; ``"limit"``: too many files or bytes;
+            ``"dynamic"``: the files cannot be verified, and `dynamic` of `Skills.load` was not set;
+            ``"unlisted"``: there is no such file in the entry; ``"content"``: the file cannot be
+            read as the expected type; ``"size"``, ``"digest"``, ``"frontmatter"``: differs from
+            the entry.
     """
 
     skill: str = ""
@@ -59,9 +76,9 @@ class SkillRefused(ProtocolError):
 
 
 def problem(skill: Skill) -> str | None:
-    """Why a skill cannot be loaded, as far as its entry tells; `None` if it can be.
+    """The reason, for a person, why an entry is invalid; `None` if the skill can be loaded.
 
-    For a person who wonders; `Skills.load` raises the same as `SkillRefused`.
+    `Skills.load` raises a `SkillRefused` with the same message.
     """
     try:
         files_of(skill)
@@ -71,16 +88,16 @@ def problem(skill: Skill) -> str | None:
 
 
 def refusal(skill: Skill, kind: Problem, message: str, file: str | None = None) -> SkillRefused:
-    """The error that refuses a skill; `message` begins with a verb."""
+    """Make a `SkillRefused`; `message` begins with a verb."""
     where = message if file is None else f"{file!r} {message}"
     return SkillRefused(where, skill=skill.uri, file=file, problem=kind, server=skill.server)
 
 
 def files_of(skill: Skill) -> dict[str, SkillResource] | None:
-    """The files of an entry by their names; `None` if it is dynamic.
+    """Validate an entry; return its files by name, or `None` if it is dynamic.
 
     Raises:
-        SkillRefused: The entry is not valid.
+        SkillRefused: The entry is invalid.
     """
     root = root_of(skill)
     if not skill.name or not skill.description:
@@ -112,10 +129,10 @@ def files_of(skill: Skill) -> dict[str, SkillResource] | None:
 
 
 def root_of(skill: Skill) -> str:
-    """The URI of the skill's directory, without a slash at its end.
+    """The URI of the skill's directory, without a trailing slash.
 
     Raises:
-        SkillRefused: The URI is that of no ``SKILL.md``.
+        SkillRefused: The URI of the skill does not end with ``/SKILL.md``.
     """
     root, _, last = skill.uri.rpartition("/")
     if last != MANIFEST or not root or root.endswith("/") or {"?", "#"} & set(root):
@@ -124,9 +141,9 @@ def root_of(skill: Skill) -> str:
 
 
 def name_below(root: str, uri: str) -> str | None:
-    """What a URI below the root is called there; `None` for any other one.
+    """The decoded path of a URI relative to the root; `None` if the URI is not below the root.
 
-    A name is compared and shown decoded, so nothing may mean something else after it.
+    Names are compared and shown in decoded form, so that decoding must not change their structure.
     """
     inside = uri.startswith(f"{root}/") and not {"?", "#"} & set(uri[len(root) :])
     segments = [unquote(part) for part in uri[len(root) + 1 :].split("/")]
@@ -134,7 +151,7 @@ def name_below(root: str, uri: str) -> str | None:
 
 
 def path_of(name: str) -> str | None:
-    """A relative name as a file system reads it; `None` if it leads out of the skill."""
+    """A relative path, normalized; `None` if it leads out of the skill or is malformed."""
     path: list[str] = []
     for segment in name.split("/"):
         if segment == "..":
@@ -155,25 +172,24 @@ def _is_plain(segment: str) -> bool:
 
 
 def uri_below(root: str, path: str) -> str:
-    """The URI of what has that name below the root."""
+    """The URI of a path relative to the root."""
     return f"{root}/{quote(path, safe=_UNQUOTED)}" if path else root
 
 
-# The YAML at the head of a ``SKILL.md``, held against what an entry says of it.
+# -- the frontmatter: YAML at the head of a ``SKILL.md``, compared with the entry -----------------
 #
-# Needs the extra ``skills``. Nothing is made of the YAML but a comparison: no tag, no alias and
-# no timestamp of it ever becomes an object here.
-
+# Needs the extra ``skills``. The YAML nodes are only compared: no object is constructed from a tag,
+# an alias or a timestamp.
 
 MAX_CHARACTERS: Final = 65_536
-"""The longest frontmatter."""
+"""The longest frontmatter, in characters."""
 
 MAX_DEPTH: Final = 32
-"""Values within each other in it."""
+"""The deepest nesting of values in the frontmatter."""
 
 _FENCE: Final = re.compile(r"^---[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
 
-# The scalars of YAML 1.2's core schema that JSON has a type for; what else is plain is text.
+# The plain scalars of YAML 1.2's core schema that have a JSON type; all others are strings.
 _PLAIN: Final = "plain"
 _STRING: Final = "tag:yaml.org,2002:str"
 _NULL: Final = frozenset(("", "~", "null", "Null", "NULL"))
@@ -183,17 +199,17 @@ _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,400}|0o[0-7]{1,400}|0x[0-9a-fA-F]{1,
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _BASES: Final = {"0o": 8, "0x": 16}
 
-# Booleans until YAML 1.1, texts since 1.2: either reading is what the author wrote.
+# Booleans in YAML 1.1, strings since 1.2: both readings are accepted.
 _OLD_TRUE: Final = frozenset(("yes", "Yes", "YES", "on", "On", "ON"))
 _OLD_FALSE: Final = frozenset(("no", "No", "NO", "off", "Off", "OFF"))
 
 
 class BadFrontmatter(ValueError):
-    """There is none, or none that is safe to read."""
+    """The frontmatter is missing, invalid or unsafe to parse."""
 
 
 def check_installed() -> None:
-    """Make sure that YAML can be read.
+    """Check that PyYAML is installed.
 
     Raises:
         UsageError: PyYAML is not installed.
@@ -203,10 +219,10 @@ def check_installed() -> None:
 
 
 def split(text: str) -> tuple[str, str]:
-    """The frontmatter of a file and what follows it.
+    """Split a file into its frontmatter and the rest.
 
     Raises:
-        BadFrontmatter: It has none, or a longer one than is read.
+        BadFrontmatter: The file has no frontmatter, or it is longer than `MAX_CHARACTERS`.
     """
     opening = _FENCE.match(text)
     if opening is None:
@@ -218,17 +234,17 @@ def split(text: str) -> tuple[str, str]:
 
 
 def difference(frontmatter: str, stated: dict[str, Any]) -> str | None:
-    """Where the YAML says something else than `stated`, in words; `None` if they are the same.
+    """Describe the first difference between the YAML and `stated`; `None` if they are equal.
 
     Raises:
-        BadFrontmatter: It is no YAML, or has what is not read: aliases, tags, a key twice, more
-            depth than `MAX_DEPTH`.
+        BadFrontmatter: It is not valid YAML, or has aliases, tags, duplicate keys, or more nesting
+            than `MAX_DEPTH`.
     """
-    node = _composed(frontmatter)
-    return "it is no mapping" if node is None else _differs(node, stated, "")
+    node = _parse_yaml(frontmatter)
+    return "it is no mapping" if node is None else _node_difference(node, stated, "")
 
 
-def _composed(frontmatter: str) -> Node | None:
+def _parse_yaml(frontmatter: str) -> Node | None:
     import yaml
     from yaml.composer import Composer
     from yaml.parser import Parser
@@ -236,7 +252,7 @@ def _composed(frontmatter: str) -> Node | None:
     from yaml.scanner import Scanner
 
     class Loader(Reader, Scanner, Parser, Composer):
-        """Nodes, and nothing made of them; depth is counted on the way down."""
+        """Composes nodes without constructing objects; limits the nesting."""
 
         def __init__(self, stream: str) -> None:
             Reader.__init__(self, stream)
@@ -270,11 +286,11 @@ def _composed(frontmatter: str) -> Node | None:
         raise BadFrontmatter(f"has frontmatter that is no YAML: {problem}") from error
 
 
-def _differs(node: Node, stated: Any, where: str) -> str | None:
+def _node_difference(node: Node, stated: Any, where: str) -> str | None:
     import yaml
 
     if isinstance(node, yaml.ScalarNode):
-        if any(_same(reading, stated) for reading in _readings(node)):
+        if any(_equal(reading, stated) for reading in _readings(node)):
             return None
         return f"{where or 'the whole'} differs"
     if node.tag:
@@ -287,11 +303,11 @@ def _differs(node: Node, stated: Any, where: str) -> str | None:
         members = _members(node)
         if not isinstance(stated, dict):
             return f"{where or 'the whole'} differs"
-        odd = sorted(members.keys() ^ stated.keys())
-        if odd:
-            return f"only one of them has {_inside(where, odd[0])}"
-        pairs = [(item, stated[key], _inside(where, key)) for key, item in members.items()]
-    return next(filter(None, (_differs(*pair) for pair in pairs)), None)
+        unmatched = sorted(members.keys() ^ stated.keys())
+        if unmatched:
+            return f"only one of them has {_child_path(where, unmatched[0])}"
+        pairs = [(item, stated[key], _child_path(where, key)) for key, item in members.items()]
+    return next(filter(None, (_node_difference(*pair) for pair in pairs)), None)
 
 
 def _members(node: Node) -> dict[str, Node]:
@@ -307,13 +323,13 @@ def _members(node: Node) -> dict[str, Node]:
     return members
 
 
-def _inside(where: str, key: str) -> str:
-    # What a server wrote may be long.
+def _child_path(where: str, key: str) -> str:
+    # Shortened, because a server may send keys of any length.
     return f"{where}.{key[:60]!r}" if where else repr(key[:60])
 
 
 def _readings(node: Node) -> Iterator[Any]:
-    """The JSON values that a scalar may stand for."""
+    """The JSON values that a scalar can represent."""
     text = node.value
     if node.tag == _STRING:
         yield text
@@ -334,8 +350,8 @@ def _readings(node: Node) -> Iterator[Any]:
             yield text in _OLD_TRUE
 
 
-def _same(reading: Any, stated: Any) -> bool:
-    # JSON's 1 and 1.0 are one number; Python's 1 and True would be, too.
+def _equal(reading: Any, stated: Any) -> bool:
+    # 1 and 1.0 are the same number in JSON; but 1 and True, equal in Python, are not.
     if isinstance(reading, bool) or isinstance(stated, bool):
         return reading is stated
     return bool(reading == stated)

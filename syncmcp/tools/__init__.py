@@ -1,4 +1,4 @@
-"""The tool loop: a model asks for tools, they are run, and it is told what they gave."""
+"""The tool loop: a model requests tool calls, these are made, and the model gets their results."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from syncmcp.errors import (
     TooManyRounds,
     UsageError,
 )
-from syncmcp.handlers import HandlerContext, SamplingHandler, nested_context, run_callbacks_with
-from syncmcp.tools.source import failure, told, tool_source, words_for
+from syncmcp.handlers import SamplingHandler
+from syncmcp.handlers.context import HandlerContext, nested_context, run_callbacks_with
+from syncmcp.tools.source import error_result, error_text, tool_result, tool_source
 
 if TYPE_CHECKING:
     from syncmcp._client.client import Client
@@ -58,8 +59,8 @@ __all__ = [
 
 _MAX_TOKENS: Final = 4096
 
-# Neither the model nor another tool of the server can do anything about these; the program can.
-_GONE: Final = (AuthError, ClosedError)
+# Errors that end the loop: only the program can do something about them, not the model.
+_FATAL: Final = (AuthError, ClosedError)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class ModelTurn:
 
     Attributes:
         iteration: The number of the turn, from 1.
-        result: Its answer.
+        result: The answer.
     """
 
     iteration: int
@@ -77,11 +78,11 @@ class ModelTurn:
 
 @dataclass(frozen=True)
 class ToolStarted:
-    """A tool is running; it was allowed.
+    """A tool call was allowed and has been started.
 
     Attributes:
-        iteration: The turn that asked for it; 0 for one that an earlier run left.
-        use: The model's wish: tool and arguments.
+        iteration: The number of the turn that requested it; 0 if an earlier run did.
+        use: The tool use that the model requested: tool and arguments.
     """
 
     iteration: int
@@ -90,12 +91,12 @@ class ToolStarted:
 
 @dataclass(frozen=True)
 class ToolFinished:
-    """A tool has ended, or was never run: it does not exist, or was denied.
+    """A tool call has ended, or was not made: the tool does not exist, or the call was denied.
 
     Attributes:
-        iteration: The turn that asked for it; 0 for one that an earlier run left.
-        use: The model's wish.
-        result: What the model is told.
+        iteration: The number of the turn that requested it; 0 if an earlier run did.
+        use: The tool use that the model requested.
+        result: The result for the model.
     """
 
     iteration: int
@@ -104,27 +105,28 @@ class ToolFinished:
 
 
 Step: TypeAlias = ModelTurn | ToolStarted | ToolFinished
-"""Something that happened in a tool loop."""
+"""An event of a tool loop."""
 
 
 class ToolProgress(Protocol):
-    """Is told how far a tool of a loop is: on a pool thread, in the order in which it was said."""
+    """Receives the progress of tool calls: on a pool thread, in the order of arrival."""
 
     def __call__(
         self, use: ToolUseContent, progress: float, total: float | None, message: str | None, /
     ) -> object:
-        """Take one report: what the model asked for, and what a `ProgressHandler` is told."""
+        """Receive one report: the tool use, and the arguments of a `ProgressHandler`."""
         ...
 
 
 @dataclass(frozen=True)
 class ToolLoopResult:
-    """What came of a tool loop.
+    """The result of a tool loop.
 
     Attributes:
-        result: The model's last answer; it asks for no tool.
-        messages: The whole conversation, that answer included. Add to it and run it again.
-        iterations: How often the model was asked.
+        result: The model's last answer, which requests no tool.
+        messages: The whole conversation, including the last answer. Append a message and run it
+            again to continue.
+        iterations: The number of turns of the model.
     """
 
     result: CreateMessageResult
@@ -140,37 +142,37 @@ class ToolLoopResult:
 class ToolLoop:
     """Lets a model use tools until it has an answer (spec: sampling, "Multi-turn Tool Loop").
 
-    Tools that the model asks for in one turn run at the same time; it gets their results in its own
-    order. What goes wrong with a tool (it fails, does not exist, is denied, refuses its arguments,
-    takes longer than the client's `timeout`) is told to the model, which may try something else.
-    Only a closed client or group and, of a client, a server that wants other credentials end the
-    loop: a group has other servers.
+    Tool calls that the model requests in one turn run in parallel; the model gets their results in
+    the order of its requests. Errors of tool calls (the tool fails or does not exist, the call is
+    denied, its arguments are refused, it exceeds the client's `timeout`) become results for the
+    model, which may try something else. Of these errors only two end the loop: the client or group
+    is closed, or the server of a single client refuses the credentials (a group has other servers).
 
-    A loop keeps nothing between runs; any number of threads may run it at one time.
+    A loop has no state between runs; any number of threads may run it at the same time.
 
     Args:
         llm: The model: any sampling handler, called on the thread that called `run`. Its
             `context.cancel` is cancelled when the loop must end. With a group, `context.client` and
-            `context.server` are a `UsageError`: there is more than one.
-        tools_of: The client whose tools are used, or a group: the model knows its tools by their
-            keys there, and each call goes to the server that has the tool.
-        max_iterations: How often the model is asked at most. The last time it may use no tools
-            (``tool_choice`` is ``"none"``), so that it answers with what it has.
-        timeout: The longest a run may take in all, in seconds; `None` for no limit. A model that
-            does not heed `context.cancel` is waited for.
-        max_parallel: How many tools run at one time.
-        approval: Decides on each call, on the thread that called `run`; nobody is asked about a
-            tool that only reads, where a trusted server says so. It sees the tool's server and its
-            name there. By default the `approval` of that server's client does; where that has none
-            either, every call is allowed. A person has the client's `human_timeout` to decide.
-        on_step: Told of each step as it happens, on the thread that called `run`. What it raises
-            ends the loop.
-        on_text: Told what the model has written so far in a turn, where the model shows that, on
-            the same thread.
-        on_progress: Told how far the tools are.
+            `context.server` raise `UsageError`: there is more than one.
+        tools_of: The client whose tools are used, or a group: the model sees the group's keys as
+            names of the tools, and each call goes to the server of its tool.
+        max_iterations: The most turns of the model. In the last turn it may use no tools
+            (``tool_choice`` is ``"none"``), so that it answers with the results it has.
+        timeout: The longest time for a whole run, in seconds; `None` for no limit. The run still
+            waits for a model that ignores `context.cancel`.
+        max_parallel: The most tool calls at the same time.
+        approval: Decides on each call, on the thread that called `run`; where its policy wants a
+            person, tools that a trusted server declares read-only are allowed without asking. It
+            sees the tool's server and the tool's name there. By default the `approval` of that
+            server's client decides; without any, every call is allowed. A person has the client's
+            `human_timeout` to decide.
+        on_step: Called with each step, on the thread that called `run`. An exception ends the loop.
+        on_text: Called with the partial text of a turn, if the model provides it, on the same
+            thread.
+        on_progress: Called with the progress of the tool calls.
 
     Raises:
-        UsageError: An argument makes no sense.
+        UsageError: An argument is invalid.
     """
 
     def __init__(
@@ -214,67 +216,67 @@ class ToolLoop:
     ) -> ToolLoopResult:
         """Run the loop and block until the model has an answer.
 
-        A conversation that ends with the model asking for tools, as the one of `TooManyRounds`
-        does, goes on with those tools.
+        A conversation that ends with requested tool calls, such as that of `TooManyRounds`,
+        continues with these calls.
 
         Args:
-            request: What the user says, a conversation, or a server's whole request; the tools in
-                that are replaced by those of this loop.
-            system_prompt: Put in the place of the request's.
-            max_tokens: The most the model may write in one turn, in the place of the request's;
-                4,096 where nothing says otherwise.
-            tool_choice: Put in the place of the request's. ``"required"`` counts for the first
-                turn only: the model must be able to end.
-            tools: The names of the tools to offer; by default all.
+            request: The user's text, a conversation, or a server's whole sampling request, whose
+                tools are replaced by those of this loop.
+            system_prompt: Replaces that of the request.
+            max_tokens: The most tokens in one turn; replaces that of the request. 4,096 if neither
+                is given.
+            tool_choice: Replaces that of the request. ``"required"`` applies to the first turn
+                only, so that the model can end.
+            tools: The names of the tools for the model; by default all.
             context: Within a sampling handler, its context: cancelling it ends the loop, and the
                 model can show partial text through it.
-            cancel: Ends the loop; each tool that runs is cancelled, and the server told, once.
+            cancel: Ends the loop; running tool calls are cancelled, and the servers notified once.
 
         Raises:
-            UsageError: There is no such tool; the conversation is empty or a tool use in it has no
-                result; the model's function returned something else.
-            TooManyRounds: The model asked for tools in its last turn all the same. They were not
-                run; `messages` is the conversation so far.
+            UsageError: There is no such tool; the conversation is empty, or a tool use in it has no
+                result; or the model's function returned another type.
+            TooManyRounds: The model requested tool calls even in its last turn. They were not made;
+                `messages` is the conversation so far.
             RequestTimeout: `timeout` has passed; `messages` is the conversation so far.
             RequestCancelled: `cancel` or `context` was cancelled; `messages` likewise.
             McpError: The tools could not be listed, the client or group was closed, or the server
-                of a client wants other credentials.
+                of a client refused the credentials.
         """
         base = _request(request, system_prompt, max_tokens, tool_choice)
         outer = None if context is None else context.cancel
         links = [link for link in (cancel, outer) if link is not None]
         run = _Run(self, base, links, context)
         try:
-            run.offer(tools)
-            return run.drive()
+            run.select_tools(tools)
+            return run.run_to_end()
         except BaseException:
-            run.token.cancel("the tool loop has ended")  # what still runs is of no use to anybody
+            run.token.cancel("the tool loop has ended")  # stops the running tool calls
             raise
 
 
 def _request(
-    given: str | Sequence[SamplingMessage] | CreateMessageRequestParams,
+    request: str | Sequence[SamplingMessage] | CreateMessageRequestParams,
     system_prompt: str | None,
     max_tokens: int | None,
     tool_choice: ToolChoice | None,
 ) -> CreateMessageRequestParams:
-    if isinstance(given, str):
-        spoken = types.TextContent(text=given)
-        given = [types.SamplingMessage(role="user", content=spoken)]
-    if not isinstance(given, types.CreateMessageRequestParams):
-        given = types.CreateMessageRequestParams(messages=list(given), max_tokens=_MAX_TOKENS)
+    if isinstance(request, str):
+        content = types.TextContent(text=request)
+        request = [types.SamplingMessage(role="user", content=content)]
+    if not isinstance(request, types.CreateMessageRequestParams):
+        request = types.CreateMessageRequestParams(messages=list(request), max_tokens=_MAX_TOKENS)
     replaced = {
         "system_prompt": system_prompt,
         "max_tokens": max_tokens,
         "tool_choice": tool_choice,
     }
-    return given.model_copy(
+    return request.model_copy(
         update={name: value for name, value in replaced.items() if value is not None}
     )
 
 
-class _Running(NamedTuple):
-    """A tool at work: for which wish, and by whom."""
+class _RunningTool(NamedTuple):
+    """A running tool call: its tool use and its client."""
 
     use: ToolUseContent
     client: Client
@@ -298,17 +300,17 @@ class _Run:
         self._tools: dict[str, Tool] = {}
         self._iteration = 0
         self._deadline = Deadline(loop._timeout)
-        # A token and not a `timeout` for each call: the client's own `timeout` bounds each tool.
+        # A token instead of a `timeout` for each call, which would override the client's `timeout`.
         self._expiry = CancelToken() if loop._timeout is None else CancelToken.after(loop._timeout)
         self.token = CancelToken(self._expiry, *links)
 
-    def offer(self, names: Iterable[str] | None) -> None:
-        """Find the tools to offer."""
-        self._check()
+    def select_tools(self, names: Iterable[str] | None) -> None:
+        """List the tools, and select those for the model."""
+        self._check_cancelled()
         try:
             listed = self._source.tools(self.token)
         except McpError:
-            self._check()
+            self._check_cancelled()
             raise
         self._tools = {tool.name: tool for tool in listed}
         if names is not None:
@@ -318,22 +320,22 @@ class _Run:
                 raise UsageError(f"there is no tool {unknown[0]!r}")
             self._tools = {name: self._tools[name] for name in wanted}
 
-    def drive(self) -> ToolLoopResult:
-        """Ask the model, run tools, ask again, until it asks for none."""
+    def run_to_end(self) -> ToolLoopResult:
+        """Alternate between the model and tool calls, until it requests none."""
         if not self._messages:
             raise UsageError("a conversation has at least one message")
-        uses = self._wishes()
+        uses = self._requested_tools()
         try:
             check_balance(self._messages[:-1] if uses else self._messages)
         except ValueError as error:
             raise UsageError(str(error)) from None
         if uses:
-            self._messages.append(self._use(uses))
+            self._messages.append(self._run_tools(uses))
         limit = self._loop._max_iterations
         while True:
             self._iteration += 1
-            answer = self._ask(last=self._iteration == limit)
-            uses = self._wishes()
+            answer = self._ask_model(last=self._iteration == limit)
+            uses = self._requested_tools()
             if not uses:
                 return ToolLoopResult(answer, self._messages, self._iteration)
             if self._iteration == limit:
@@ -343,14 +345,14 @@ class _Run:
                     messages=self._messages,
                 )
             if answer.stop_reason == "maxTokens":
-                self._messages.append(self._cut_off(uses))
+                self._messages.append(self._refuse_truncated(uses))
             else:
-                self._messages.append(self._use(uses))
+                self._messages.append(self._run_tools(uses))
 
     # -- the model
 
-    def _ask(self, *, last: bool) -> CreateMessageResult:
-        self._check()
+    def _ask_model(self, *, last: bool) -> CreateMessageResult:
+        self._check_cancelled()
         update: dict[str, Any] = {
             "messages": list(self._messages),
             "tools": list(self._tools.values()),
@@ -364,7 +366,7 @@ class _Run:
             answer = self._loop._llm(self._request.model_copy(update=update), self._context)
         except Exception as error:
             if self.token.cancelled:
-                raise self._stopped() from error
+                raise self._stop_error() from error
             raise
         if not isinstance(answer, types.CreateMessageResult):  # pyright: ignore[reportUnnecessaryIsInstance]
             kind = type(answer).__name__
@@ -374,11 +376,11 @@ class _Run:
             message.meta = answer.meta
         self._messages.append(message)
         self._report(ModelTurn(self._iteration, answer))
-        self._check()
+        self._check_cancelled()
         return answer
 
-    def _wishes(self) -> list[ToolUseContent]:
-        """The tools that the last message asks for."""
+    def _requested_tools(self) -> list[ToolUseContent]:
+        """The tool uses that the last message requests."""
         try:
             return tool_uses(self._messages[-1])
         except ValueError as error:
@@ -386,7 +388,7 @@ class _Run:
 
     @cached_property
     def _context(self) -> HandlerContext:
-        """What the model's function is given."""
+        """The context for the model's function."""
         return self._make_context(self._source.client, self.token, self._deadline)
 
     def _make_context(
@@ -409,7 +411,7 @@ class _Run:
         return nested_context(outer, cancel, timeout, self._show)
 
     def _show(self, text: str) -> None:
-        """Show what the model has written to whoever looks at the question, and at the loop."""
+        """Pass partial text to the display of the outer question, and to `on_text`."""
         if self._outer is not None:
             self._outer.show(text)
         if self._loop._on_text is not None:
@@ -417,85 +419,85 @@ class _Run:
 
     # -- the tools
 
-    def _use(self, uses: list[ToolUseContent]) -> SamplingMessage:
-        """Run tools, as many at one time as may be; return the message with their results."""
+    def _run_tools(self, uses: list[ToolUseContent]) -> SamplingMessage:
+        """Make tool calls, `max_parallel` at a time; return the message with their results."""
         results: dict[str, ToolResultContent] = {}
-        running: dict[RequestFuture[CallToolResult], _Running] = {}
+        running: dict[RequestFuture[CallToolResult], _RunningTool] = {}
         for use in uses:
             if len(running) == self._loop._max_parallel:
                 self._collect(running, results)
             try:
-                future, client = self._start(use)
-                running[future] = _Running(use, client)
+                future, client = self._start_call(use)
+                running[future] = _RunningTool(use, client)
             except McpError as error:
-                results[use.id] = self._finish(use, self._failure(use, error))
+                results[use.id] = self._finish_call(use, self._error_for_model(use, error))
             else:
                 self._report(ToolStarted(self._iteration, use))
         while running:
             self._collect(running, results)
         return types.SamplingMessage(role="user", content=[results[use.id] for use in uses])
 
-    def _start(self, use: ToolUseContent) -> tuple[RequestFuture[CallToolResult], Client]:
+    def _start_call(self, use: ToolUseContent) -> tuple[RequestFuture[CallToolResult], Client]:
         tool = self._tools.get(use.name)
-        if tool is None:  # or it was not offered
+        if tool is None:  # unknown, or not selected by `tools`
             raise UsageError(f"there is no tool {use.name!r}")
         client, name = self._source.find(use.name)
-        self._ask_for_consent(client, name, use, tool)
+        self._check_approval(client, name, use, tool)
         tell = self._loop._on_progress
         on_progress = None if tell is None else partial(tell, use)
         call = client.call_tool.future
         return call(name, use.input, cancel=self.token, on_progress=on_progress), client
 
-    def _ask_for_consent(self, client: Client, name: str, use: ToolUseContent, tool: Tool) -> None:
-        core, ours = core_of(client), self._loop._approval
-        given = core.handlers.answering.approval if ours is None else ours
-        if given is None:
+    def _check_approval(self, client: Client, name: str, use: ToolUseContent, tool: Tool) -> None:
+        core, own = core_of(client), self._loop._approval
+        approval = core.handlers.answering.approval if own is None else own
+        if approval is None:
             return
-        patience, token = core.settings.human_timeout, CancelToken(self.token)
-        context = self._make_context(client, token, self._deadline.sooner(patience))
-        if patience is not None:
-            # Set after the context's clock: who hears of the end finds that no time is left.
-            expiry = CancelToken.after(patience)
+        human_timeout, token = core.settings.human_timeout, CancelToken(self.token)
+        context = self._make_context(client, token, self._deadline.sooner(human_timeout))
+        if human_timeout is not None:
+            # Created after the context's deadline, so that this has passed when callbacks run.
+            expiry = CancelToken.after(human_timeout)
 
             def expire() -> None:
                 token.cancel(expiry.reason)
 
             expiry.on_cancel(expire)
-        as_approval(given).before_call(
+        as_approval(approval).before_call(
             name, use.input, tool.annotations, client.server, context=context
         )
 
     def _collect(
         self,
-        running: dict[RequestFuture[CallToolResult], _Running],
+        running: dict[RequestFuture[CallToolResult], _RunningTool],
         results: dict[str, ToolResultContent],
     ) -> None:
-        """Wait until at least one of the tools has ended."""
+        """Wait until at least one of the calls has ended, and store the results."""
         with slot_released():
             done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in [future for future in running if future in done]:
             use, client = running.pop(future)
             try:
-                result = told(use, future.result(), trusted=core_of(client).settings.trusted)
+                result = tool_result(use, future.result(), trusted=core_of(client).settings.trusted)
             except McpError as error:
-                result = self._failure(use, error)
-            results[use.id] = self._finish(use, result)
+                result = self._error_for_model(use, error)
+            results[use.id] = self._finish_call(use, result)
 
-    def _failure(self, use: ToolUseContent, error: McpError) -> ToolResultContent:
-        """What the model is told of a call that failed; raises what is not for the model."""
-        self._check()
-        gone = isinstance(error, _GONE) and not self._source.outlives_its_servers()
-        if gone or isinstance(error, RequestCancelled):
+    def _error_for_model(self, use: ToolUseContent, error: McpError) -> ToolResultContent:
+        """The result for the model of a failed call; re-raises errors that end the loop."""
+        self._check_cancelled()
+        fatal = isinstance(error, _FATAL) and not self._source.survives_server_loss()
+        if fatal or isinstance(error, RequestCancelled):
             raise error
-        return failure(use, words_for(error))
+        return error_result(use, error_text(error))
 
-    def _cut_off(self, uses: list[ToolUseContent]) -> SamplingMessage:
-        # Arguments may be missing from the last wish; nothing that was half said is done.
+    def _refuse_truncated(self, uses: list[ToolUseContent]) -> SamplingMessage:
+        # The arguments of the last tool use may be incomplete, so none of the calls is made.
         why = "not run: the message was cut off at its limit of tokens"
-        results = [self._finish(use, failure(use, why)) for use in uses]
+        results = [self._finish_call(use, error_result(use, why)) for use in uses]
         return types.SamplingMessage(role="user", content=list(results))
 
-    def _finish(self, use: ToolUseContent, result: ToolResultContent) -> ToolResultContent:
+    def _finish_call(self, use: ToolUseContent, result: ToolResultContent) -> ToolResultContent:
         self._report(ToolFinished(self._iteration, use, result))
         return result
 
@@ -505,11 +507,11 @@ class _Run:
         if self._loop._on_step is not None:
             self._loop._on_step(step)
 
-    def _check(self) -> None:
+    def _check_cancelled(self) -> None:
         if self.token.cancelled:
-            raise self._stopped()
+            raise self._stop_error()
 
-    def _stopped(self) -> RequestTimeout | RequestCancelled:
+    def _stop_error(self) -> RequestTimeout | RequestCancelled:
         if self._expiry.cancelled:
             limit = self._loop._timeout
             return RequestTimeout(

@@ -1,4 +1,4 @@
-"""Whose tools a loop uses: one client's, or those of a group."""
+"""The tools that a loop uses, of a client or a group, and tool results for the model."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from syncmcp.errors import McpError
     from syncmcp.types import CallToolResult, Tool, ToolResultContent, ToolUseContent
 
-__all__ = ["Found", "ToolSource", "failure", "told", "tool_source", "words_for"]
+__all__ = ["ToolLocation", "ToolSource", "error_result", "error_text", "tool_result", "tool_source"]
 
 
-class Found(NamedTuple):
-    """Where a tool is.
+class ToolLocation(NamedTuple):
+    """The server of a tool.
 
     Attributes:
-        client: The client of its server.
-        name: What that server calls it.
+        client: The client of the server.
+        name: The name of the tool at the server.
     """
 
     client: Client
@@ -32,39 +32,39 @@ class Found(NamedTuple):
 
 
 class ToolSource(Protocol):
-    """What a loop needs of whose tools it uses."""
+    """The interface of a client or a group for a tool loop."""
 
     client: Client | None
-    """The one client, if there is only one."""
+    """The client; `None` for a group."""
 
     def tools(self, cancel: CancelToken) -> Iterable[Tool]:
-        """All tools, under names of which each stands for one.
+        """List all tools, with unique names.
 
         Raises:
-            McpError: They cannot be listed.
+            McpError: The tools cannot be listed.
         """
         ...
 
-    def find(self, name: str) -> Found:
-        """Who has the tool of that name.
+    def find(self, name: str) -> ToolLocation:
+        """Find the server of a tool.
 
         Raises:
-            UsageError: Nobody has it any more.
-            ClosedError: Its server was closed or removed.
+            UsageError: No server has the tool any more.
+            ClosedError: The server of the tool was closed or removed.
         """
         ...
 
-    def outlives_its_servers(self) -> bool:
-        """Whether a server that is gone, or lets nobody in, leaves others to work with."""
+    def survives_server_loss(self) -> bool:
+        """Whether the loop can go on after a server was closed or refused the credentials."""
         ...
 
 
 def tool_source(given: Client | ClientGroup) -> ToolSource:
-    """A client or a group as that."""
-    return _OfGroup(given) if isinstance(given, ClientGroup) else _OfClient(given)
+    """The tool source for a client or a group."""
+    return _GroupTools(given) if isinstance(given, ClientGroup) else _ClientTools(given)
 
 
-class _OfClient:
+class _ClientTools:
     def __init__(self, client: Client) -> None:
         self.client: Client | None = client
         self._only = client
@@ -72,14 +72,14 @@ class _OfClient:
     def tools(self, cancel: CancelToken) -> Iterable[Tool]:
         return self._only.list_tools(cancel=cancel).tools
 
-    def find(self, name: str) -> Found:
-        return Found(self._only, name)
+    def find(self, name: str) -> ToolLocation:
+        return ToolLocation(self._only, name)
 
-    def outlives_its_servers(self) -> bool:
+    def survives_server_loss(self) -> bool:
         return False
 
 
-class _OfGroup:
+class _GroupTools:
     client: Client | None = None
 
     def __init__(self, group: ClientGroup) -> None:
@@ -89,28 +89,29 @@ class _OfGroup:
         group_state(self._group).check_open()
         return self._group.tools.values()
 
-    def find(self, name: str) -> Found:
+    def find(self, name: str) -> ToolLocation:
         client, _, tool = group_state(self._group).route(
             lambda catalog: catalog.route("tools", name)
         )
-        return Found(client, tool)
+        return ToolLocation(client, tool)
 
-    def outlives_its_servers(self) -> bool:
+    def survives_server_loss(self) -> bool:
         return group_state(self._group).state == "open"
 
 
-# What a model is told of a tool that it asked for.
+# -- tool results for the model -------------------------------------------------------------------
 
 
-def told(use: ToolUseContent, result: CallToolResult, *, trusted: bool) -> ToolResultContent:
-    """What the tool gave.
+def tool_result(use: ToolUseContent, result: CallToolResult, *, trusted: bool) -> ToolResultContent:
+    """Convert the result of a call into content for the model.
 
     Args:
-        use: What the model asked for.
-        result: The whole result.
-        trusted: Whether the server is believed, which may say what is of no use to a model.
+        use: The tool use that the model requested.
+        result: The result of the call.
+        trusted: Whether to honour the server's annotations and leave out content that is not meant
+            for the assistant.
     """
-    # Nothing at all is of less.
+    # If no content is meant for the assistant, the model gets all of it rather than nothing.
     content = (trusted and result.content_for("assistant")) or result.content
     block = types.ToolResultContent(tool_use_id=use.id, content=content)
     if result.has_data:
@@ -122,14 +123,14 @@ def told(use: ToolUseContent, result: CallToolResult, *, trusted: bool) -> ToolR
     return block
 
 
-def failure(use: ToolUseContent, why: str) -> ToolResultContent:
-    """The tool gave nothing, in words."""
+def error_result(use: ToolUseContent, why: str) -> ToolResultContent:
+    """Make an error result for the model."""
     content = types.TextContent(text=why)
     return types.ToolResultContent(tool_use_id=use.id, content=[content], is_error=True)
 
 
-def words_for(error: McpError) -> str:
-    """An error for a model: without what only the program should see, stderr for example."""
+def error_text(error: McpError) -> str:
+    """Describe an error for the model, without details for the program only, such as stderr."""
     if isinstance(error, Denied):
         why = f": {error.reason}" if error.reason else ""
         return f"the call was not allowed{why}"

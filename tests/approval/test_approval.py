@@ -38,7 +38,7 @@ from syncmcp.approval import (
 )
 from syncmcp.errors import Denied, UsageError
 from syncmcp.handlers import HandlerContext
-from syncmcp.handlers.server import ConnectedServer
+from syncmcp.handlers.context import ConnectedServer
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,

@@ -20,14 +20,16 @@ Kind = Literal["at the top", "in a function", "for type checkers"]
 KINDS: tuple[Kind, ...] = ("at the top", "in a function", "for type checkers")
 
 # A handler is given the client that was asked; an error keeps the result that it is about.
-IGNORED = {("syncmcp.handlers", "syncmcp._client.client"), ("syncmcp.errors", "syncmcp.types")}
+IGNORED = {
+    ("syncmcp.handlers.context", "syncmcp._client.client"),
+    ("syncmcp.errors", "syncmcp.types"),
+}
 
 # What is still tied together by names for type checkers, or by imports within functions: how many
 # modules of which packages. It may become less.
 KNOWN = {
     ("_connection",): 9,
     ("_protocol",): 5,
-    ("approval", "handlers"): 4,
     ("auth",): 2,
     ("cli",): 4,
     ("testing",): 12,

@@ -66,7 +66,7 @@ class TestListening:
         self, group: ClientGroup, shops: dict[str, Server]
     ) -> None:
         with group.listen(tools=True, prompts=True, timeout=PATIENCE) as changes:
-            inboxes = changes._inboxes.of
+            inboxes = changes._inboxes.queues
             for name in shops:
                 kinds: tuple[Kind, ...] = ("tools", "prompts")
                 for kind in kinds:
@@ -103,7 +103,7 @@ class TestListening:
         changes = group.listen(tools=True)
 
         def close() -> None:
-            known(lambda: bool(changes._inboxes._bells))
+            known(lambda: bool(changes._inboxes._waiters))
             changes.close()
 
         events, _ = in_threads(lambda: list(changes), close)
@@ -162,7 +162,7 @@ class TestListening:
 
     def test_one_that_nobody_has_any_more_is_given_up(self, group: ClientGroup) -> None:
         changes = group.listen(tools=True)
-        inbox = changes._inboxes.of["a"]
+        inbox = changes._inboxes.queues["a"]
         gone = weakref.ref(changes)
         del changes
         gc.collect()

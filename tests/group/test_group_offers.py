@@ -19,7 +19,7 @@ from syncmcp import (
     UsageError,
 )
 from syncmcp.group import Source
-from syncmcp.handlers.server import ConnectedServer
+from syncmcp.handlers.context import ConnectedServer
 from syncmcp.testing import Server, ToolContext
 from syncmcp.types import ElicitResult, ResourceLink
 from tests.support.shops import MISSING, REFUSING, known, shop
@@ -440,11 +440,11 @@ class TestChanges:
 
             def change() -> None:
                 assert asked.wait(PATIENCE)
-                member = group._membership.members()["a"]
+                member = group._state.members()["a"]
                 assert member.lists is not None
                 newer = member.lists._replace(tools=())
-                there = group._membership
-                there._news(weakref.ref(there), weakref.ref(member), newer)
+                there = group._state
+                there._on_change(weakref.ref(there), weakref.ref(member), newer)
                 answer.set()
 
             assert in_threads(group.refresh, change) == [None, None]

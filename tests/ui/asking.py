@@ -12,7 +12,7 @@ from syncmcp._protocol.negotiate import Negotiated
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.approval import Kind, Question, ToolCall
 from syncmcp.handlers import CausingCall, HandlerContext
-from syncmcp.handlers.server import ConnectedServer
+from syncmcp.handlers.context import ConnectedServer
 from syncmcp.types import (
     CreateMessageRequestParams,
     CreateMessageResult,

@@ -14,7 +14,7 @@ from typing import Any, cast
 from syncmcp._protocol.negotiate import Negotiated
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.handlers import HandlerContext
-from syncmcp.handlers.server import ConnectedServer
+from syncmcp.handlers.context import ConnectedServer
 from syncmcp.types import ElicitRequestFormParams, ElicitResult
 from syncmcp.ui.terminal import Terminal
 

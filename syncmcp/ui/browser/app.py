@@ -161,7 +161,7 @@ class Pages:
             done = request.form.get("action") == "done"
             if not done and past.token is not None:
                 past.token.cancel("the person gave up")
-            visit.end(done=done)
+            visit.settle(done=done)
         if request.method == "POST":
             return redirect(url_for("pages.question", key=key), 303)
         # Checked when the card was made; made visible, it would be another URL.
@@ -283,7 +283,7 @@ def past_state(past: ClosedQuestion) -> str:
     """The state of a question that is over, as pages tell changes by it."""
     if past.visit is None:
         return past.state
-    if not past.visit.ended:
+    if not past.visit.settled:
         return "visiting"
     return "visited" if past.visit.done else "given-up"
 

@@ -12,7 +12,7 @@ from markupsafe import escape
 from pydantic import TypeAdapter
 
 from syncmcp.approval import Question, ToolCall, Verdict
-from syncmcp.handlers import visit_of
+from syncmcp.handlers.context import visit_of
 from syncmcp.handlers.forms import ABSENT, Field, Form
 from syncmcp.handlers.links import Link
 from syncmcp.types import (

@@ -28,7 +28,7 @@ from syncmcp.ui import shorten, visible
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
-    from syncmcp.handlers.server import ConnectedServer
+    from syncmcp.handlers.context import ConnectedServer
 
 __all__ = ["Gone", "Quit", "Screen", "named"]
 

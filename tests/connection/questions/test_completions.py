@@ -722,7 +722,7 @@ def test_a_visit_that_nobody_calls_done_keeps_no_client() -> None:
 def test_of_a_server_that_asks_for_ever_the_oldest_visits_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syncmcp.handlers.url_completion.MOST", 2)
+    monkeypatch.setattr("syncmcp.handlers.url_completion.MAX_VISITS", 2)
     script = [*opening()]
     for name in ("a", "b", "c"):
         script += [ask(name, request=name), s.expect("response")]
@@ -739,7 +739,7 @@ def test_of_a_server_that_asks_for_ever_the_oldest_visits_are_forgotten(
 
 @pytest.mark.requirement("M-07")
 def test_visits_that_have_ended_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncmcp.handlers.url_completion.MOST", 3)
+    monkeypatch.setattr("syncmcp.handlers.url_completion.MAX_VISITS", 3)
     script = [*opening()]
     for number in range(9):
         script += [ask("kept", request=number), s.expect("response")]

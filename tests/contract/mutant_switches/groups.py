@@ -35,14 +35,14 @@ FILES = (
     Mutant(
         "commands-cut-short",
         "who approves a server sees the beginning of its command",
-        f"{REVIEW}:shown",
+        f"{REVIEW}:printable",
         lambda original: lambda text: original(text)[:120],
         ("SEC-06",),
     ),
     Mutant(
         "dangers-unsaid",
         "commands that look dangerous carry no warning",
-        f"{REVIEW}:ServerReview._of_command",
+        f"{REVIEW}:ServerReview._command_warnings",
         always([]),
         ("SEC-07",),
     ),

@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         "extensions-of-nobody",
         "an extension that one side lacks is taken for one that is there",
-        "syncmcp.handlers.server:ConnectedServer.extension",
+        "syncmcp.handlers.context:ConnectedServer.extension",
         _whatever_both_sides_have,
         ("VER-18",),
     ),

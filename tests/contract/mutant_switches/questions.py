@@ -60,7 +60,7 @@ def _fetch(original: Function) -> Function:
 def _complete_everything(original: Function) -> Function:
     def complete(self: Any, elicitation_id: Any) -> None:
         for visit in list(self._visits):
-            visit.end(done=True)
+            visit.settle(done=True)
 
     return complete
 
@@ -68,7 +68,7 @@ def _complete_everything(original: Function) -> Function:
 def _end_with_the_consent(original: Function) -> Function:
     def agree(self: Any, token: Any) -> None:
         original(self, token)
-        self.end(done=False)
+        self.settle(done=False)
 
     return agree
 
@@ -226,7 +226,7 @@ ELICITATION = (
     Mutant(
         "completions-forgotten",
         "that a link is completed is forgotten before its id is asked about again",
-        f"{VISITS}:UrlVisits._know",
+        f"{VISITS}:UrlVisits._touch",
         always(False),
         ("ELI-15",),
     ),
@@ -240,7 +240,7 @@ ELICITATION = (
     Mutant(
         "visits-never-forgotten",
         "a server can have a client remember any number of visits",
-        f"{VISITS}:UrlVisits._make_room",
+        f"{VISITS}:UrlVisits._evict_oldest",
         always(None),
         ("M-07",),
     ),

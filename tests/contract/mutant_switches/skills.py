@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "reads-on",
         "after a file that is not what it should be, others are read",
-        f"{LOADED}._break",
+        f"{LOADED}._refuse_all",
         always(None),
         ("SKL-03",),
     ),
@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         "frontmatter-loosely",
         "true and 1 are the same in frontmatter",
-        "syncmcp.skills.entry:_same",
+        "syncmcp.skills.entry:_equal",
         lambda _: lambda reading, stated: reading == stated,
         ("SKL-04",),
     ),

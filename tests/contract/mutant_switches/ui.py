@@ -154,7 +154,7 @@ LIBRARY = (
     Mutant(
         "servers-name-themselves",
         "a server is shown under the name that it gives itself",
-        "syncmcp.handlers.server:ConnectedServer.__init__",
+        "syncmcp.handlers.context:ConnectedServer.__init__",
         _take_the_servers_word,
         ("ELI-05",),
     ),
@@ -189,7 +189,7 @@ LIBRARY = (
     Mutant(
         "links-remembered",
         "a yes to one link, meant to be kept, is a yes to the next",
-        f"{APPROVAL}._conclude",
+        f"{APPROVAL}._apply_ruling",
         _remember_links,
         ("ELI-08", "M-33"),
     ),

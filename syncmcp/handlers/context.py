@@ -1,0 +1,429 @@
+"""The context that a handler is given with a question, and the server that asks it."""
+
+from __future__ import annotations
+
+import copy
+import math
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from syncmcp._base.checks import refuse_coroutines
+from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
+from syncmcp._concurrency.pool import lending_handler
+from syncmcp._concurrency.timing import Deadline
+from syncmcp.errors import NotSupported, UsageError
+from syncmcp.handlers.url_completion import NO_VISIT, Run, UrlVisit, run_inline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from syncmcp._client.client import Client
+    from syncmcp._protocol.negotiate import Negotiated
+    from syncmcp.types import Implementation, ServerCapabilities
+
+__all__ = ["CausingCall", "ConnectedServer", "HandlerContext", "ProgressHandler"]
+
+
+# Guards the lazy creation of a context's cancel token and URL visit.
+_creation_lock = threading.RLock()
+
+
+class ConnectedServer:
+    """The connected server: its name in the program, and what it declared about itself.
+
+    The declarations are for display; the library neither verifies nor trusts them.
+    """
+
+    def __init__(
+        self,
+        negotiated: Negotiated,
+        *,
+        name: str,
+        trusted: bool = False,
+        extensions: Iterable[str] = (),
+    ) -> None:
+        self._result = negotiated.result
+        self._extensions = frozenset(extensions)
+        self.name = name
+        """The name that the program gave the server: the only name to show as a fact."""
+        self.trusted = trusted
+        """Whether the program chose to trust the server's annotations of its tools."""
+        self.revision: str = negotiated.dialect.revision
+        """The negotiated protocol revision."""
+
+    @property
+    def info(self) -> Implementation | None:
+        """Name and version as the server declared them; `None` if missing or malformed."""
+        from pydantic import ValidationError
+
+        from syncmcp.types import Implementation
+
+        meta = self._result.get("_meta")
+        declared = self._result.get("serverInfo")
+        if isinstance(meta, dict):
+            declared = meta.get("io.modelcontextprotocol/serverInfo", declared)
+        try:
+            return None if declared is None else Implementation.model_validate(declared)
+        except ValidationError:
+            return None
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """The capabilities that the server declared; empty if they are malformed."""
+        from pydantic import ValidationError
+
+        from syncmcp.types import ServerCapabilities
+
+        try:
+            return ServerCapabilities.model_validate(self._result.get("capabilities") or {})
+        except ValidationError:
+            return ServerCapabilities()
+
+    @property
+    def extensions(self) -> dict[str, dict[str, Any]]:
+        """The extensions that both sides declared: the server's settings by identifier.
+
+        The client declares its extensions with `extensions=` of `Client`. `capabilities` has all
+        extensions of the server.
+        """
+        declared = self._result.get("capabilities")
+        declared = declared.get("extensions") if isinstance(declared, dict) else None
+        declared = declared if isinstance(declared, dict) else {}
+        return {
+            identifier: settings
+            for identifier, settings in declared.items()
+            if identifier in self._extensions and isinstance(settings, dict)
+        }
+
+    def extension(self, identifier: str) -> dict[str, Any]:
+        """The server's settings of an extension.
+
+        Raises:
+            NotSupported: One side did not declare it; the message says which.
+        """
+        settings = self.extensions.get(identifier)
+        if settings is not None:
+            return settings
+        if identifier not in self._extensions:
+            raise NotSupported(
+                f"the extension {identifier} is not switched on: see extensions= of Client",
+                server=self.name,
+            )
+        raise NotSupported(f"the server has no extension {identifier}", server=self.name)
+
+    @property
+    def instructions(self) -> str | None:
+        """The server's instructions for a model on how to use it, or `None`."""
+        declared = self._result.get("instructions")
+        return declared if isinstance(declared, str) else None
+
+    def __repr__(self) -> str:
+        return f"<ConnectedServer {self.name} {self.revision}>"
+
+
+def renamed(server: ConnectedServer, name: str) -> ConnectedServer:
+    """A copy of `server` with another name."""
+    other = copy.copy(server)
+    other.name = name
+    return other
+
+
+class ProgressHandler(Protocol):
+    """Receives the progress of a call, on a pool thread, in the order of arrival."""
+
+    def __call__(self, progress: float, total: float | None, message: str | None, /) -> object:
+        """Receive one report; the return value is ignored."""
+        ...
+
+
+class CausingCall(NamedTuple):
+    """The client's request during which the server asked a question."""
+
+    method: str
+    """``"tools/call"``, for example."""
+
+    params: dict[str, Any] | None
+    """The parameters of the request, without `_meta`."""
+
+
+class HandlerContext:
+    """Describes a server's question to the handler, and reports progress while it is answered.
+
+    Args:
+        client: See the property; `None` if the question comes from no single server.
+        server: See the property; `None` likewise.
+        method: See the attribute.
+        call: See the attribute.
+        cancel: See the property; a new token by default.
+        timeout: The time that the handler has, in seconds; `None` for no limit.
+        progress: Called with each report of progress.
+        show: Called with the partial text of a model.
+        resumes_call: See the attribute.
+
+    Attributes:
+        method: The method of the question, ``"sampling/createMessage"`` for example.
+        call: The client's request that caused the question. `None` unless it is known for certain:
+            in 2026-07-28, on a request's own stream over HTTP, or if no other request is in flight.
+        resumes_call: Whether the answer resumes `call`: always in 2026-07-28, where the answer is
+            all that a server receives, and after error -32042 (2025-11-25), when the call is sent
+            again. A handler should then ask a person who visits a URL whether they have finished.
+            Otherwise the server expects only the consent.
+    """
+
+    __slots__ = (
+        "_cancel",
+        "_client",
+        "_deadline",
+        "_progress",
+        "_provisional",
+        "_run_callback",
+        "_server",
+        "_show",
+        "_stopped",
+        "_unsubscribe",
+        "_visit",
+        "call",
+        "method",
+        "resumes_call",
+    )
+
+    def __init__(
+        self,
+        client: Client | None,
+        server: ConnectedServer | None,
+        method: str,
+        *,
+        call: CausingCall | None = None,
+        cancel: CancelToken | None = None,
+        timeout: float | None = None,
+        progress: ProgressHandler | None = None,
+        show: Callable[[str], object] | None = None,
+        resumes_call: bool = False,
+    ) -> None:
+        self._client = client
+        # Replaced by one that uses a pool thread, if there is a client.
+        self._run_callback: Run = run_inline
+        self._server = server
+        self.method = method
+        self.call = call
+        self._cancel = cancel
+        self._deadline = Deadline(timeout)
+        self._progress = progress
+        self._show = show
+        # The answer that is sent if the time runs out.
+        self._provisional: dict[str, Any] | None = None
+        self._visit: UrlVisit | None = None
+        self.resumes_call = resumes_call
+        # Called when the token is cancelled.
+        self._stopped: Callable[[], None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client that received the question. The handler may make blocking calls with it.
+
+        Raises:
+            UsageError: There is no single client: the model works for a group.
+        """
+        if self._client is None:
+            raise UsageError("this model works for a group, whose clients are in group.clients")
+        return self._client
+
+    @property
+    def server(self) -> ConnectedServer:
+        """The server that asks. Only its `name` is a fact; it declared the rest itself.
+
+        Raises:
+            UsageError: There is no single server: the model works for a group.
+        """
+        if self._server is None:
+            raise UsageError("this model works for a group, and not for one server")
+        return self._server
+
+    @property
+    def cancel(self) -> CancelToken:
+        """The token that is cancelled when the answer is no longer wanted.
+
+        It is cancelled when the server withdraws the question, the connection ends, the client is
+        closed, the call that caused the question is given up, or `human_timeout` has passed. A
+        handler may cancel it as well: the server is told at once that there will be no answer.
+
+        After the consent to a URL it is cancelled when no completion of the visit can be reported
+        any more: the session has ended, or the server's messages no longer reach the client. It can
+        also be cancelled because the person gave up.
+        """
+        if self._cancel is None:  # created lazily: few handlers use it
+            with _creation_lock:
+                if self._cancel is None:
+                    token = CancelToken()
+                    if self._stopped is not None:
+                        self._unsubscribe = call_when_cancelled(token, self._stopped)
+                    self._cancel = token
+        return self._cancel
+
+    def time_left(self) -> float | None:
+        """Seconds until the question expires (`human_timeout`); `None` without a limit."""
+        return self._deadline.remaining()
+
+    def report_progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        """Send the server the progress of the answer.
+
+        Does nothing if the server did not ask for progress, and in 2026-07-28. If there are more
+        than 20 reports in a second, the server gets the newest, a little later.
+        (basic/utilities/progress)
+
+        Args:
+            progress: Should grow with each report; a value that does not is sent as slightly more
+                than the last one.
+            total: The final value of `progress`, if known.
+            message: A description of the current step.
+
+        Raises:
+            UsageError: `progress` is not finite.
+        """
+        if not math.isfinite(progress):
+            raise UsageError(f"progress is a finite number, not {progress!r}")
+        if self._progress is not None:
+            self._progress(progress, total, message)
+
+    def show(self, text: str) -> None:
+        """Show the partial text of a model to the person who will review it.
+
+        Does nothing if there is no display.
+        """
+        if self._show is not None:
+            self._show(text)
+
+    def completed(self) -> None:
+        """Report that the visit to a URL is completed, because the person said so."""
+        visit_of(self).settle(done=True)
+
+    def wait_completed(self, timeout: float | None = None) -> bool:
+        """Wait for the completion of the visit to a URL, at most `timeout` seconds; on any thread.
+
+        In 2025-11-25 servers may report the completion (``notifications/elicitation/complete``),
+        most of them after the consent; the report may never come. So return the consent first, and
+        wait elsewhere: a handler that waits before it returns keeps the consent from the server,
+        until `human_timeout` at most. See
+        client/elicitation#completion-notifications-for-url-mode-elicitation.
+
+        Returns:
+            Whether the visit is completed. `True` at once if the server has reported it, also if
+            it did so before it asked again with the same id. `False` when `timeout` has passed, and
+            at once when no report can come any more: the question was not answered with consent,
+            `cancel` was cancelled, or the session has ended, which cancels `cancel`. The same
+            happens when the server's messages no longer reach the client: over HTTP the stream for
+            messages outside of calls was given up, and no call is in flight.
+        """
+        waiting, visit = Deadline(timeout), visit_of(self)
+        with lending_handler():
+            # After the consent, which may come while this waits, the question's limit is void.
+            while not visit.wait(waiting.sooner(self._visit_limit(visit)).remaining()):
+                if waiting.expired or self._visit_limit(visit) == 0:
+                    break
+        return visit.done
+
+    def on_completed(self, callback: Callable[[bool], object]) -> Callable[[], None]:
+        """Call `callback` once, with the result that `wait_completed` without a limit would have.
+
+        The call may come long after the handler has returned. The argument is `False` if no
+        completion can be reported any more; at the latest when the session ends, or the server's
+        messages no longer reach the client. For a question without a URL that is the end of the
+        question.
+
+        Args:
+            callback: Runs on a pool thread of the client, in the context variables of the caller
+                of this method. It may block, and call the client. Its exceptions are logged. If
+                there is no single client (the model works for a group), it runs on the thread that
+                settles the visit.
+
+        Returns:
+            A function that removes the callback.
+
+        Raises:
+            UsageError: `callback` is a coroutine function, or not callable.
+        """
+        refuse_coroutines(callback, "the callback of on_completed")
+        run, visit = copy_context().run, visit_of(self)
+        if visit is NO_VISIT:  # shared by all contexts: it has no client's pool to run callbacks
+            self._run_callback(lambda: run(callback, False))
+            return lambda: None
+        return visit.on_settled(lambda done: run(callback, done))
+
+    def _visit_limit(self, visit: UrlVisit) -> float | None:
+        return None if visit.agreed else self.time_left()
+
+    def __repr__(self) -> str:
+        asker = "a group" if self._server is None else self._server.name
+        return f"<HandlerContext {self.method} from {asker}>"
+
+
+# Functions for the library, not for handlers.
+
+
+def end_context(context: HandlerContext) -> None:
+    """Drop the references to the question, after the handler: a program may keep the context."""
+    with _creation_lock:
+        unsubscribe, context._unsubscribe = context._unsubscribe, None
+        context._stopped = context._show = None
+        visit = context._visit = context._visit or NO_VISIT
+    if unsubscribe is not None:
+        unsubscribe()
+    if not visit.agreed:
+        visit.settle(done=False)
+
+
+def visit_of(context: HandlerContext) -> UrlVisit:
+    """The visit to the URL; created at the first use if the question has none."""
+    with _creation_lock:
+        if context._visit is None:
+            set_visit(context, UrlVisit(context._run_callback))
+        assert context._visit is not None
+        return context._visit
+
+
+def set_visit(context: HandlerContext, visit: UrlVisit) -> None:
+    """Set the visit that the question asks for; cancelling the question settles it."""
+    context._visit = visit
+    call_when_cancelled(context.cancel, partial(visit.settle, done=False))
+
+
+def set_provisional(context: HandlerContext, answer: dict[str, Any] | None) -> None:
+    """Set the answer that is sent if the time runs out."""
+    context._provisional = answer
+
+
+def provisional(context: HandlerContext) -> dict[str, Any] | None:
+    """The answer that is sent if the time runs out."""
+    return context._provisional
+
+
+def run_callbacks_with(context: HandlerContext, run: Run) -> None:
+    """Have `run` call the callbacks of `HandlerContext.on_completed`, on a pool thread."""
+    context._run_callback = run
+
+
+def nested_context(
+    outer: HandlerContext,
+    cancel: CancelToken | None,
+    timeout: float | None,
+    show: Callable[[str], object] | None,
+) -> HandlerContext:
+    """A context for a question that a handler asks while it answers `outer`."""
+    context = HandlerContext(
+        outer._client,
+        outer._server,
+        outer.method,
+        call=outer.call,
+        cancel=cancel,
+        timeout=timeout,
+        progress=outer.report_progress,
+        show=show,
+    )
+    context._run_callback = outer._run_callback
+    return context
