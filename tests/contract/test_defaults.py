@@ -27,7 +27,7 @@ CONSTANTS = {
     "Resources whose changes are tracked one by one": "_protocol.caching.MAX_URIS",
     "Questions of a server that are open at one time": "_connection.server_requests.MAX_OPEN",
     "Completion after consent to a URL": "_connection.questions.COMPLETION_SECONDS",
-    "Completions and visits to URLs remembered in one session": "handlers.url_completion.MAX_VISITS",
+    "Visits to URLs remembered in one session": "handlers.url_completion.MAX_VISITS",
     "Delay before a server that keeps dying is restarted": "_concurrency.timing._LONGEST",
     "Interval of polling a task, if the server states none": "_protocol.tasks.DEFAULT_INTERVAL",
     "Interval of polling a task, at least": "_protocol.tasks.SHORTEST_INTERVAL",
