@@ -29,7 +29,6 @@ KNOWN = {
     ("_protocol",): 5,
     ("approval", "handlers"): 4,
     ("auth",): 2,
-    ("cli",): 4,
     ("testing",): 12,
 }
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from syncmcp._connection.tool_schemas import ToolSchemas
-from syncmcp.cli import items
-from syncmcp.cli.options import speaks_to_server
 from syncmcp.cli.output import CommandError, Output, as_json
-from syncmcp.cli.session import Session
+from syncmcp.cli.parsing import object_of, parse, texts
+from syncmcp.cli.session import Session, speaks_to_server
 from syncmcp.errors import InvalidArguments
 from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
@@ -280,8 +279,8 @@ def call(
         wire = found.to_wire()
         session.out.result(wire) if session.out.json else session.out.text(help_of(found))
         return
-    values = {} if given is None else items.object_of(given)
-    values.update(items.parse(arguments or ()))
+    values = {} if given is None else object_of(given)
+    values.update(parse(arguments or ()))
     _check(found, values, client.server.name)
     session.allow(found, values)
     try:
@@ -316,7 +315,7 @@ def read(
     """Read a resource."""
     if output is not None:
         check_place(output, force=force)
-    given = items.texts(values or ())
+    given = texts(values or ())
     if given:
         uri = UriTemplate(uri).expand(given)
     result = session.client.read_resource(uri, **session.options)
@@ -337,7 +336,7 @@ def prompt(
     arguments: _Items = None,
 ) -> None:
     """Get a prompt, filled in."""
-    given = items.texts(arguments or ())
+    given = texts(arguments or ())
     client = session.client
     found = _find(name, client.iter_prompts(**session.options))
     result = client.get_prompt(found, given, **session.options)
@@ -364,7 +363,7 @@ def complete(
         ResourceTemplateReference(uri=ref) if is_uri else PromptReference(name=ref),
         argument,
         value,
-        items.texts(settled or ()) or None,
+        texts(settled or ()) or None,
         **session.options,
     )
     if session.out.json:

@@ -19,9 +19,8 @@ from rich.text import Text
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
 from syncmcp.cli.look import capability_names, round_trips
-from syncmcp.cli.options import speaks_to_server
 from syncmcp.cli.output import Exit, console_on, describe, exit_code
-from syncmcp.cli.session import Session
+from syncmcp.cli.session import Session, speaks_to_server
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import AuthError, ConnectFailed, McpError, RequestTimeout, UnsupportedSchema
 from syncmcp.transports._process import environment, locate, search_path

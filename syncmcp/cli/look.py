@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from syncmcp.cli.calls import claims_of, signature_of
-from syncmcp.cli.options import speaks_to_server
 from syncmcp.cli.output import CommandError
-from syncmcp.cli.session import Session
+from syncmcp.cli.session import Session, speaks_to_server
 from syncmcp.errors import NotSupported
 from syncmcp.ui import shorten
 

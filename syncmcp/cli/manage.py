@@ -1,8 +1,10 @@
-"""`servers` and `roots`: what the files of editors name and who approved it; roots remembered."""
+"""`auth`, `servers` and `roots`: the commands that manage what is stored on this computer."""
 
 from __future__ import annotations
 
+import os
 import shlex
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,18 +12,172 @@ import typer
 from typer.core import TyperGroup
 
 from syncmcp._base.text import redact
-from syncmcp.cli import options
-from syncmcp.cli.options import root_paths, show_help
-from syncmcp.cli.output import CommandError, Output, describe
-from syncmcp.cli.session import entry, files, somebody
-from syncmcp.cli.state import keep, remembered
+from syncmcp.cli.output import CommandError, Exit, Output, describe, show_help
+from syncmcp.cli.parsing import root_paths, servers
+from syncmcp.cli.session import ServerCommand, Session, somebody, speaks_to_server
+from syncmcp.cli.state import begin, entry, files, keep, kept, remembered
+from syncmcp.config import Http
 from syncmcp.errors import McpError
 from syncmcp.servers_file import NotApproved
 
 if TYPE_CHECKING:
+    from syncmcp.auth.receiver import Receiver
     from syncmcp.servers_file import ServerEntry
 
-__all__ = ["roots_app", "servers_app"]
+__all__ = ["auth_app", "roots_app", "servers_app"]
+
+
+# `auth login`, `logout` and `status`: signing in to servers over HTTP.
+
+
+auth_app = typer.Typer(
+    help="Sign in to servers over HTTP, and out again.",
+    invoke_without_command=True,
+    callback=show_help,
+    rich_markup_mode=None,
+)
+
+
+@speaks_to_server
+def login(
+    session: Session,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="Ask for this; may be given several times.")
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option(help="Open a browser, or show the address to go to.")
+    ] = True,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            "--client-id", metavar="ID", help="The client that you registered there by hand."
+        ),
+    ] = None,
+    client_secret_env: Annotated[
+        str | None,
+        typer.Option(
+            "--client-secret-env",
+            metavar="NAME",
+            help="The variable of the environment that has its secret; needs --issuer.",
+        ),
+    ] = None,
+    client_metadata_url: Annotated[
+        str | None,
+        typer.Option(
+            "--client-metadata-url", metavar="URL", help="The document that describes the client."
+        ),
+    ] = None,
+    redirect_uri: Annotated[
+        str | None,
+        typer.Option(
+            "--redirect-uri",
+            metavar="URI",
+            help="Where the browser is to come back to: http://localhost:PORT/PATH.",
+        ),
+    ] = None,
+    issuer: Annotated[
+        str | None,
+        typer.Option(
+            "--issuer", metavar="URL", help="The only authorization server that is acceptable."
+        ),
+    ] = None,
+) -> None:
+    """Sign in; later commands use, and renew, what this gets."""
+    from syncmcp.auth import LoopbackReceiver
+
+    url = _url(session)
+    receiver: Receiver
+    if redirect_uri is None:
+        receiver = LoopbackReceiver(open_browser=browser, show=session.out.note)
+    else:
+        receiver = LoopbackReceiver.at(redirect_uri, open_browser=browser, show=session.out.note)
+    if client_secret_env is not None and (client_id is None or issuer is None):
+        raise CommandError("--client-secret-env goes with --client-id and --issuer")
+    token = begin(
+        url,
+        receiver,
+        session.out.note,
+        scopes=scope,
+        client_id=client_id,
+        client_secret=None if client_secret_env is None else _variable(client_secret_env),
+        client_metadata_url=client_metadata_url,
+        issuer=issuer,
+    )
+    if session.out.json:
+        session.out.result({"url": url, "scope": token.scope, "expires_at": token.expires_at})
+    else:
+        session.out.text(f"signed in to {url}" + (f" for {token.scope}" if token.scope else ""))
+
+
+@speaks_to_server
+def logout(session: Session) -> None:
+    """Forget the token of a server, and revoke it where that can be done."""
+    url = _url(session)
+    kept(url).logout()
+    if session.out.json:
+        session.out.result({"url": url})
+    else:
+        session.out.text(f"signed out of {url}")
+
+
+@speaks_to_server
+def status(session: Session) -> None:
+    """Say whether there is a token of a server; the exit code is 3 if there is none."""
+    url = _url(session)
+    token = kept(url).token
+    if session.out.json:
+        facts: dict[str, Any] = {"url": url, "signed_in": token is not None}
+        if token is not None:
+            facts.update(
+                scope=token.scope,
+                expires_at=token.expires_at,
+                issuer=token.issuer,
+                client_id=token.client_id,
+            )
+        session.out.result(facts)
+    elif token is None:
+        session.out.text(f"not signed in to {url}")
+    else:
+        rows = [("server", url), ("authorization server", token.issuer)]
+        if token.client_id:
+            rows.append(("client", token.client_id))
+        if token.scope:
+            rows.append(("scope", token.scope))
+        if token.expires_at is not None:
+            expires = datetime.fromtimestamp(token.expires_at).astimezone()
+            rows.append(("expires", expires.isoformat(" ", "seconds")))
+        rows.append(("renewed by itself", "yes" if token.refresh_token else "no"))
+        session.out.table(("Signed in", ""), rows)
+    if token is None:
+        raise typer.Exit(Exit.AUTH)
+
+
+auth_app.command("login", cls=ServerCommand)(login)
+auth_app.command("logout", cls=ServerCommand)(logout)
+auth_app.command("status", cls=ServerCommand)(status)
+
+
+def _variable(name: str) -> str:
+    secret = os.environ.get(name)
+    if not secret:
+        raise CommandError(
+            "there is no variable of the name that --client-secret-env gives",
+            hint="it takes the name of a variable, not the secret itself",
+        )
+    return secret
+
+
+def _url(session: Session) -> str:
+    target, _ = session.target
+    if not isinstance(target, Http):
+        raise CommandError(
+            "signing in is for servers over HTTP",
+            hint="a command gets its credentials from its environment: --env",
+        )
+    return target.url
+
+
+# `servers`: the servers that files of editors name, and which of them are approved.
 
 
 class _Listing(TyperGroup):
@@ -48,7 +204,7 @@ _Config = Annotated[
 _Json = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
 _Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Its name.", autocompletion=options.servers),
+    typer.Argument(metavar="NAME", help="Its name.", autocompletion=servers),
 ]
 
 

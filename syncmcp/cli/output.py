@@ -51,6 +51,7 @@ __all__ = [
     "console_on",
     "describe",
     "exit_code",
+    "show_help",
 ]
 
 
@@ -269,6 +270,13 @@ def _hint(error: BaseException) -> str | None:
         option = {"open": "--open-timeout", "idle": "--idle-timeout"}.get(error.kind, "--timeout")
         return f"{option} gives it more time"
     return None
+
+
+def show_help(context: typer.Context) -> None:
+    """Show the help of a group of commands that was called without any of them."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(Exit.USAGE)
 
 
 # How far a call has come, as a bar on stderr.

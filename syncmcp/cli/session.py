@@ -1,24 +1,34 @@
-"""One command at work: its options, its output, the person, and the client it opens."""
+"""What a command that speaks to a server gets: its options, output, the person, the client."""
 
 from __future__ import annotations
 
-import difflib
+import functools
+import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    TypeAlias,
+    cast,
+)
 
-from syncmcp import servers_file
+import typer
+from typer.core import TyperCommand
+
 from syncmcp._client.client import Client
 from syncmcp.approval import AllowAll, Approval, DenyAll
-from syncmcp.cli.items import read_file
 from syncmcp.cli.output import Bar, CommandError, Output, as_json
-from syncmcp.cli.state import home, remembered
+from syncmcp.cli.parsing import Settings, http, is_url, sampling_by, servers, signed_in, stdio
+from syncmcp.cli.state import entry, remembered
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import McpError
 from syncmcp.ui import visible
 
 if TYPE_CHECKING:
@@ -27,210 +37,22 @@ if TYPE_CHECKING:
     from syncmcp._client.client import Target
     from syncmcp._connection.options import CallOptions
     from syncmcp._protocol.revisions import Mode
-    from syncmcp.cli.options import Settings
-    from syncmcp.llm import ModelSampling
-    from syncmcp.servers_file import Approve, ServerEntry, ServerReview, ServersFile
+    from syncmcp.servers_file import ServerReview
     from syncmcp.types import LoggingMessageNotificationParams
     from syncmcp.ui.terminal import Terminal
 
 __all__ = [
-    "PROVIDERS",
     "Around",
+    "CallCommand",
     "Person",
     "Recorded",
     "Replayed",
+    "ServerCommand",
     "Session",
     "Shared",
-    "entry",
-    "files",
-    "http",
-    "is_url",
-    "sampling_by",
-    "signed_in",
     "somebody",
-    "stdio",
+    "speaks_to_server",
 ]
-
-
-# What a command line names as its server: a URL, a name, or a command after ``--``.
-
-
-def is_url(word: str) -> bool:
-    """Whether it is meant as a URL."""
-    return word.lower().startswith(("http://", "https://"))
-
-
-def http(url: str, headers: Iterable[str] = ()) -> Http:
-    """The server at a URL.
-
-    It gets the token of an earlier ``auth login``; nobody is sent to sign in by the way.
-
-    Args:
-        url: The URL.
-        headers: As ``Name:value`` or ``Name:@file``; one called ``Authorization`` takes the place
-            of the token.
-
-    Raises:
-        CommandError: A header is not written like that.
-    """
-    return signed_in(Http(url, headers=dict(_header(word) for word in headers)))
-
-
-def signed_in(server: Http) -> Http:
-    """Give it the token of an earlier ``auth login``, unless its headers hold one."""
-    headers = server.headers if isinstance(server.headers, Mapping) else {}
-    if not any(name.lower() == "authorization" for name in headers):
-        from syncmcp.cli.state import kept
-
-        server.auth = kept(server.url)
-    return server
-
-
-def stdio(
-    command: Sequence[str],
-    *,
-    env: Iterable[str] = (),
-    cwd: Path | None = None,
-    verbose: bool = False,
-) -> Stdio:
-    """The server that a command starts.
-
-    Args:
-        command: The program and its arguments.
-        env: Variables for it, as ``NAME=value``.
-        cwd: Its working directory.
-        verbose: Whether its stderr is shown.
-
-    Raises:
-        CommandError: A variable is not written like that.
-    """
-    stderr: Callable[[str], None] | str = _show if verbose else "log"
-    return Stdio(*command, env=dict(_variable(word) for word in env), cwd=cwd, stderr=stderr)
-
-
-def _show(line: str) -> None:
-    print(visible(line), file=sys.stderr)
-
-
-def _header(word: str) -> tuple[str, str]:
-    name, colon, value = word.partition(":")
-    if not colon or not name.strip():
-        raise CommandError("a header is written Name:value", hint="or Name:@file")
-    value = value.strip()
-    return name.strip(), read_file(value[1:]).strip() if value.startswith("@") else value
-
-
-def _variable(word: str) -> tuple[str, str]:
-    name, equals, value = word.partition("=")
-    if not equals or not name:
-        raise CommandError("a variable is written NAME=value")
-    return name, value
-
-
-# Servers by their names in the files of editors.
-
-
-def files(
-    config: Path | None, *, approve: Approve | None = None, trust: bool = False
-) -> Iterator[tuple[Path, ServersFile | McpError]]:
-    """The files to look at, read; or why one cannot be.
-
-    Args:
-        config: The only one; without it, those of the editors on this computer.
-        approve: Asks a person about a server of a file in the working tree.
-        trust: Ask nobody.
-    """
-    paths = [place.path for place in servers_file.known_files()] if config is None else [config]
-    for path in paths:
-        try:
-            yield (
-                path,
-                servers_file.read(
-                    path,
-                    approve=approve,
-                    trust=trust,
-                    approvals=home() / "approved-servers.json",
-                ),
-            )
-        except McpError as error:
-            yield path, error
-
-
-def entry(
-    name: str, config: Path | None, *, approve: Approve | None = None, trust: bool = False
-) -> ServerEntry:
-    """The server of this name; of several, that of the first file.
-
-    Raises:
-        CommandError: No file names it.
-        McpError: The file given cannot be read.
-    """
-    names: list[str] = []
-    for _, read in files(config, approve=approve, trust=trust):
-        if isinstance(read, McpError):
-            if config is not None:
-                raise read
-            continue  # a broken file of one editor is not in the way of another's; `servers` tells
-        if name in read:
-            return read[name]
-        names.extend(read)
-    close = difflib.get_close_matches(name, names, n=3)
-    hint = "a URL begins with https:// or http://; a command stands after --"
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
-    elif names:
-        hint += "; `syncmcp servers` lists the names"
-    raise CommandError(f"there is no server {name!r}", hint=hint)
-
-
-# `--model`: a provider's model that answers where a server asks for one.
-
-
-def _anthropic(name: str) -> ModelSampling:
-    from syncmcp.llm import AnthropicSampling
-
-    return AnthropicSampling(name)
-
-
-def _gemini(name: str) -> ModelSampling:
-    from syncmcp.llm import GeminiSampling
-
-    return GeminiSampling(name)
-
-
-def _openai(name: str, *, chat: bool = False) -> ModelSampling:
-    from syncmcp.llm import OpenAISampling
-
-    return OpenAISampling(name, api="chat" if chat else "responses")
-
-
-PROVIDERS: Final[Mapping[str, Callable[[str], ModelSampling]]] = MappingProxyType(
-    {
-        "anthropic": _anthropic,
-        "gemini": _gemini,
-        "openai": _openai,
-        "openai-chat": partial(_openai, chat=True),
-    }
-)
-"""What a model is named with, and what makes it answer."""
-
-
-def sampling_by(word: str) -> ModelSampling:
-    """The model that ``provider:name`` means. Its key comes from the environment.
-
-    Raises:
-        CommandError: It means none.
-        UsageError: The provider's package is not installed.
-    """
-    provider, colon, name = word.partition(":")
-    make = PROVIDERS.get(provider)
-    if make is None:
-        close = difflib.get_close_matches(provider, PROVIDERS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PROVIDERS)}"
-        raise CommandError(f"there is no provider of models {provider!r}", hint=hint)
-    if not colon or not name:
-        raise CommandError(f"which model of {provider}?", hint=f"write --model {provider}:NAME")
-    return make(name)
 
 
 # The person at the terminal, who answers servers and allows calls. Stdout stays the results'.
@@ -474,3 +296,90 @@ def _show_log(params: LoggingMessageNotificationParams) -> None:
     said = params.data if isinstance(params.data, str) else as_json(params.data)
     where = f" {params.logger}" if params.logger else ""
     print(visible(f"[{params.level}{where}] {said}"), file=sys.stderr)
+
+
+# A command that speaks to a server: its parser, and the session that it gets.
+
+
+P = ParamSpec("P")
+
+_AFTER_DASHES = "--"
+
+
+class ServerCommand(TyperCommand):
+    """A command whose first argument is a server, which may stand after ``--`` as a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the place of the target where the target would be."""
+        ctx.meta[_AFTER_DASHES] = []
+        if isinstance(ctx.obj, (Replayed, Shared)):
+            args = ["TARGET", *args]
+        elif _AFTER_DASHES in args:
+            dashes = args.index(_AFTER_DASHES)
+            if dashes + 1 == len(args) and not ctx.resilient_parsing:
+                raise CommandError("no command stands after --")
+            ctx.meta[_AFTER_DASHES] = args[dashes + 1 :]
+            args = ["COMMAND", *args[:dashes]]
+        return super().parse_args(ctx, args)
+
+
+class CallCommand(ServerCommand):
+    """`call`, whose ``--help`` is about a tool, if one is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Show the command's own help where no tool is named."""
+        if ctx.resilient_parsing:  # Tab is no place for it
+            return super().parse_args(ctx, args)
+        wanted = "--help" in args  # which parsing uses up
+        try:
+            rest = super().parse_args(ctx, args)
+        except typer.TyperException:
+            if not wanted:
+                raise
+        else:
+            if not ctx.params["show_help"] or ctx.params["tool"] is not None:
+                return rest
+        print(ctx.get_help())
+        raise typer.Exit
+
+
+def speaks_to_server(
+    command: Callable[Concatenate[Session, P], None],
+) -> Callable[..., None]:
+    """Give a command a server to name and the options for it; it gets a `Session` of them."""
+    own = [*inspect.signature(command, eval_str=True).parameters.values()][1:]
+    common = [*inspect.signature(Settings, eval_str=True).parameters.values()]
+    call: Callable[..., None] = command
+    context = _keyword("context", typer.Context)
+    target = _keyword(
+        "target",
+        Annotated[
+            str,
+            typer.Argument(
+                metavar="TARGET", help=_TARGET, show_default=False, autocompletion=servers
+            ),
+        ],
+    )
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        place: typer.Context = given.pop("context")
+        named: str = given.pop("target")
+        settings = Settings(**{one.name: given.pop(one.name) for one in common})
+        around: Around | None = place.obj
+        with Session(settings, named, place.meta[_AFTER_DASHES], around) as session:
+            call(session, **given)
+
+    parameters = [context, target, *own, *common]
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    )
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+_TARGET = "A URL, or a name (see servers); left out where a command stands after --."
+
+
+def _keyword(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)

@@ -1,27 +1,21 @@
-"""`shell`, `demo`, `record` and `replay`: one connection, many commands; a line to type in."""
+"""The line editor of `syncmcp shell`: a prompt with a history, and Tab completion."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer as LineCompleter
 from prompt_toolkit.completion import Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.output import create_output
-from typer.core import TyperCommand
 
 from syncmcp.cli.calls import choices_of, properties_of, written
-from syncmcp.cli.options import speaks_to_server
-from syncmcp.cli.output import CommandError, Output
-from syncmcp.cli.session import Recorded, Replayed, Session, Shared
 from syncmcp.cli.state import home
 from syncmcp.completion import Completer
 from syncmcp.errors import McpError
@@ -31,45 +25,7 @@ if TYPE_CHECKING:
     from syncmcp._client.client import Client
     from syncmcp.types import Prompt, Tool
 
-__all__ = ["COMMANDS", "Prefix", "Suggestions", "demo", "lines", "record", "replay", "shell"]
-
-
-@speaks_to_server
-def shell(session: Session) -> None:
-    """Type commands at one connection, without TARGET; Tab completes, Ctrl-D ends."""
-    from syncmcp.cli.app import obey
-
-    person = session.person
-    if person is None:
-        raise CommandError("a shell needs a terminal", hint="`syncmcp call` and its kin need none")
-    client = session.client
-    shared = Shared(client, person)
-    session.out.note(f"connected to {client.server.name}; help lists the commands, Ctrl-D ends")
-    for line in lines(client):
-        words = _words(line)
-        if not words:
-            continue
-        if words[0] == "quit":
-            return
-        if words[0] == "help":
-            known = words[1:] and words[1] not in ("help", "quit")
-            words = [words[1], "--help"] if known else []
-        if words and words[0] not in COMMANDS:
-            session.out.note(f"{words[0]}: there is no such command; help lists them")
-        elif words:
-            obey(words, shared)
-        else:
-            session.out.note(" ".join(COMMANDS) + "; help COMMAND says more")
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError:  # a quotation mark is missing
-        return line.split()
-
-
-# The shell's prompt: a line of input, with a history, and completion by what the server has.
+__all__ = ["COMMANDS", "Suggestions", "lines"]
 
 
 T = TypeVar("T")
@@ -204,84 +160,3 @@ class Suggestions(LineCompleter):
             if fetch not in self._lists:
                 self._lists[fetch] = list(fetch())
             return self._lists[fetch]
-
-
-# `record` and `replay`: another command, its session written to a file, or played from one.
-
-
-_WORDS = "syncmcp.words"
-
-_File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording.")]
-_Command = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="COMMAND", help="Any other command, with its arguments."),
-]
-
-
-class Prefix(TyperCommand):
-    """A command that stands before another one, whose words it leaves alone."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep all but the first word for the other command."""
-        if args and not args[0].startswith("-"):
-            ctx.meta[_WORDS] = args[1:]
-            args = args[:1]
-        return super().parse_args(ctx, args)
-
-
-def record(context: typer.Context, path: _File, command: _Command = None) -> None:
-    """Run a command, and write its session to a file, without the secrets in it.
-
-    For example: syncmcp record tape.jsonl call https://example.com/mcp add a:=1 b:=2
-    """
-    _run(context, Recorded(path))
-
-
-def replay(context: typer.Context, path: _File, command: _Command = None) -> None:
-    """Run a command, without its TARGET, on a recording: what was recorded is answered again.
-
-    For example: syncmcp replay tape.jsonl call add a:=1 b:=2
-    """
-    _run(context, Replayed(path))
-
-
-def _run(context: typer.Context, around: Recorded | Replayed) -> None:
-    from syncmcp.cli.app import obey
-
-    words: list[str] = context.meta[_WORDS]
-    if not words:
-        raise CommandError("which command?", hint="it stands behind the file")
-    code = obey(words, around)
-    if code:
-        raise typer.Exit(code)
-
-
-# `demo`: a first look, on the server that comes with the library.
-
-
-_SERVER = (sys.executable, "-m", "syncmcp.testing")
-
-_TOUR: tuple[tuple[str, Sequence[str]], ...] = (
-    ("What the server is", ("info",)),
-    ("What it has", ("list",)),
-    ("What a tool takes", ("call", "add", "--help")),
-    ("A call", ("call", "add", "a:=1", "b:=2")),
-    ("A call that takes its time, with progress", ("call", "countdown", "steps:=5")),
-    ("The protocol's own result", ("call", "weather", "city=Bergen", "--json")),
-    ("A resource, by its template", ("read", "demo://cities/{city}", "city=Kyoto")),
-)
-
-
-def demo() -> None:
-    """Go through the commands on the demo server; nothing leaves this computer."""
-    from syncmcp.cli.app import obey
-
-    out = Output(json=False)
-    command = shlex.join(("--", "python", *_SERVER[1:]))
-    for title, words in _TOUR:
-        out.note("")
-        out.note(f"{title}:")
-        out.note(f"$ syncmcp {shlex.join(words)} {command}")
-        obey([*words, "--", *_SERVER])
-    out.note("")
-    out.note(f"Now you: `syncmcp shell {command}` has all of it, with Tab.")

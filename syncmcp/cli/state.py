@@ -1,14 +1,16 @@
-"""What the command remembers, and where: roots, sign-ins."""
+"""What the command stores, or finds, on this computer: roots, sign-ins, servers in files."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncmcp import servers_file
 from syncmcp.auth import FileStore, OAuth
 from syncmcp.cli.output import CommandError
 from syncmcp.errors import McpError
@@ -20,8 +22,9 @@ from syncmcp.types import Root
 if TYPE_CHECKING:
     from syncmcp.auth import Token
     from syncmcp.auth.receiver import Receiver
+    from syncmcp.servers_file import Approve, ServerEntry, ServersFile
 
-__all__ = ["begin", "home", "keep", "kept", "remembered"]
+__all__ = ["begin", "entry", "files", "home", "keep", "kept", "remembered"]
 
 
 # Where the command keeps what it remembers: sign-ins, approvals, roots, the shell's history.
@@ -137,3 +140,59 @@ def _store() -> FileStore:
 
 def _key(url: str) -> str:
     return f"command {OAuth(url, receiver=None)._bound().url}"
+
+
+# Servers by their names in the files of editors.
+
+
+def files(
+    config: Path | None, *, approve: Approve | None = None, trust: bool = False
+) -> Iterator[tuple[Path, ServersFile | McpError]]:
+    """The files to look at, read; or why one cannot be.
+
+    Args:
+        config: The only one; without it, those of the editors on this computer.
+        approve: Asks a person about a server of a file in the working tree.
+        trust: Ask nobody.
+    """
+    paths = [place.path for place in servers_file.known_files()] if config is None else [config]
+    for path in paths:
+        try:
+            yield (
+                path,
+                servers_file.read(
+                    path,
+                    approve=approve,
+                    trust=trust,
+                    approvals=home() / "approved-servers.json",
+                ),
+            )
+        except McpError as error:
+            yield path, error
+
+
+def entry(
+    name: str, config: Path | None, *, approve: Approve | None = None, trust: bool = False
+) -> ServerEntry:
+    """The server of this name; of several, that of the first file.
+
+    Raises:
+        CommandError: No file names it.
+        McpError: The file given cannot be read.
+    """
+    names: list[str] = []
+    for _, read in files(config, approve=approve, trust=trust):
+        if isinstance(read, McpError):
+            if config is not None:
+                raise read
+            continue  # a broken file of one editor is not in the way of another's; `servers` tells
+        if name in read:
+            return read[name]
+        names.extend(read)
+    close = difflib.get_close_matches(name, names, n=3)
+    hint = "a URL begins with https:// or http://; a command stands after --"
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    elif names:
+        hint += "; `syncmcp servers` lists the names"
+    raise CommandError(f"there is no server {name!r}", hint=hint)

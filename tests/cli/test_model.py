@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from syncmcp.cli.session import PROVIDERS, sampling_by
+from syncmcp.cli.parsing import PROVIDERS, sampling_by
 from syncmcp.llm import OpenAISampling
 from tests.cli.running import ENTER, Command, at_terminal
 from tests.llm.double import Double, double
