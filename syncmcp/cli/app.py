@@ -1,4 +1,4 @@
-"""The command tree: every command, those that run other commands, and how errors are reported."""
+"""The command tree: every command, the commands that run others, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ import typer
 from typer.core import TyperCommand
 
 import syncmcp
-from syncmcp.cli import calls, doctor, look, manage
+from syncmcp.cli import calls, doctor, inspection, manage
 from syncmcp.cli.output import CommandError, Exit, Output, as_json, describe, exit_code, show_help
 from syncmcp.cli.session import (
-    Around,
     CallCommand,
-    Recorded,
-    Replayed,
+    OuterCommand,
+    RecordTo,
+    ReplayFrom,
     ServerCommand,
     Session,
-    Shared,
-    speaks_to_server,
+    SharedClient,
+    with_session,
 )
-from syncmcp.cli.shell import COMMANDS, lines
+from syncmcp.cli.shell import COMMANDS, read_lines
 from syncmcp.errors import McpError
 
-__all__ = ["app", "report", "run"]
+__all__ = ["app", "print_error", "run"]
 
 
-@speaks_to_server
+@with_session
 def shell(session: Session) -> None:
     """Type commands at one connection, without TARGET; Tab completes, Ctrl-D ends."""
     person = session.person
     if person is None:
         raise CommandError("a shell needs a terminal", hint="`syncmcp call` and its kin need none")
     client = session.client
-    shared = Shared(client, person)
+    outer = SharedClient(client, person)
     session.out.note(f"connected to {client.server.name}; help lists the commands, Ctrl-D ends")
-    for line in lines(client):
-        words = _words(line)
+    for line in read_lines(client):
+        words = _split_line(line)
         if not words:
             continue
         if words[0] == "quit":
@@ -53,22 +53,22 @@ def shell(session: Session) -> None:
         if words and words[0] not in COMMANDS:
             session.out.note(f"{words[0]}: there is no such command; help lists them")
         elif words:
-            obey(words, shared)
+            run_command(words, outer)
         else:
             session.out.note(" ".join(COMMANDS) + "; help COMMAND says more")
 
 
-def _words(line: str) -> list[str]:
+def _split_line(line: str) -> list[str]:
     try:
         return shlex.split(line)
-    except ValueError:  # a quotation mark is missing
+    except ValueError:  # an unclosed quotation mark
         return line.split()
 
 
-# `record` and `replay`: another command, its session written to a file, or played from one.
+# `record` and `replay`: run another command and record its session, or replay a recorded one.
 
 
-_WORDS = "syncmcp.words"
+_OTHER_COMMAND = "syncmcp.words"
 
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording.")]
 _Command = Annotated[
@@ -77,13 +77,13 @@ _Command = Annotated[
 ]
 
 
-class Prefix(TyperCommand):
-    """A command that stands before another one, whose words it leaves alone."""
+class PrefixCommand(TyperCommand):
+    """A command whose arguments end with another command line, which it does not parse."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep all but the first word for the other command."""
+        """Take the first word as the file, and store the rest for the other command."""
         if args and not args[0].startswith("-"):
-            ctx.meta[_WORDS] = args[1:]
+            ctx.meta[_OTHER_COMMAND] = args[1:]
             args = args[:1]
         return super().parse_args(ctx, args)
 
@@ -93,7 +93,7 @@ def record(context: typer.Context, path: _File, command: _Command = None) -> Non
 
     For example: syncmcp record tape.jsonl call https://example.com/mcp add a:=1 b:=2
     """
-    _run(context, Recorded(path))
+    _run_other(context, RecordTo(path))
 
 
 def replay(context: typer.Context, path: _File, command: _Command = None) -> None:
@@ -101,19 +101,19 @@ def replay(context: typer.Context, path: _File, command: _Command = None) -> Non
 
     For example: syncmcp replay tape.jsonl call add a:=1 b:=2
     """
-    _run(context, Replayed(path))
+    _run_other(context, ReplayFrom(path))
 
 
-def _run(context: typer.Context, around: Recorded | Replayed) -> None:
-    words: list[str] = context.meta[_WORDS]
+def _run_other(context: typer.Context, outer: RecordTo | ReplayFrom) -> None:
+    words: list[str] = context.meta[_OTHER_COMMAND]
     if not words:
         raise CommandError("which command?", hint="it stands behind the file")
-    code = obey(words, around)
+    code = run_command(words, outer)
     if code:
         raise typer.Exit(code)
 
 
-# `demo`: a first look, on the server that comes with the library.
+# `demo`: runs a series of commands on the demo server of the library.
 
 
 _SERVER = (sys.executable, "-m", "syncmcp.testing")
@@ -137,7 +137,7 @@ def demo() -> None:
         out.note("")
         out.note(f"{title}:")
         out.note(f"$ syncmcp {shlex.join(words)} {command}")
-        obey([*words, "--", *_SERVER])
+        run_command([*words, "--", *_SERVER])
     out.note("")
     out.note(f"Now you: `syncmcp shell {command}` has all of it, with Tab.")
 
@@ -155,7 +155,7 @@ failed or cannot do it, 2 usage, 3 sign in first, 4 not reached, 5 the tool repo
 6 it took too long, 130 Ctrl-C.
 """
 
-# Set by the scripts of --show-completion.
+# The environment variable that the scripts of --show-completion set.
 _COMPLETE = "_SYNCMCP_COMPLETE"
 
 app = typer.Typer(
@@ -183,66 +183,66 @@ def _options(
     show_help(context)
 
 
-app.command("list", cls=ServerCommand)(look.list_all)
-app.command("tools", cls=ServerCommand)(look.list_tools)
+app.command("list", cls=ServerCommand)(inspection.list_all)
+app.command("tools", cls=ServerCommand)(inspection.list_tools)
 app.command("call", cls=CallCommand, add_help_option=False)(calls.call)
 app.command("read", cls=ServerCommand)(calls.read)
 app.command("prompt", cls=ServerCommand)(calls.prompt)
 app.command("complete", cls=ServerCommand)(calls.complete)
-app.command("listen", cls=ServerCommand)(look.listen)
-app.command("ping", cls=ServerCommand)(look.ping)
-app.command("info", cls=ServerCommand)(look.info)
+app.command("listen", cls=ServerCommand)(inspection.listen)
+app.command("ping", cls=ServerCommand)(inspection.ping)
+app.command("info", cls=ServerCommand)(inspection.info)
 app.add_typer(manage.auth_app, name="auth")
 app.command("shell", cls=ServerCommand)(shell)
 app.command("demo")(demo)
-app.command("record", cls=Prefix)(record)
-app.command("replay", cls=Prefix)(replay)
+app.command("record", cls=PrefixCommand)(record)
+app.command("replay", cls=PrefixCommand)(replay)
 app.add_typer(manage.servers_app, name="servers")
 app.add_typer(manage.roots_app, name="roots")
 app.command("doctor", cls=ServerCommand)(doctor.doctor)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; whatever goes wrong becomes a line on stderr and an exit code."""
+    """Run one command; an error becomes one line on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # servers write what they like
+            stream.reconfigure(errors="backslashreplace")  # server text may not be encodable
     try:
-        if os.environ.get(_COMPLETE):  # a shell asks what Tab may offer
+        if os.environ.get(_COMPLETE):  # a shell asks for Tab completions
             typer.main.get_command(app).main([], prog_name="syncmcp", complete_var=_COMPLETE)
-        code = obey(arguments)
+        code = run_command(arguments)
         sys.stdout.flush()
         return code
-    except SystemExit as end:  # so ends what is about completion
+    except SystemExit as end:  # raised after a completion request
         return int(end.code or 0)
     except BrokenPipeError:
-        # What is left in the buffer would fail again when the interpreter ends.
+        # Flushing the buffer at interpreter exit would raise the same error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.BROKEN_PIPE
 
 
-def obey(arguments: Sequence[str], around: Around | None = None) -> int:
+def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> int:
     """Run one command line; return its exit code.
 
     Args:
-        arguments: Its words.
-        around: What it runs inside of.
+        arguments: The words of the command line.
+        outer: The command that runs it, if any: `shell`, `record` or `replay`.
 
     Raises:
-        BrokenPipeError: Nobody reads the output any more.
+        BrokenPipeError: The reader of the output has closed the pipe.
     """
     command = typer.main.get_command(app)
-    try:  # not by its `main`, which has its own ideas of Ctrl-C and of broken pipes
-        with command.make_context("syncmcp", list(arguments), obj=around) as context:
+    try:  # not `command.main`, which handles Ctrl-C and broken pipes in its own way
+        with command.make_context("syncmcp", list(arguments), obj=outer) as context:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
     except (McpError, typer.TyperException, KeyboardInterrupt, TimeoutError) as error:
-        report(error)
+        print_error(error)
         return exit_code(error)
     return Exit.OK
 
 
-def report(error: BaseException) -> None:
+def print_error(error: BaseException) -> None:
     """Print an error as one line of JSON on stderr."""
     print(as_json({"error": describe(error)}), file=sys.stderr, flush=True)

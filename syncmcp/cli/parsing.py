@@ -1,4 +1,4 @@
-"""What stands on a command line: the server, arguments, a model, options; and Tab completion."""
+"""Parsing of a command line: the server, arguments, the model, options; and Tab completion."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import typer
 
 from syncmcp._protocol.revisions import REVISIONS
 from syncmcp.cli.output import CommandError
-from syncmcp.cli.state import files, kept, remembered
+from syncmcp.cli.state import load_roots, read_server_files, stored_login
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import McpError
 from syncmcp.ui import visible
@@ -29,77 +29,77 @@ if TYPE_CHECKING:
 __all__ = [
     "PROVIDERS",
     "Settings",
-    "http",
+    "complete_providers",
+    "complete_revisions",
+    "complete_roots",
+    "complete_servers",
+    "http_target",
     "is_url",
-    "object_of",
-    "parse",
-    "providers",
-    "revisions",
-    "root_paths",
-    "sampling_by",
-    "servers",
-    "signed_in",
-    "stdio",
-    "texts",
+    "parse_arguments",
+    "parse_object",
+    "parse_strings",
+    "sampling_model",
+    "stdio_target",
+    "with_stored_login",
 ]
 
 
-# Arguments on the command line, as HTTPie writes them.
+# Arguments of tools and prompts, in the syntax of HTTPie.
 #
 #     name=text        a string
 #     name:=json       any JSON value
 #     name=@file       the text of a file, UTF-8
 #     name:=@file      the JSON in a file
 #
-# ``@-`` is stdin. A backslash before ``=``, ``:`` or ``@`` makes it a plain character.
+# ``@-`` is stdin. A backslash escapes ``=``, ``:`` and ``@``.
 
 
-_KEY = re.compile(r"((?:\\[\\=:@]|[^\\=:]|\\(?![\\=:@])|:(?!=))*)(:=|=)(.*)", re.DOTALL)
+_ITEM = re.compile(r"((?:\\[\\=:@]|[^\\=:]|\\(?![\\=:@])|:(?!=))*)(:=|=)(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\([\\=:@])")
 
 
-def parse(words: Iterable[str]) -> dict[str, Any]:
-    """The arguments that `words` stand for.
+def parse_arguments(words: Iterable[str]) -> dict[str, Any]:
+    """Parse words of the form ``name=value`` into arguments.
 
     Raises:
-        CommandError: A word is no item, a name comes twice, or a file cannot be read.
+        CommandError: A word has another form, a name is repeated, or a file cannot be read.
     """
     arguments: dict[str, Any] = {}
     for word in words:
-        name, is_json, text = _split(word)
+        name, is_json, text = _parse_item(word)
         if name in arguments:
             raise CommandError(f"the argument {name!r} is given twice")
-        arguments[name] = _json(text, f"the value of {name!r}") if is_json else text
+        arguments[name] = _parse_json(text, f"the value of {name!r}") if is_json else text
     return arguments
 
 
-def texts(words: Iterable[str]) -> dict[str, str]:
-    """The same, where only strings are taken.
+def parse_strings(words: Iterable[str]) -> dict[str, str]:
+    """Parse arguments whose values must be strings.
 
     Raises:
-        CommandError: As with `parse`, or a value is no string.
+        CommandError: See `parse_arguments`; or a value is not a string.
     """
-    found = parse(words)
+    found = parse_arguments(words)
     for name, value in found.items():
         if not isinstance(value, str):
             raise CommandError(f"{name!r} takes a string", hint=f"write {name}=...")
     return found
 
 
-def object_of(text: str) -> dict[str, Any]:
-    """The JSON object that an option holds, or with ``@`` before it the file of that name.
+def parse_object(text: str) -> dict[str, Any]:
+    """Parse the JSON object in the value of an option, or after ``@`` in the file of that name.
 
     Raises:
-        CommandError: It is none, or the file cannot be read.
+        CommandError: The text is not a JSON object, or the file cannot be read.
     """
-    value = _json(read_file(text[1:]) if text.startswith("@") else text, "what --input gives")
+    value = _parse_json(read_file(text[1:]) if text.startswith("@") else text, "what --input gives")
     if not isinstance(value, dict):
         raise CommandError("what --input gives is no JSON object")
     return value
 
 
-def _split(word: str) -> tuple[str, bool, str]:
-    found = _KEY.fullmatch(word)
+def _parse_item(word: str) -> tuple[str, bool, str]:
+    found = _ITEM.fullmatch(word)
     if found is None or not found[1]:
         raise CommandError(
             f"{word!r} is no argument", hint="write name=text, name:=json or name=@file"
@@ -113,10 +113,10 @@ def _split(word: str) -> tuple[str, bool, str]:
 
 
 def read_file(name: str) -> str:
-    """The text of a file, or for ``-`` of stdin.
+    """The text of a file, or of stdin if `name` is ``-``.
 
     Raises:
-        CommandError: It cannot be read.
+        CommandError: The file cannot be read, or is not UTF-8.
     """
     try:
         return sys.stdin.read() if name == "-" else Path(name).expanduser().read_text("utf-8")
@@ -125,51 +125,48 @@ def read_file(name: str) -> str:
         raise CommandError(f"the file {name!r} cannot be read: {reason}") from error
 
 
-def _json(text: str, what: str) -> Any:
+def _parse_json(text: str, what: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_reject_constant)
     except ValueError as error:
         hint = "a text goes behind = instead of :="
         raise CommandError(f"{what} is no JSON: {error}", hint=hint) from error
 
 
-def _refuse(word: str) -> Any:
+def _reject_constant(word: str) -> Any:
     raise ValueError(f"{word} is no JSON value")
 
 
-# What a command line names as its server: a URL, a name, or a command after ``--``.
+# The server: a URL, or a command after ``--``. (`find_server` looks up names.)
 
 
 def is_url(word: str) -> bool:
-    """Whether it is meant as a URL."""
+    """Whether TARGET is a URL, rather than a name."""
     return word.lower().startswith(("http://", "https://"))
 
 
-def http(url: str, headers: Iterable[str] = ()) -> Http:
-    """The server at a URL.
-
-    It gets the token of an earlier ``auth login``; nobody is sent to sign in by the way.
+def http_target(url: str, headers: Iterable[str] = ()) -> Http:
+    """The server at a URL, with the token of an earlier ``auth login``.
 
     Args:
         url: The URL.
-        headers: As ``Name:value`` or ``Name:@file``; one called ``Authorization`` takes the place
-            of the token.
+        headers: As ``Name:value`` or ``Name:@file``; ``Authorization`` replaces the token.
 
     Raises:
-        CommandError: A header is not written like that.
+        CommandError: A header has another form.
     """
-    return signed_in(Http(url, headers=dict(_header(word) for word in headers)))
+    return with_stored_login(Http(url, headers=dict(_parse_header(word) for word in headers)))
 
 
-def signed_in(server: Http) -> Http:
-    """Give it the token of an earlier ``auth login``, unless its headers hold one."""
+def with_stored_login(server: Http) -> Http:
+    """Set the token of an earlier ``auth login``, unless a header holds a token."""
     headers = server.headers if isinstance(server.headers, Mapping) else {}
     if not any(name.lower() == "authorization" for name in headers):
-        server.auth = kept(server.url)
+        server.auth = stored_login(server.url)
     return server
 
 
-def stdio(
+def stdio_target(
     command: Sequence[str],
     *,
     env: Iterable[str] = (),
@@ -180,22 +177,22 @@ def stdio(
 
     Args:
         command: The program and its arguments.
-        env: Variables for it, as ``NAME=value``.
-        cwd: Its working directory.
-        verbose: Whether its stderr is shown.
+        env: Environment variables of the process, as ``NAME=value``.
+        cwd: The working directory of the process.
+        verbose: Whether stderr of the process is shown.
 
     Raises:
-        CommandError: A variable is not written like that.
+        CommandError: A variable has another form.
     """
-    stderr: Callable[[str], None] | str = _show if verbose else "log"
-    return Stdio(*command, env=dict(_variable(word) for word in env), cwd=cwd, stderr=stderr)
+    stderr: Callable[[str], None] | str = _print_stderr if verbose else "log"
+    return Stdio(*command, env=dict(_parse_variable(word) for word in env), cwd=cwd, stderr=stderr)
 
 
-def _show(line: str) -> None:
+def _print_stderr(line: str) -> None:
     print(visible(line), file=sys.stderr)
 
 
-def _header(word: str) -> tuple[str, str]:
+def _parse_header(word: str) -> tuple[str, str]:
     name, colon, value = word.partition(":")
     if not colon or not name.strip():
         raise CommandError("a header is written Name:value", hint="or Name:@file")
@@ -203,14 +200,14 @@ def _header(word: str) -> tuple[str, str]:
     return name.strip(), read_file(value[1:]).strip() if value.startswith("@") else value
 
 
-def _variable(word: str) -> tuple[str, str]:
+def _parse_variable(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals or not name:
         raise CommandError("a variable is written NAME=value")
     return name, value
 
 
-# `--model`: a provider's model that answers where a server asks for one.
+# `--model`: the model that answers sampling requests of the server.
 
 
 def _anthropic(name: str) -> ModelSampling:
@@ -239,14 +236,14 @@ PROVIDERS: Final[Mapping[str, Callable[[str], ModelSampling]]] = MappingProxyTyp
         "openai-chat": partial(_openai, chat=True),
     }
 )
-"""What a model is named with, and what makes it answer."""
+"""The prefixes of ``--model``, each with a factory that takes the name of the model."""
 
 
-def sampling_by(word: str) -> ModelSampling:
-    """The model that ``provider:name`` means. Its key comes from the environment.
+def sampling_model(word: str) -> ModelSampling:
+    """The handler for ``provider:name``. The API key comes from the environment.
 
     Raises:
-        CommandError: It means none.
+        CommandError: The provider is unknown, or the name is missing.
         UsageError: The provider's package is not installed.
     """
     provider, colon, name = word.partition(":")
@@ -260,50 +257,50 @@ def sampling_by(word: str) -> ModelSampling:
     return make(name)
 
 
-# What Tab offers in the person's own shell: from files alone, no server is started or contacted.
+# Tab completion in the person's own shell: from files only, no server is started or contacted.
 #
-# What is offered gets onto a command line, and a file in the working tree may be anybody's: names
-# that a shell would take for more than a word are left to be typed.
+# Completions are inserted into a command line, and a file in the working tree is not trusted:
+# words that a shell would not read as one plain word are never offered.
 
 
-def servers(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The names that files have for servers."""
-    # One that begins with - would be an option, of which --trust asks nobody.
-    return _plain((name for name in _names(ctx) if name[:1] != "-"), incomplete)
+def complete_servers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completions of TARGET: the names of servers in files."""
+    # A name that begins with - would be read as an option, for example as --trust.
+    return _plain_words((name for name in _server_names(ctx) if name[:1] != "-"), incomplete)
 
 
-def providers(incomplete: str) -> list[str]:
-    """The providers of models."""
-    return _plain((f"{name}:" for name in PROVIDERS), incomplete)
+def complete_providers(incomplete: str) -> list[str]:
+    """Completions of ``--model``: the providers."""
+    return _plain_words((f"{name}:" for name in PROVIDERS), incomplete)
 
 
-def revisions(incomplete: str) -> list[str]:
-    """What ``--revision`` takes."""
-    return _plain(("auto", "legacy", *REVISIONS), incomplete)
+def complete_revisions(incomplete: str) -> list[str]:
+    """Completions of ``--revision``."""
+    return _plain_words(("auto", "legacy", *REVISIONS), incomplete)
 
 
-def root_paths(incomplete: str) -> list[str]:
-    """The roots that there are."""
+def complete_roots(incomplete: str) -> list[str]:
+    """Completions of PATH: the stored roots."""
     try:
-        return _plain((str(status.path) for status in remembered().list()), incomplete)
+        return _plain_words((str(status.path) for status in load_roots().list()), incomplete)
     except CommandError:
-        return []  # Tab is no place for an error; the command itself will meet it
+        return []  # completion shows no errors; the command itself reports them
 
 
-def _names(ctx: typer.Context) -> Iterator[str]:
+def _server_names(ctx: typer.Context) -> Iterator[str]:
     config: Any = ctx.params.get("config")
-    for _, read in files(None if config is None else Path(config)):
+    for _, read in read_server_files(None if config is None else Path(config)):
         if not isinstance(read, McpError):
             yield from read
 
 
-def _plain(words: Iterable[str], incomplete: str) -> list[str]:
+def _plain_words(words: Iterable[str], incomplete: str) -> list[str]:
     return [word for word in words if word.startswith(incomplete) and shlex.quote(word) == word]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The options, as given; see their help."""
+    """The options of every command that speaks to a server; their help describes them."""
 
     json: Annotated[
         bool, typer.Option("--json", help="Print the protocol's own result as JSON.")
@@ -338,7 +335,7 @@ class Settings:
             "-m",
             metavar="PROVIDER:NAME",
             help="Let this model answer where the server asks for one, after you agreed.",
-            autocompletion=providers,
+            autocompletion=complete_providers,
         ),
     ] = None
     revision: Annotated[
@@ -347,7 +344,7 @@ class Settings:
             "--revision",
             metavar="REVISION",
             help="Insist on this one, or with 'legacy' on an older one.",
-            autocompletion=revisions,
+            autocompletion=complete_revisions,
         ),
     ] = "auto"
     timeout: Annotated[

@@ -1,4 +1,4 @@
-"""What a command that speaks to a server gets: its options, output, the person, the client."""
+"""The session of a command that speaks to a server: options, output, the person, the client."""
 
 from __future__ import annotations
 
@@ -25,9 +25,17 @@ from typer.core import TyperCommand
 
 from syncmcp._client.client import Client
 from syncmcp.approval import AllowAll, Approval, DenyAll
-from syncmcp.cli.output import Bar, CommandError, Output, as_json
-from syncmcp.cli.parsing import Settings, http, is_url, sampling_by, servers, signed_in, stdio
-from syncmcp.cli.state import entry, remembered
+from syncmcp.cli.output import CommandError, Output, ProgressBar, as_json
+from syncmcp.cli.parsing import (
+    Settings,
+    complete_servers,
+    http_target,
+    is_url,
+    sampling_model,
+    stdio_target,
+    with_stored_login,
+)
+from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
 from syncmcp.ui import visible
 
@@ -42,48 +50,49 @@ if TYPE_CHECKING:
     from syncmcp.ui.terminal import Terminal
 
 __all__ = [
-    "Around",
     "CallCommand",
+    "OuterCommand",
     "Person",
-    "Recorded",
-    "Replayed",
+    "RecordTo",
+    "ReplayFrom",
     "ServerCommand",
     "Session",
-    "Shared",
-    "somebody",
-    "speaks_to_server",
+    "SharedClient",
+    "person_at_terminal",
+    "with_session",
 ]
 
 
-# The person at the terminal, who answers servers and allows calls. Stdout stays the results'.
+# The person at the terminal, who answers questions of servers and confirms calls. Prompts go to
+# stderr, so that stdout holds nothing but results.
 
 
-def somebody() -> Person | None:
-    """The person, if there is one: stdin and stderr are a terminal that takes commands."""
+def person_at_terminal() -> Person | None:
+    """The person, or `None` unless stdin and stderr are a terminal that moves its cursor."""
     dumb = os.environ.get("TERM") == "dumb"
     return Person() if sys.stdin.isatty() and sys.stderr.isatty() and not dumb else None
 
 
 class Person:
-    """Somebody to ask.
+    """The person at the terminal, who can be asked.
 
     Attributes:
-        bar: Shows them progress.
+        bar: The progress bar on this terminal.
     """
 
     def __init__(self) -> None:
-        self.bar = Bar()
+        self.bar = ProgressBar()
 
     @cached_property
     def terminal(self) -> Terminal:
-        """Asks them what servers ask, with the bar out of the way."""
+        """Asks the questions of servers, with the progress bar hidden meanwhile."""
         from syncmcp.ui.terminal import Terminal
 
-        return Terminal(sys.stdin, sys.stderr, beside=self.bar.lent)
+        return Terminal(sys.stdin, sys.stderr, beside=self.bar.suspended)
 
     @cached_property
     def approval(self) -> Approval:
-        """Asks them what has to be allowed."""
+        """Asks for approval."""
         from syncmcp.ui.terminal import AskOnTerminal
 
         return AskOnTerminal(terminal=self.terminal)
@@ -93,17 +102,18 @@ class Person:
         return self.terminal.approve(review)
 
 
-# What no command can be given that finds its server chosen, or its connection made.
-_OF_SERVER = ("header", "env", "cwd", "config", "trust")
-_OF_CONNECTION = (*_OF_SERVER, "model", "revision", "open_timeout", "verbose")
+# Options that need a server to choose, or a connection to open: rejected where `replay` or the
+# shell has done so already.
+_SERVER_OPTIONS = ("header", "env", "cwd", "config", "trust")
+_CONNECTION_OPTIONS = (*_SERVER_OPTIONS, "model", "revision", "open_timeout", "verbose")
 
 
-class Shared:
-    """What the commands of a shell have in common.
+class SharedClient:
+    """The client that all commands of one shell share.
 
     Attributes:
-        client: Open.
-        person: Who types.
+        client: An open client.
+        person: The person who types the commands.
     """
 
     def __init__(self, client: Client, person: Person) -> None:
@@ -111,29 +121,29 @@ class Shared:
         self.person = person
 
 
-class Recorded(NamedTuple):
-    """The session of a command is written to a file."""
+class RecordTo(NamedTuple):
+    """`record`: the session is written to this file."""
 
     path: Path
 
 
-class Replayed(NamedTuple):
-    """A recording stands in the place of a command's server."""
+class ReplayFrom(NamedTuple):
+    """`replay`: the recording in this file takes the place of the server."""
 
     path: Path
 
 
-Around: TypeAlias = Shared | Recorded | Replayed
-"""What a command may run inside of."""
+OuterCommand: TypeAlias = SharedClient | RecordTo | ReplayFrom
+"""The command that runs another one, as `typer.Context.obj` of the latter."""
 
 
 class Session:
-    """What a command has to work with. The client is opened when it is wanted.
+    """The options, output and client of one command. The client is opened at its first use.
 
     Attributes:
         settings: The options, as given.
-        out: Where results go.
-        person: Who can be asked; `None` where there is no terminal.
+        out: Prints results and notes.
+        person: The person to ask; `None` without a terminal.
     """
 
     def __init__(
@@ -141,16 +151,16 @@ class Session:
         settings: Settings,
         target: str,
         command: Sequence[str],
-        around: Around | None = None,
+        outer: OuterCommand | None = None,
     ) -> None:
         self.settings = settings
         self.out = Output(json=settings.json)
         self._target = target
         self._command = command
-        self._around = around
-        self._shared = shared = around if isinstance(around, Shared) else None
+        self._outer = outer
+        self._shared = shared = outer if isinstance(outer, SharedClient) else None
         self._client: Client | None = None
-        self.person: Person | None = shared.person if shared is not None else somebody()
+        self.person: Person | None = shared.person if shared is not None else person_at_terminal()
 
     def __enter__(self) -> Self:
         return self
@@ -159,64 +169,64 @@ class Session:
         if self._client is not None:
             self._client.close()
         if self.person is not None:
-            self.person.bar.end()  # after the last report that could draw it again
+            self.person.bar.hide()  # after the last report that could draw it again
 
     @property
     def target(self) -> tuple[Stdio | Http, dict[str, Any]]:
-        """What to connect to, and what options of `Client` come with it.
+        """The server to connect to, and the options of `Client` that its file sets.
 
         Raises:
-            UsageError: The command line names nothing that can be connected to.
-            NotApproved: A file in the working tree names it, and nobody approved it.
+            UsageError: The command line names no such server, or has an option that does not fit.
+            NotApproved: A file in the working tree names the server, and nobody approved it.
         """
         settings = self.settings
-        if isinstance(self._around, Replayed):
+        if isinstance(self._outer, ReplayFrom):
             raise CommandError("there is no server behind a recording")
-        self._check_fit()
+        self._check_options()
         if self._command:
-            return stdio(
+            return stdio_target(
                 self._command, env=settings.env or (), cwd=settings.cwd, verbose=settings.verbose
             ), {}
         if is_url(self._target):
-            return http(self._target, settings.header or ()), {}
+            return http_target(self._target, settings.header or ()), {}
         approve = None if self.person is None else self.person.approve
-        found = entry(self._target, settings.config, approve=approve, trust=settings.trust)
+        found = find_server(self._target, settings.config, approve=approve, trust=settings.trust)
         target = found.target()
-        return signed_in(target) if isinstance(target, Http) else target, found.options
+        return with_stored_login(target) if isinstance(target, Http) else target, found.options
 
     @property
     def client(self) -> Client:
         """The open client.
 
         Raises:
-            UsageError: As with `target`.
-            McpError: It cannot be opened.
+            UsageError: See `target`.
+            McpError: The client cannot be opened.
         """
         if self._shared is not None:
-            self._refuse(_OF_CONNECTION, "counts when the shell is started")
+            self._reject_options(_CONNECTION_OPTIONS, "counts when the shell is started")
             return self._shared.client
         if self._client is None:
-            client = self.unopened()
-            self._client = client  # to be closed even if opening is interrupted
+            client = self.make_client()
+            self._client = client  # set first: closed even if opening is interrupted
             client.open()
             if self.settings.verbose and client.server.capabilities.logging is not None:
                 client.set_log_level("debug")
         return self._client
 
-    def unopened(self) -> Client:
+    def make_client(self) -> Client:
         """A client that has not been opened.
 
         Raises:
-            UsageError: As with `target`.
-            NotApproved: The same.
+            UsageError: See `target`.
+            NotApproved: See `target`.
         """
         settings = self.settings
-        target, options = self._source()
+        target, options = self._wrapped_target()
         if settings.timeout is not None:
             options["timeout"] = settings.timeout
         person = self.person
-        roots = remembered()
-        model = None if settings.model is None else sampling_by(settings.model)
+        roots = load_roots()
+        model = None if settings.model is None else sampling_model(settings.model)
         if person is not None:
             approval: Approval = person.approval
         else:
@@ -226,45 +236,47 @@ class Session:
             mode=cast("Mode", settings.revision),
             open_timeout=settings.open_timeout,
             elicitation=None if person is None else person.terminal,
-            # What nobody would agree to is not offered.
+            # Without a person and without --yes every request would be denied: not advertised.
             sampling=model if person is not None or settings.yes else None,
             roots=roots if roots.list() else None,
             approval=approval,
-            on_log=_show_log if settings.verbose else None,
+            on_log=_print_log if settings.verbose else None,
             **options,
         )
 
-    def _refuse(self, names: Sequence[str], why: str) -> None:
+    def _reject_options(self, names: Sequence[str], why: str) -> None:
         usual = type(self.settings)()
         for name in names:
             if getattr(self.settings, name) != getattr(usual, name):
                 raise CommandError(f"--{name.replace('_', '-')} {why}")
 
-    def _check_fit(self) -> None:
-        """Refuse options that the kind of target has no use for, rather than forget them."""
+    def _check_options(self) -> None:
+        """Reject options that do not apply to this kind of target, rather than ignore them."""
         settings, remote = self.settings, is_url(self._target)
         if settings.header and (self._command or not remote):
             raise CommandError("--header goes with a URL")
         if (settings.env or settings.cwd) and not self._command:
             raise CommandError("--env and --cwd go with a command after --")
 
-    def _source(self) -> tuple[Target, dict[str, Any]]:
-        """The target, or what stands before it, or in its place."""
-        if isinstance(self._around, Replayed):
-            self._refuse(_OF_SERVER, "is for a server, and there is none behind a recording")
+    def _wrapped_target(self) -> tuple[Target, dict[str, Any]]:
+        """The target; under `record` with a recorder around it, under `replay` a recording."""
+        if isinstance(self._outer, ReplayFrom):
+            self._reject_options(
+                _SERVER_OPTIONS, "is for a server, and there is none behind a recording"
+            )
             from syncmcp.testing import Replay
 
-            return Replay(self._around.path), {}
+            return Replay(self._outer.path), {}
         target, options = self.target
-        if isinstance(self._around, Recorded):
+        if isinstance(self._outer, RecordTo):
             from syncmcp.testing import Recording
 
-            return Recording(target, self._around.path), options
+            return Recording(target, self._outer.path), options
         return target, options
 
     @property
     def options(self) -> CallOptions:
-        """What goes with each call."""
+        """The options of each request: time limits, and the progress bar."""
         options: CallOptions = {}
         if self.settings.timeout is not None:
             options["timeout"] = self.settings.timeout
@@ -274,12 +286,12 @@ class Session:
             options["on_progress"] = self.person.bar.report
         return options
 
-    def allow(self, tool: Any, arguments: dict[str, Any]) -> None:
-        """Ask whether a tool may be called, unless it claims to change nothing.
+    def confirm_call(self, tool: Any, arguments: dict[str, Any]) -> None:
+        """Ask whether a tool may be called, unless its annotations claim that it is read-only.
 
         Raises:
-            CommandError: Nobody can be asked.
-            Denied: The person said no.
+            CommandError: There is no person to ask.
+            Denied: The person declined.
         """
         claims = tool.annotations
         if self.settings.yes or (claims is not None and claims.read_only_hint is True):
@@ -292,13 +304,13 @@ class Session:
         self.person.approval.before_call(tool.name, arguments, claims, self.client.server)
 
 
-def _show_log(params: LoggingMessageNotificationParams) -> None:
+def _print_log(params: LoggingMessageNotificationParams) -> None:
     said = params.data if isinstance(params.data, str) else as_json(params.data)
     where = f" {params.logger}" if params.logger else ""
     print(visible(f"[{params.level}{where}] {said}"), file=sys.stderr)
 
 
-# A command that speaks to a server: its parser, and the session that it gets.
+# The parsers of commands that speak to a server, and the decorator that gives them a session.
 
 
 P = ParamSpec("P")
@@ -307,12 +319,12 @@ _AFTER_DASHES = "--"
 
 
 class ServerCommand(TyperCommand):
-    """A command whose first argument is a server, which may stand after ``--`` as a command."""
+    """A command whose first argument is a server; a server command may follow ``--`` instead."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the place of the target where the target would be."""
+        """Insert a placeholder for TARGET where the server is given in another way."""
         ctx.meta[_AFTER_DASHES] = []
-        if isinstance(ctx.obj, (Replayed, Shared)):
+        if isinstance(ctx.obj, (ReplayFrom, SharedClient)):
             args = ["TARGET", *args]
         elif _AFTER_DASHES in args:
             dashes = args.index(_AFTER_DASHES)
@@ -324,13 +336,13 @@ class ServerCommand(TyperCommand):
 
 
 class CallCommand(ServerCommand):
-    """`call`, whose ``--help`` is about a tool, if one is named."""
+    """`call`, whose ``--help`` describes the tool if one is named."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Show the command's own help where no tool is named."""
-        if ctx.resilient_parsing:  # Tab is no place for it
+        """Print the help of the command itself if no tool is named."""
+        if ctx.resilient_parsing:  # a Tab completion
             return super().parse_args(ctx, args)
-        wanted = "--help" in args  # which parsing uses up
+        wanted = "--help" in args  # parsing consumes `args`
         try:
             rest = super().parse_args(ctx, args)
         except typer.TyperException:
@@ -343,20 +355,23 @@ class CallCommand(ServerCommand):
         raise typer.Exit
 
 
-def speaks_to_server(
+def with_session(
     command: Callable[Concatenate[Session, P], None],
 ) -> Callable[..., None]:
-    """Give a command a server to name and the options for it; it gets a `Session` of them."""
+    """Add TARGET and the common options to a command, and call it with a `Session` made of them."""
     own = [*inspect.signature(command, eval_str=True).parameters.values()][1:]
     common = [*inspect.signature(Settings, eval_str=True).parameters.values()]
     call: Callable[..., None] = command
-    context = _keyword("context", typer.Context)
-    target = _keyword(
+    context = _keyword_parameter("context", typer.Context)
+    target = _keyword_parameter(
         "target",
         Annotated[
             str,
             typer.Argument(
-                metavar="TARGET", help=_TARGET, show_default=False, autocompletion=servers
+                metavar="TARGET",
+                help=_TARGET_HELP,
+                show_default=False,
+                autocompletion=complete_servers,
             ),
         ],
     )
@@ -366,8 +381,8 @@ def speaks_to_server(
         place: typer.Context = given.pop("context")
         named: str = given.pop("target")
         settings = Settings(**{one.name: given.pop(one.name) for one in common})
-        around: Around | None = place.obj
-        with Session(settings, named, place.meta[_AFTER_DASHES], around) as session:
+        outer: OuterCommand | None = place.obj
+        with Session(settings, named, place.meta[_AFTER_DASHES], outer) as session:
             call(session, **given)
 
     parameters = [context, target, *own, *common]
@@ -378,8 +393,8 @@ def speaks_to_server(
     return run
 
 
-_TARGET = "A URL, or a name (see servers); left out where a command stands after --."
+_TARGET_HELP = "A URL, or a name (see servers); left out where a command stands after --."
 
 
-def _keyword(name: str, annotation: Any) -> inspect.Parameter:
+def _keyword_parameter(name: str, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)

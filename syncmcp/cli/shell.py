@@ -15,8 +15,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.output import create_output
 
-from syncmcp.cli.calls import choices_of, properties_of, written
-from syncmcp.cli.state import home
+from syncmcp.cli.calls import argument_syntax, enum_choices, schema_properties
+from syncmcp.cli.state import state_directory
 from syncmcp.completion import Completer
 from syncmcp.errors import McpError
 from syncmcp.ui import visible
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from syncmcp._client.client import Client
     from syncmcp.types import Prompt, Tool
 
-__all__ = ["COMMANDS", "Suggestions", "lines"]
+__all__ = ["COMMANDS", "ShellCompleter", "read_lines"]
 
 
 T = TypeVar("T")
@@ -43,15 +43,15 @@ COMMANDS = (
     "read",
     "tools",
 )
-"""What can be typed; but for `help` and `quit`, the commands of the same names."""
+"""The commands of the shell; all but `help` and `quit` are commands of `syncmcp`."""
 
 
-def lines(client: Client) -> Iterator[str]:
-    """What the person types, line by line."""
+def read_lines(client: Client) -> Iterator[str]:
+    """Yield each line that the person types, until Ctrl-D."""
     prompt: PromptSession[str] = PromptSession(
         "syncmcp> ",
         history=_history(),
-        completer=ThreadedCompleter(Suggestions(client)),
+        completer=ThreadedCompleter(ShellCompleter(client)),
         complete_while_typing=False,
         output=create_output(sys.stderr),
     )
@@ -59,35 +59,35 @@ def lines(client: Client) -> Iterator[str]:
         try:
             yield prompt.prompt()
         except KeyboardInterrupt:
-            continue  # it ends the line, not the shell
+            continue  # Ctrl-C discards the line, it does not end the shell
         except EOFError:
             return
 
 
 def _history() -> History:
-    path = home() / "history"
+    path = state_directory() / "history"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)
     except OSError:
-        return InMemoryHistory()  # a shell that forgets is better than none
+        return InMemoryHistory()  # better a history that is lost than no shell
     return FileHistory(str(path))
 
 
-class Suggestions(LineCompleter):
-    """Completes a line by what the server has: names, arguments, and their values.
+class ShellCompleter(LineCompleter):
+    """Completes a line with names, arguments and argument values that the server offers.
 
-    Runs on a thread of the prompt's. What a server lists is fetched once.
+    Runs on a thread of prompt_toolkit. Each list of the server is fetched once.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        # Guards the lists: two keys in a row must not fetch one twice.
+        # Guards the cached lists: two quick keystrokes must not fetch a list twice.
         self._lock = threading.Lock()
         self._lists: dict[Callable[[], Any], list[Any]] = {}
 
     def get_completions(self, document: Document, complete_event: object) -> Iterable[Completion]:
-        """What the word before the cursor may become."""
+        """Yield the completions of the word before the cursor."""
         before = document.text_before_cursor
         words = before.split()
         if not words or before[-1].isspace():
@@ -96,9 +96,9 @@ class Suggestions(LineCompleter):
         try:
             found = list(self._candidates(earlier, typed))
         except McpError:
-            return  # Tab is no place for an error; the command itself will meet it
+            return  # completion shows no errors; the command itself reports them
         for candidate in found:
-            # What has hidden characters in it is typed by hand, by those who know it.
+            # Names with hidden characters are not offered: the person could not see them.
             if candidate.startswith(typed) and visible(candidate) == candidate:
                 yield Completion(candidate, start_position=-len(typed), display=candidate[:80])
 
@@ -110,12 +110,12 @@ class Suggestions(LineCompleter):
                 return (tool.name for tool in self._tools())
             case ["call", name, *_]:
                 tool = next((one for one in self._tools() if one.name == name), None)
-                return [] if tool is None else self._arguments_of(tool, typed)
+                return [] if tool is None else self._argument_candidates(tool, typed)
             case ["prompt"] | ["complete"]:
                 return (prompt.name for prompt in self._prompts())
             case ["prompt", name, *settled]:
                 prompt = next((one for one in self._prompts() if one.name == name), None)
-                return [] if prompt is None else self._values_for(prompt, settled, typed)
+                return [] if prompt is None else self._value_candidates(prompt, settled, typed)
             case ["read"]:
                 return self._uris()
             case ["list"]:
@@ -125,15 +125,15 @@ class Suggestions(LineCompleter):
             case _:
                 return ()
 
-    def _arguments_of(self, tool: Tool, typed: str) -> Iterator[str]:
-        for name, details in properties_of(tool.input_schema).items():
-            start = written(name, details).partition("=")[0] + "="
+    def _argument_candidates(self, tool: Tool, typed: str) -> Iterator[str]:
+        for name, details in schema_properties(tool.input_schema).items():
+            start = argument_syntax(name, details).partition("=")[0] + "="
             if typed.startswith(start):
-                yield from (start + choice for choice in choices_of(details))
+                yield from (start + choice for choice in enum_choices(details))
             else:
                 yield start
 
-    def _values_for(self, prompt: Prompt, settled: list[str], typed: str) -> Iterator[str]:
+    def _value_candidates(self, prompt: Prompt, settled: list[str], typed: str) -> Iterator[str]:
         name, equals, value = typed.partition("=")
         names = [argument.name for argument in prompt.arguments or ()]
         if not equals or name not in names:
@@ -146,16 +146,18 @@ class Suggestions(LineCompleter):
             yield from (shlex.quote(f"{name}={one}") for one in found.values)
 
     def _uris(self) -> Iterator[str]:
-        yield from (one.uri for one in self._all(self._client.iter_resources))
-        yield from (one.uri_template for one in self._all(self._client.iter_resource_templates))
+        yield from (one.uri for one in self._fetch_once(self._client.iter_resources))
+        yield from (
+            one.uri_template for one in self._fetch_once(self._client.iter_resource_templates)
+        )
 
     def _tools(self) -> list[Tool]:
-        return self._all(self._client.iter_tools)
+        return self._fetch_once(self._client.iter_tools)
 
     def _prompts(self) -> list[Prompt]:
-        return self._all(self._client.iter_prompts)
+        return self._fetch_once(self._client.iter_prompts)
 
-    def _all(self, fetch: Callable[[], Iterator[T]]) -> list[T]:
+    def _fetch_once(self, fetch: Callable[[], Iterator[T]]) -> list[T]:
         with self._lock:
             if fetch not in self._lists:
                 self._lists[fetch] = list(fetch())
