@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 __all__ = [
     "ModelFormat",
     "Unrepresentable",
-    "answer_of",
-    "arguments_of",
-    "blocks_of",
-    "content_of",
     "data_url",
     "file_name",
-    "fitted_id",
     "from_data_url",
     "link_text",
-    "merged_text",
+    "make_answer",
+    "merge_text",
+    "message_blocks",
+    "message_content",
     "new_id",
-    "placeholder",
+    "parse_arguments",
+    "placeholder_text",
+    "provider_id",
     "resource_text",
     "tool_text",
 ]
@@ -65,9 +65,9 @@ class Unrepresentable(UsageError):
     """A provider's format has no way to say this: a sound to a model that only reads."""
 
 
-def fitted_id(id: str) -> str:
+def provider_id(id: str) -> str:
     """The id of a tool use as every provider takes it; the conversation may have been another's."""
-    return _ID.fitted(id)
+    return _ID.fit(id)
 
 
 def new_id() -> str:
@@ -75,7 +75,7 @@ def new_id() -> str:
     return f"call_{uuid4().hex[:24]}"
 
 
-def blocks_of(message: SamplingMessage | PromptMessage) -> Sequence[BaseModel]:
+def message_blocks(message: SamplingMessage | PromptMessage) -> Sequence[BaseModel]:
     """The content of a message as a list."""
     return message.content if isinstance(message.content, list) else [message.content]
 
@@ -115,7 +115,7 @@ def link_text(link: ResourceLink) -> str:
     return f"<resource_link{said}>{link.description or ''}</resource_link>"
 
 
-def placeholder(block: Any) -> str:
+def placeholder_text(block: Any) -> str:
     """Words for a part of a tool's result that this model cannot take."""
     media = getattr(block, "resource", block)
     kind = getattr(media, "mime_type", None) or getattr(block, "type", "content")
@@ -130,7 +130,7 @@ def tool_text(result: ToolResultContent, texts: Iterable[str]) -> str:
     return said
 
 
-def merged_text(blocks: Iterable[Any]) -> list[Any]:
+def merge_text(blocks: Iterable[Any]) -> list[Any]:
     """Blocks with neighbouring pieces of text put together, as streams bring them."""
     merged: list[Any] = []
     for block in blocks:
@@ -142,7 +142,7 @@ def merged_text(blocks: Iterable[Any]) -> list[Any]:
     return merged
 
 
-def arguments_of(tool: str, given: Any, *, cut_off: bool = False) -> dict[str, Any] | None:
+def parse_arguments(tool: str, given: Any, *, cut_off: bool = False) -> dict[str, Any] | None:
     """The arguments that a model wrote as JSON.
 
     Args:
@@ -247,7 +247,7 @@ class ModelFormat(ABC):
             Unrepresentable: The provider takes no data of that type.
         """
         blocks = [types.EmbeddedResource(resource=part) for part in contents]
-        return [part for block in blocks for part in self._parts(block)]
+        return [part for block in blocks for part in self._render_block(block)]
 
     # -- to MCP
 
@@ -284,20 +284,20 @@ class ModelFormat(ABC):
     # -- for those that stand on this
 
     @abstractmethod
-    def _parts(self, block: BaseModel) -> list[dict[str, Any]]:
+    def _render_block(self, block: BaseModel) -> list[dict[str, Any]]:
         """A block of content in a message of the user."""
 
-    def _parts_or_words(self, blocks: Iterable[ContentBlock]) -> list[dict[str, Any]]:
+    def _render_or_placeholder(self, blocks: Iterable[ContentBlock]) -> list[dict[str, Any]]:
         """Blocks of a tool's result: words stand for what the model cannot take."""
         parts: list[dict[str, Any]] = []
         for block in blocks:
             try:
-                parts += self._parts(block)
+                parts += self._render_block(block)
             except Unrepresentable:
-                parts += self._parts(types.TextContent(text=placeholder(block)))
+                parts += self._render_block(types.TextContent(text=placeholder_text(block)))
         return parts
 
-    def _offer_tools(
+    def _add_tools(
         self, body: dict[str, Any], request: CreateMessageRequestParams, choice: str = "tool_choice"
     ) -> None:
         """Put into the body of a request what tools there are, and whether they may be used.
@@ -307,13 +307,13 @@ class ModelFormat(ABC):
             request: What is to be asked.
             choice: The field that says whether.
         """
-        if tools := self._tools_or_those_used(request.messages):
+        if tools := self._declared_or_used_tools(request.messages):
             body["tools"] = tools
             may_use = request.tool_choice if len(self._tools) else types.ToolChoice(mode="none")
             if may_use is not None:
                 body[choice] = self.render_choice(may_use)
 
-    def _tools_or_those_used(self, messages: Iterable[SamplingMessage]) -> list[dict[str, Any]]:
+    def _declared_or_used_tools(self, messages: Iterable[SamplingMessage]) -> list[dict[str, Any]]:
         """The definitions; without any, those of what the conversation has used before.
 
         Providers refuse a conversation with tools that they were not told of.
@@ -323,23 +323,23 @@ class ModelFormat(ABC):
         names = {
             block.name: None
             for message in messages
-            for block in blocks_of(message)
+            for block in message_blocks(message)
             if isinstance(block, types.ToolUseContent)
         }
         used = [types.Tool(name=name, input_schema={"type": "object"}) for name in names]
         return type(self)(used).render_tools()
 
 
-def answer_of(blocks: Sequence[Any], model: str, reason: str | None) -> CreateMessageResult:
+def make_answer(blocks: Sequence[Any], model: str, reason: str | None) -> CreateMessageResult:
     """The answer of a model that has written these blocks, of which there may be none."""
     return types.CreateMessageResult(
         role="assistant",
-        content=content_of(blocks or [types.TextContent(text="")]),
+        content=message_content(blocks or [types.TextContent(text="")]),
         model=model,
         stop_reason=reason,
     )
 
 
-def content_of(blocks: Sequence[Any]) -> Any:
+def message_content(blocks: Sequence[Any]) -> Any:
     """Blocks as the content of a message: one of them alone, as every revision has it."""
     return blocks[0] if len(blocks) == 1 else list(blocks)

@@ -15,8 +15,8 @@ from syncmcp._base.checks import whole_number
 from syncmcp._concurrency.timing import monotonic
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp.errors import InvalidOutput, Refused, UsageError
-from syncmcp.llm._format import Unrepresentable, content_of
-from syncmcp.llm._streaming import events
+from syncmcp.llm._format import Unrepresentable, message_content
+from syncmcp.llm._streaming import stream_events
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Assembly",
+    "Accumulator",
     "Model",
     "ModelSampling",
     "Settings",
     "SystemPrompt",
-    "accepted_by",
     "as_models",
-    "preferred",
+    "choose_model",
+    "fit_arguments",
 ]
 
 
@@ -81,7 +81,7 @@ def as_models(given: str | Model | Iterable[str | Model]) -> tuple[Model, ...]:
     return tuple(Model(each) if isinstance(each, str) else each for each in several)
 
 
-def preferred(models: Sequence[Model], preferences: ModelPreferences | None) -> Model:
+def choose_model(models: Sequence[Model], preferences: ModelPreferences | None) -> Model:
     """The model for a request (spec: sampling, "Model Preferences").
 
     Hints come first, in their order, each as a part of a name or an alias in any case. Where none
@@ -118,10 +118,10 @@ PROGRESS_PAUSE: Final = 0.5
 """Seconds between two reports of progress to the server."""
 
 # Guards the making of a provider's client by the first of several threads.
-_making = threading.Lock()
+_client_lock = threading.Lock()
 
 
-class Assembly(Protocol):
+class Accumulator(Protocol):
     """An answer that is put together from the events of its stream."""
 
     def add(self, event: Any, /) -> str:
@@ -180,7 +180,7 @@ class ModelSampling(ABC):
     # The provider's package, the extra that installs it, and what a client of it has.
     _package: ClassVar[str]
     _extra: ClassVar[str]
-    _needs: ClassVar[str]
+    _required_attribute: ClassVar[str]
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class ModelSampling(ABC):
         self._check_client(client)
         self.tools = tools
         self._client = client
-        self._made: Any = None
+        self._default_client: Any = None
         self._system = system
         self._system_prompt = system_prompt
         self._max_tokens = None if max_tokens is None else whole_number(max_tokens, "max_tokens")
@@ -221,25 +221,27 @@ class ModelSampling(ABC):
             InvalidOutput: The model's answer makes no sense.
         """
         context.cancel.raise_if_cancelled()
-        request = self._bounded(request)
-        model = preferred(self.models, request.model_preferences).name
+        request = self._limited(request)
+        model = choose_model(self.models, request.model_preferences).name
         format = self._format(request.tools or ())
         try:
-            body = {**self._fields(format.render_request(request, model)), **self._options}
+            body = {**self._provider_fields(format.render_request(request, model)), **self._options}
         except Unrepresentable as error:
             raise Refused(INVALID_PARAMS, str(error)) from error
         body = {name: value for name, value in body.items() if value is not None}
-        client, assembly = self._ready_client(), self._assembly()
-        shown = _Shown(context, model)
-        for event in events(lambda: self._open(client, body), self._http(client), context.cancel):
-            shown.add(assembly.add(self._event(event)))
-        answer = assembly.answer()
+        client, accumulator = self._get_client(), self._new_accumulator()
+        progress = _AnswerProgress(context, model)
+        for event in stream_events(
+            lambda: self._open_stream(client, body), self._http_client(client), context.cancel
+        ):
+            progress.add(accumulator.add(self._event_dict(event)))
+        answer = accumulator.answer()
         if answer is None:
             raise InvalidOutput("the model's answer ended before its end")
-        return _cut(format.parse_answer(answer), request.stop_sequences or ())
+        return _cut_at_stop(format.parse_answer(answer), request.stop_sequences or ())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_made": None}
+        return {**vars(self), "_default_client": None}
 
     # -- what the providers do in their own ways
 
@@ -251,40 +253,40 @@ class ModelSampling(ABC):
     def _new_client(self) -> Any:
         """A client of the provider as its package makes it from the environment."""
 
-    def _fields(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _provider_fields(self, body: dict[str, Any]) -> dict[str, Any]:
         """The fields of a request as the provider's package has them."""
         return body
 
     @abstractmethod
-    def _open(self, client: Any, body: dict[str, Any]) -> Any:
+    def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
         """Send a request; return the stream of its answer, which can be closed."""
 
     @abstractmethod
-    def _assembly(self) -> Assembly:
+    def _new_accumulator(self) -> Accumulator:
         """What puts the events of the stream together."""
 
-    def _event(self, event: Any) -> dict[str, Any]:
+    def _event_dict(self, event: Any) -> dict[str, Any]:
         """An event of the stream as the provider sent it."""
         # A package older than what the provider sends would warn of each new value.
         found: dict[str, Any] = event.to_dict(mode="json", warnings=False)
         return found
 
-    def _http(self, client: Any) -> Any:
+    def _http_client(self, client: Any) -> Any:
         """The HTTP client that the provider's uses, if it can be found."""
         return getattr(client, "_client", None)
 
     # -- the request
 
-    def _bounded(self, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
+    def _limited(self, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
         """The request with our own prompt and within our limits."""
-        update: dict[str, Any] = {"system_prompt": self._prompt(request.system_prompt)}
+        update: dict[str, Any] = {"system_prompt": self._combined_prompt(request.system_prompt)}
         if self._max_tokens is not None:
             update["max_tokens"] = min(request.max_tokens, self._max_tokens)
         if self._max_temperature is not None and request.temperature is not None:
             update["temperature"] = min(request.temperature, self._max_temperature)
         return request.model_copy(update=update)
 
-    def _prompt(self, theirs: str | None) -> str | None:
+    def _combined_prompt(self, theirs: str | None) -> str | None:
         ours = self._system
         if self._system_prompt == "ignore" or not theirs:
             return ours
@@ -292,13 +294,13 @@ class ModelSampling(ABC):
             return f"{ours}\n\n{theirs}"
         return theirs
 
-    def _ready_client(self) -> Any:
+    def _get_client(self) -> Any:
         if self._client is not None:
             return self._client
-        with _making:
-            if self._made is None:
-                self._made = self._new_client()
-            return self._made
+        with _client_lock:
+            if self._default_client is None:
+                self._default_client = self._new_client()
+            return self._default_client
 
     def _check_client(self, client: Any) -> None:
         if client is None:
@@ -306,14 +308,14 @@ class ModelSampling(ABC):
         kind = type(client).__name__
         if kind.startswith("Async"):
             raise UsageError(f"{kind} needs an event loop; a client that blocks is needed here")
-        if not hasattr(client, self._needs):
+        if not hasattr(client, self._required_attribute):
             raise UsageError(f"{kind} is no client of the package {self._package}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(model.name for model in self.models)}>"
 
 
-class _Shown:
+class _AnswerProgress:
     """Tells whoever looks how far an answer is."""
 
     def __init__(self, context: HandlerContext, model: str) -> None:
@@ -321,7 +323,7 @@ class _Shown:
         self._model = model
         self._pieces: list[str] = []
         self._length = 0
-        self._told: float | None = None
+        self._last_report: float | None = None
 
     def add(self, piece: str) -> None:
         if not piece:
@@ -330,14 +332,14 @@ class _Shown:
         self._length += len(piece)
         self._context.show("".join(self._pieces))
         now = monotonic()
-        if self._told is None or now - self._told >= PROGRESS_PAUSE:
-            self._told = now
+        if self._last_report is None or now - self._last_report >= PROGRESS_PAUSE:
+            self._last_report = now
             self._context.report_progress(
                 self._length, message=f"{self._model} has written {self._length} characters"
             )
 
 
-def accepted_by(create: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
+def fit_arguments(create: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
     """A request's fields as arguments of a provider's function, which may not know all of them."""
     known = inspect.signature(create).parameters
     accepted = {name: value for name, value in body.items() if name in known}
@@ -352,7 +354,7 @@ def _check_installed(package: str, extra: str) -> None:
         raise UsageError(f"sampling needs the package {package}: install syncmcp-client[{extra}]")
 
 
-def _cut(result: CreateMessageResult, stops: Iterable[str]) -> CreateMessageResult:
+def _cut_at_stop(result: CreateMessageResult, stops: Iterable[str]) -> CreateMessageResult:
     """The answer up to the first stop sequence: some providers know none, or only a few."""
     blocks: list[Any] = []
     for block in result.blocks:
@@ -360,7 +362,7 @@ def _cut(result: CreateMessageResult, stops: Iterable[str]) -> CreateMessageResu
             ends = [end for stop in stops if stop and (end := block.text.find(stop)) >= 0]
             if ends:
                 blocks.append(types.TextContent(text=block.text[: min(ends)]))
-                update = {"content": content_of(blocks), "stop_reason": "stopSequence"}
+                update = {"content": message_content(blocks), "stop_reason": "stopSequence"}
                 return result.model_copy(update=update)
         blocks.append(block)
     return result

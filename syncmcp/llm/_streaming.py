@@ -16,7 +16,7 @@ from syncmcp.errors import RequestCancelled
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
 
-__all__ = ["Left", "Tap", "events"]
+__all__ = ["CallAbandoned", "SocketTracker", "stream_events"]
 
 
 # Ends a request of a provider's package that waits for bytes, from another thread.
@@ -28,19 +28,19 @@ __all__ = ["Left", "Tap", "events"]
 
 
 _CONNECTED: Final = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")
-_OVER: Final = "response_closed.started"
+_RESPONSE_CLOSED: Final = "response_closed.started"
 
 # The call that a thread is making.
-_here = threading.local()
+_this_thread = threading.local()
 # Guards that the hooks are put into a client once.
-_installing = threading.Lock()
+_install_lock = threading.Lock()
 
 
-class Left(BaseException):
+class CallAbandoned(BaseException):
     """Nobody waits for this call any more; not for those who repeat what failed."""
 
 
-class Tap:
+class SocketTracker:
     """Knows the sockets that one call is using, and can shut them down.
 
     Args:
@@ -52,26 +52,26 @@ class Tap:
         # Guards the two below. Shutting a socket down does not block.
         self._lock = threading.Lock()
         self._sockets: set[Any] = set()
-        self.closed = False
+        self.aborted = False
 
     @contextmanager
-    def here(self) -> Iterator[None]:
+    def attached(self) -> Iterator[None]:
         """What this thread asks for within is this call's."""
-        _here.tap = self
+        _this_thread.tracker = self
         try:
             yield
         finally:
-            del _here.tap
-            self.forget()
+            del _this_thread.tracker
+            self.clear()
 
-    def close(self) -> None:
+    def abort(self) -> None:
         """End what the call waits for, now or later. From any thread."""
         with self._lock:
-            self.closed = True
+            self.aborted = True
             for each in self._sockets:
                 shut_down(each)
 
-    def keep(self, stream: Any) -> None:
+    def add(self, stream: Any) -> None:
         """The call uses this connection."""
         # Others may be using a connection of HTTP/2.
         secure = stream.get_extra_info("ssl_object")
@@ -82,10 +82,10 @@ class Tap:
             return
         with self._lock:
             self._sockets.add(each)
-            if self.closed:
+            if self.aborted:
                 shut_down(each)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """The sockets may be somebody else's from here on."""
         with self._lock:
             self._sockets.clear()
@@ -95,7 +95,7 @@ def _install(http: Any) -> None:
     hooks = getattr(http, "event_hooks", None)
     if not isinstance(hooks, dict):
         return
-    with _installing:
+    with _install_lock:
         hooks = http.event_hooks
         if _on_request not in hooks["request"]:
             # New lists: somebody may be going through the old ones.
@@ -106,18 +106,18 @@ def _install(http: Any) -> None:
 
 
 def _on_request(request: Any) -> None:
-    tap: Tap | None = getattr(_here, "tap", None)
-    if tap is not None and tap.closed:
-        raise Left
+    tracker: SocketTracker | None = getattr(_this_thread, "tracker", None)
+    if tracker is not None and tracker.aborted:
+        raise CallAbandoned
     others = request.extensions.get("trace")
     others = getattr(others, "others", others)  # ours, of the last time it was sent
 
     def trace(name: str, info: dict[str, Any]) -> None:
         if name.endswith(_CONNECTED):
-            _watch(info["return_value"])
-            _in_use(info["return_value"])
-        elif tap is not None and name.endswith(_OVER):
-            tap.forget()
+            _wrap_write(info["return_value"])
+            _track(info["return_value"])
+        elif tracker is not None and name.endswith(_RESPONSE_CLOSED):
+            tracker.clear()
         if others is not None:
             others(name, info)
 
@@ -129,29 +129,29 @@ def _on_response(response: Any) -> None:
     # Only now does one tell of itself that was there before the hooks were.
     stream = response.extensions.get("network_stream")
     if stream is not None:
-        _in_use(stream)
+        _track(stream)
 
 
-def _watch(stream: Any) -> None:
+def _wrap_write(stream: Any) -> None:
     """Have a connection tell that it is written to, when it is used again."""
     write: Callable[..., None] = stream.write
 
-    def told(*args: Any, **options: Any) -> None:
-        _in_use(stream)
+    def write_tracked(*args: Any, **options: Any) -> None:
+        _track(stream)
         write(*args, **options)
 
     with suppress(AttributeError):  # not every connection may be one that can be changed
-        stream.write = told
+        stream.write = write_tracked
 
 
-def _in_use(stream: Any) -> None:
-    tap: Tap | None = getattr(_here, "tap", None)
-    if tap is not None:
-        tap.keep(stream)
+def _track(stream: Any) -> None:
+    tracker: SocketTracker | None = getattr(_this_thread, "tracker", None)
+    if tracker is not None:
+        tracker.add(stream)
 
 
 # A main thread on Windows that waits for a queue does not notice Ctrl-C.
-_SLICE: Final = 0.2 if sys.platform == "win32" else None
+_POLL_SECONDS: Final = 0.2 if sys.platform == "win32" else None
 
 
 class _End:
@@ -161,7 +161,7 @@ class _End:
         self.error = error
 
 
-def events(begin: Callable[[], Any], http: Any, cancel: CancelToken) -> Iterator[Any]:
+def stream_events(begin: Callable[[], Any], http: Any, cancel: CancelToken) -> Iterator[Any]:
     """Iterate over what a call of a provider's package brings.
 
     The call runs on a thread of its own, with the caller's context variables. When it is
@@ -176,8 +176,8 @@ def events(begin: Callable[[], Any], http: Any, cancel: CancelToken) -> Iterator
     Raises:
         RequestCancelled: `cancel` was cancelled.
     """
-    call = _Call(begin, Tap(http))
-    unsubscribe = cancel._subscribe(call.leave)
+    call = _Call(begin, SocketTracker(http))
+    unsubscribe = cancel._subscribe(call.abort)
     try:
         call.start()
         while True:
@@ -193,15 +193,15 @@ def events(begin: Callable[[], Any], http: Any, cancel: CancelToken) -> Iterator
             yield item
     finally:
         unsubscribe()
-        call.leave()
+        call.abort()
 
 
 class _Call:
     """One call on its thread."""
 
-    def __init__(self, begin: Callable[[], Any], tap: Tap) -> None:
+    def __init__(self, begin: Callable[[], Any], tracker: SocketTracker) -> None:
         self._begin = begin
-        self._tap = tap
+        self._tracker = tracker
         self._items: SimpleQueue[Any] = SimpleQueue()
 
     def start(self) -> None:
@@ -213,31 +213,31 @@ class _Call:
     def next(self) -> Any:
         while True:
             try:
-                return self._items.get(timeout=_SLICE)
+                return self._items.get(timeout=_POLL_SECONDS)
             except Empty:
                 continue
 
-    def leave(self) -> None:
+    def abort(self) -> None:
         """Nobody looks at what still comes."""
-        self._tap.close()
+        self._tracker.abort()
         self._items.put(_End())
 
     def _run(self) -> None:
         end = _End()
         try:
-            with self._tap.here():
-                self._read()
-        except Left:
+            with self._tracker.attached():
+                self._read_stream()
+        except CallAbandoned:
             pass
         except BaseException as error:  # raised again where the answer is waited for
             end = _End(error)
         self._items.put(end)
 
-    def _read(self) -> None:
+    def _read_stream(self) -> None:
         stream = self._begin()
         try:
             for item in stream:
-                if self._tap.closed:
+                if self._tracker.aborted:
                     return
                 self._items.put(item)
         finally:

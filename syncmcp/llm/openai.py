@@ -16,26 +16,26 @@ from syncmcp.errors import InvalidOutput, UsageError
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
-    answer_of,
-    arguments_of,
-    blocks_of,
-    content_of,
     data_url,
     file_name,
-    fitted_id,
     from_data_url,
     link_text,
+    make_answer,
+    message_blocks,
+    message_content,
+    parse_arguments,
+    provider_id,
     resource_text,
     tool_text,
 )
-from syncmcp.llm._openai_chat import OPENAI_SCHEMAS, OpenAIChatAssembly, OpenAIChatFormat
-from syncmcp.llm._sampling import ModelSampling, accepted_by
+from syncmcp.llm._openai_chat import OPENAI_SCHEMAS, OpenAIChatAccumulator, OpenAIChatFormat
+from syncmcp.llm._sampling import ModelSampling, fit_arguments
 from syncmcp.llm._tools import NameRule
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from syncmcp.llm._sampling import Assembly, Model, Settings
+    from syncmcp.llm._sampling import Accumulator, Model, Settings
     from syncmcp.types import (
         CreateMessageRequestParams,
         CreateMessageResult,
@@ -51,11 +51,11 @@ __all__ = ["OpenAIChatFormat", "OpenAIResponsesFormat", "OpenAISampling"]
 Api = Literal["responses", "chat"]
 """Which of OpenAI's two interfaces is used."""
 
-_KEPT: Final = "syncmcp/openai"
+_META_KEY: Final = "syncmcp/openai"
 """Where the `_meta` of a tool use keeps the reasoning that led to it, if OpenAI gave it away."""
 
-_REASONS: Final = {"max_output_tokens": "maxTokens"}
-_INSTRUCTS: Final = frozenset(("developer", "system"))
+_STOP_REASONS: Final = {"max_output_tokens": "maxTokens"}
+_SYSTEM_ROLES: Final = frozenset(("developer", "system"))
 
 
 class OpenAIResponsesFormat(ModelFormat):
@@ -91,19 +91,19 @@ class OpenAIResponsesFormat(ModelFormat):
         for message in messages:
             parts: list[dict[str, Any]] = []
             of_user = message.role == "user"
-            for block in blocks_of(message):
+            for block in message_blocks(message):
                 item: list[dict[str, Any]] = []
                 if isinstance(block, types.ToolUseContent):
-                    item = self._call(block)
+                    item = self._render_call(block)
                 elif isinstance(block, types.ToolResultContent):
-                    item = [self._output(block)]
+                    item = [self._render_output(block)]
                 else:
-                    parts += self._parts(block) if of_user else self._said(block)
+                    parts += self._render_block(block) if of_user else self._render_said(block)
                     continue
-                rendered += _spoken(message.role, parts)
+                rendered += _message_items(message.role, parts)
                 rendered += item
                 parts = []
-            rendered += _spoken(message.role, parts)
+            rendered += _message_items(message.role, parts)
         return rendered
 
     def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
@@ -118,13 +118,13 @@ class OpenAIResponsesFormat(ModelFormat):
             body["instructions"] = request.system_prompt
         if request.temperature is not None:
             body["temperature"] = min(max(request.temperature, 0.0), 2.0)
-        self._offer_tools(body, request)
+        self._add_tools(body, request)
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
         """See `ModelFormat.parse_tools`."""
         return [
-            self._tools.tool(
+            self._tools.tool_for(
                 tool["name"], tool.get("description"), tool.get("parameters") or {"type": "object"}
             )
             for tool in definitions
@@ -137,13 +137,13 @@ class OpenAIResponsesFormat(ModelFormat):
         reasoning: list[dict[str, Any]] = []
         for item in messages:
             kind = item.get("type", "message")
-            if kind == "message" and item["role"] in _INSTRUCTS:
+            if kind == "message" and item["role"] in _SYSTEM_ROLES:
                 continue
             if kind == "reasoning":
                 reasoning.append(item)
                 continue
             role = "user" if kind == "function_call_output" else item.get("role", "assistant")
-            blocks = self._blocks(item, reasoning)
+            blocks = self._parse_blocks(item, reasoning)
             reasoning = []
             of_results = kind == "function_call_output"
             if turns and turns[-1][0] == role and of_results == _has_results(turns[-1][1]):
@@ -151,7 +151,7 @@ class OpenAIResponsesFormat(ModelFormat):
             else:
                 turns.append((role, blocks))
         return [
-            types.SamplingMessage.model_validate({"role": role, "content": content_of(blocks)})
+            types.SamplingMessage.model_validate({"role": role, "content": message_content(blocks)})
             for role, blocks in turns
         ]
 
@@ -164,8 +164,8 @@ class OpenAIResponsesFormat(ModelFormat):
         )
         system = [body["instructions"]] if body.get("instructions") else []
         for item in items:
-            if item.get("role") in _INSTRUCTS:
-                system += [block.text for block in _shown(item["content"])]
+            if item.get("role") in _SYSTEM_ROLES:
+                system += [block.text for block in _parse_content(item["content"])]
         if system:
             found.system_prompt = "\n".join(system)
         if body.get("temperature") is not None:
@@ -190,22 +190,22 @@ class OpenAIResponsesFormat(ModelFormat):
             if item["type"] == "reasoning":
                 reasoning.append(item)
             elif item["type"] in ("function_call", "message"):
-                blocks += self._blocks(item, reasoning, cut_off=status == "incomplete")
+                blocks += self._parse_blocks(item, reasoning, cut_off=status == "incomplete")
                 reasoning = []
         if status == "incomplete":
-            reason = _REASONS.get(why, why) if why is not None else "incomplete"
+            reason = _STOP_REASONS.get(why, why) if why is not None else "incomplete"
         else:
             used = any(isinstance(block, types.ToolUseContent) for block in blocks)
             reason = "toolUse" if used else "endTurn"
-        return answer_of(blocks, answer["model"], reason)
+        return make_answer(blocks, answer["model"], reason)
 
     # -- content
 
-    def _parts(self, block: BaseModel) -> list[dict[str, Any]]:
+    def _render_block(self, block: BaseModel) -> list[dict[str, Any]]:
         if isinstance(block, types.TextContent):
             return [{"type": "input_text", "text": block.text}]
         if isinstance(block, types.ImageContent):
-            return [_image(block.mime_type, block.data)]
+            return [_render_image(block.mime_type, block.data)]
         if isinstance(block, types.ResourceLink):
             return [{"type": "input_text", "text": link_text(block)}]
         if isinstance(block, types.EmbeddedResource):
@@ -213,31 +213,31 @@ class OpenAIResponsesFormat(ModelFormat):
             if isinstance(contents, types.TextResourceContents):
                 return [{"type": "input_text", "text": resource_text(contents)}]
             if (contents.mime_type or "").startswith("image/"):
-                return [_image(contents.mime_type, contents.blob)]
+                return [_render_image(contents.mime_type, contents.blob)]
             data = data_url(contents.mime_type, contents.blob)
             return [{"type": "input_file", "filename": file_name(contents.uri), "file_data": data}]
         kind = getattr(block, "type", "")
         raise Unrepresentable(f"OpenAI's Responses take no {kind!r} content from the user")
 
-    def _said(self, block: BaseModel) -> list[dict[str, Any]]:
+    def _render_said(self, block: BaseModel) -> list[dict[str, Any]]:
         """A block of content in a message of the model."""
         if isinstance(block, types.TextContent):
             return [{"type": "output_text", "text": block.text}]
         kind = getattr(block, "type", "")
         raise Unrepresentable(f"OpenAI's models write no {kind!r} content")
 
-    def _call(self, use: types.ToolUseContent) -> list[dict[str, Any]]:
-        name, arguments = self._tools.out(use)
+    def _render_call(self, use: types.ToolUseContent) -> list[dict[str, Any]]:
+        name, arguments = self._tools.to_provider(use)
         call = {
             "type": "function_call",
-            "call_id": fitted_id(use.id),
+            "call_id": provider_id(use.id),
             "name": name,
             "arguments": json.dumps(arguments, ensure_ascii=False),
         }
-        return [*(use.meta or {}).get(_KEPT, ()), call]
+        return [*(use.meta or {}).get(_META_KEY, ()), call]
 
-    def _output(self, result: ToolResultContent) -> dict[str, Any]:
-        parts = self._parts_or_words(result.content)
+    def _render_output(self, result: ToolResultContent) -> dict[str, Any]:
+        parts = self._render_or_placeholder(result.content)
         output: Any = parts
         if all(part["type"] == "input_text" for part in parts):
             output = tool_text(result, (part["text"] for part in parts))
@@ -245,27 +245,27 @@ class OpenAIResponsesFormat(ModelFormat):
                 output = f"Error: {output}"
         elif result.is_error:
             output = [{"type": "input_text", "text": "Error:"}, *parts]
-        id = fitted_id(result.tool_use_id)
+        id = provider_id(result.tool_use_id)
         return {"type": "function_call_output", "call_id": id, "output": output}
 
-    def _blocks(
+    def _parse_blocks(
         self, item: dict[str, Any], reasoning: list[dict[str, Any]], *, cut_off: bool = False
     ) -> list[Any]:
         kind = item.get("type", "message")
         if kind == "function_call":
-            arguments = arguments_of(item["name"], item["arguments"], cut_off=cut_off)
+            arguments = parse_arguments(item["name"], item["arguments"], cut_off=cut_off)
             if arguments is None:
                 return []
-            use = self._tools.back(item["call_id"], item["name"], arguments)
+            use = self._tools.from_provider(item["call_id"], item["name"], arguments)
             # Without its encrypted contents, OpenAI knows nothing of an earlier thought.
             if kept := [thought for thought in reasoning if thought.get("encrypted_content")]:
-                use.meta = {_KEPT: kept}
+                use.meta = {_META_KEY: kept}
             return [use]
         if kind == "function_call_output":
-            content = _shown(item["output"])
+            content = _parse_content(item["output"])
             return [types.ToolResultContent(tool_use_id=item["call_id"], content=content)]
         if kind == "message":
-            return _shown(item["content"])
+            return _parse_content(item["content"])
         raise Unrepresentable(f"MCP has no {kind!r} in a conversation")
 
 
@@ -288,7 +288,7 @@ class OpenAISampling(ModelSampling):
 
     _package = "openai"
     _extra = "openai"
-    _needs = "chat"
+    _required_attribute = "chat"
 
     def __init__(
         self,
@@ -311,15 +311,15 @@ class OpenAISampling(ModelSampling):
     def _format(self, tools: Iterable[Tool]) -> ModelFormat:
         return OpenAIChatFormat(tools) if self._in_chat else OpenAIResponsesFormat(tools)
 
-    def _open(self, client: Any, body: dict[str, Any]) -> Any:
+    def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
         create = client.chat.completions.create if self._in_chat else client.responses.create
-        return create(**accepted_by(create, body), stream=True)
+        return create(**fit_arguments(create, body), stream=True)
 
-    def _assembly(self) -> Assembly:
-        return OpenAIChatAssembly() if self._in_chat else OpenAIResponsesAssembly()
+    def _new_accumulator(self) -> Accumulator:
+        return OpenAIChatAccumulator() if self._in_chat else OpenAIResponsesAccumulator()
 
 
-class OpenAIResponsesAssembly:
+class OpenAIResponsesAccumulator:
     """A response from the events of its stream."""
 
     def __init__(self) -> None:
@@ -345,15 +345,15 @@ def _has_results(blocks: list[Any]) -> bool:
     return any(isinstance(block, types.ToolResultContent) for block in blocks)
 
 
-def _spoken(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _message_items(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "message", "role": role, "content": parts}] if parts else []
 
 
-def _image(mime_type: str | None, data: str) -> dict[str, Any]:
+def _render_image(mime_type: str | None, data: str) -> dict[str, Any]:
     return {"type": "input_image", "image_url": data_url(mime_type, data), "detail": "auto"}
 
 
-def _shown(content: Any) -> list[Any]:
+def _parse_content(content: Any) -> list[Any]:
     """What a message, or the output of a tool, holds."""
     if isinstance(content, str):
         return [types.TextContent(text=content)]

@@ -37,7 +37,7 @@ _log = logging.getLogger("syncmcp.ui.browser")
 
 # After so many seconds without a sign of life the page has been closed. (Browsers let pages in the
 # background speak once a minute.)
-_ABANDONED = 90.0
+_PAGE_TIMEOUT = 90.0
 
 
 class Browser:
@@ -77,12 +77,12 @@ class Browser:
         """May be set later: the client may need this object before it has roots."""
         self._open_page = open_page
         self._human_timeout = human_timeout
-        self._desk = PendingQuestions()
+        self._questions = PendingQuestions()
         # Guards the three below; held while the server starts, which is quick.
         self._lock = threading.RLock()
         self._running: tuple[PageServer, AccessControl] | None = None
         self._closed = False
-        self._seen = float("-inf")
+        self._last_view = float("-inf")
 
     def start(self) -> Self:
         """Start the server of the pages, unless it runs. The first question does it as well.
@@ -109,7 +109,7 @@ class Browser:
         with self._lock:
             self._closed = True
             running, self._running = self._running, None
-        self._desk.close()
+        self._questions.close()
         if running is not None:
             running[0].stop()
 
@@ -156,7 +156,7 @@ class Browser:
     def update(self, question: Question, text: str) -> None:
         """Show what a model has written so far, with a button that cancels the question."""
         if question.context is not None:
-            self._desk.write(question.server.name, question.context, text)
+            self._questions.update_draft(question.server.name, question.context, text)
 
     def _card(self, question: Question) -> Card[Verdict]:
         from syncmcp.ui.browser.cards import AnswerCard, ConsentCard, RequestCard, ReviewFormCard
@@ -171,11 +171,11 @@ class Browser:
 
     def _ask(self, card: Card[A]) -> A | None:
         try:
-            gate = self._start()
+            access = self._start()
         except ClosedError:
             _log.warning("[%s] asked after the interface was closed", card.server.name)
             return None
-        return self._desk.ask(card, lambda: self._invite(gate))
+        return self._questions.ask(card, lambda: self._open_page_unless_open(access))
 
     def _start(self) -> AccessControl:
         from syncmcp.ui.browser.app import AccessControl, Pages, PageServer
@@ -185,32 +185,32 @@ class Browser:
                 raise ClosedError("this interface has been closed")
             if self._running is None:
                 server = PageServer()
-                gate = AccessControl(server.port)
-                pages = Pages(self._desk, gate, lambda: self.roots, self._look)
+                access = AccessControl(server.port)
+                pages = Pages(self._questions, access, lambda: self.roots, self._note_view)
                 server.start(pages.app)
-                self._running = server, gate
+                self._running = server, access
             return self._running[1]
 
-    def _look(self) -> None:
-        self._seen = monotonic()
+    def _note_view(self) -> None:
+        self._last_view = monotonic()
 
-    def _invite(self, gate: AccessControl) -> None:
+    def _open_page_unless_open(self, access: AccessControl) -> None:
         """Open a page, unless one is open."""
         if self._open_page is None:
             return
         with self._lock:
-            if monotonic() - self._seen < _ABANDONED:
+            if monotonic() - self._last_view < _PAGE_TIMEOUT:
                 return
-            self._seen = monotonic()
+            self._last_view = monotonic()
         # A browser in a terminal runs until the person leaves it.
         threading.Thread(
-            target=self._show_page, args=(gate,), name="syncmcp-browser-open", daemon=True
+            target=self._run_open_page, args=(access,), name="syncmcp-browser-open", daemon=True
         ).start()
 
-    def _show_page(self, gate: AccessControl) -> None:
+    def _run_open_page(self, access: AccessControl) -> None:
         assert self._open_page is not None
         try:
-            opened = self._open_page(gate.address)
+            opened = self._open_page(access.address)
         except Exception:  # the questions wait, and the program may show the address itself
             _log.exception("the page could not be opened")
             return

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 # The longest form that a browser may send, in bytes.
-_LONGEST_FORM = 64 * 2**20
+_MAX_FORM_BYTES = 64 * 2**20
 
 
-def shown(value: Any) -> Any:
+def make_visible(value: Any) -> Any:
     """What Jinja does to every value before it escapes it."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return visible(value, lines=True)
@@ -51,7 +51,7 @@ def shown(value: Any) -> Any:
 
 
 class _App(Flask):
-    jinja_options = {"finalize": shown, "undefined": StrictUndefined}  # noqa: RUF012 - as in Flask
+    jinja_options = {"finalize": make_visible, "undefined": StrictUndefined}  # noqa: RUF012 - as in Flask
 
 
 class Pages:
@@ -66,41 +66,41 @@ class Pages:
 
     def __init__(
         self,
-        desk: PendingQuestions,
-        gate: AccessControl,
+        questions: PendingQuestions,
+        access: AccessControl,
         roots: Callable[[], Roots | None],
-        seen: Callable[[], object],
+        page_viewed: Callable[[], object],
     ) -> None:
-        self._desk = desk
-        self._gate = gate
+        self._questions = questions
+        self._access = access
         self._roots = roots
-        self._seen = seen
+        self._page_viewed = page_viewed
         self._csrf = secrets.token_urlsafe(24)
         self.app = self._make_app()
 
     def _make_app(self) -> Flask:
         app = _App(__name__, static_folder=None)
         app.debug = False  # whatever the environment says
-        app.config["MAX_CONTENT_LENGTH"] = app.config["MAX_FORM_MEMORY_SIZE"] = _LONGEST_FORM
+        app.config["MAX_CONTENT_LENGTH"] = app.config["MAX_FORM_MEMORY_SIZE"] = _MAX_FORM_BYTES
         app.add_template_filter(visible, "line")
         app.add_template_filter(_short, "short")
         app.before_request(self._guard)
-        app.after_request(self._gate.seal)
+        app.after_request(self._access.add_headers)
         app.add_url_rule("/open/<token>", "open", self._open)
         rooms = Blueprint(
-            "pages", __name__, url_prefix=f"/{self._gate.room}", static_folder="static"
+            "pages", __name__, url_prefix=f"/{self._access.path_prefix}", static_folder="static"
         )
         rooms.add_url_rule("/", "index", self._index)
         rooms.add_url_rule("/state", "state", self._state)
         rooms.add_url_rule("/questions/<key>", "question", self._question, methods=["GET", "POST"])
-        rooms.add_url_rule("/writing/<key>", "writing", self._writing, methods=["GET", "POST"])
-        rooms.add_url_rule("/directories", "roots", self._directories, methods=["GET", "POST"])
+        rooms.add_url_rule("/writing/<key>", "writing", self._draft_page, methods=["GET", "POST"])
+        rooms.add_url_rule("/directories", "roots", self._roots_page, methods=["GET", "POST"])
         app.register_blueprint(rooms)
         return app
 
     def _guard(self) -> ResponseReturnValue | None:
-        reason = self._gate.refusal(request)
-        if reason is None and request.endpoint != "open" and not self._gate.knows(request):
+        reason = self._access.refusal(request)
+        if reason is None and request.endpoint != "open" and not self._access.has_cookie(request):
             reason = "Only the browser that opened the link of the program gets in."
         if reason is not None:
             return render_template("refused.html", reason=reason), 403
@@ -108,33 +108,33 @@ class Pages:
 
     def _open(self, token: str) -> ResponseReturnValue:
         # A browser that fetches ahead of the person must not use the link up.
-        if "prefetch" in request.headers.get("Sec-Purpose", "") or not self._gate.redeem(token):
+        if "prefetch" in request.headers.get("Sec-Purpose", "") or not self._access.redeem(token):
             words = "This link has been used, or is none. The program can show you a new one."
             return render_template("refused.html", reason=words), 403
-        self._seen()
-        waiting = self._desk.waiting()
-        target = self._url(waiting[0]) if len(waiting) == 1 else url_for("pages.index")
+        self._page_viewed()
+        waiting = self._questions.waiting()
+        target = self._url_of(waiting[0]) if len(waiting) == 1 else url_for("pages.index")
         response = make_response(redirect(target, 303))
-        self._gate.let_in(response)
+        self._access.set_cookie(response)
         return response
 
     def _index(self) -> ResponseReturnValue:
-        return self._page("index.html", heading="Questions to you")
+        return self._render("index.html", heading="Questions to you")
 
     def _question(self, key: str) -> ResponseReturnValue:
-        card = self._desk.card(key)
+        card = self._questions.card(key)
         if card is None or card.state != "waiting":
-            past = self._desk.past(key) if card is None else card.past()
-            return abort(404) if past is None else self._over(key, past)
+            closed = self._questions.closed(key) if card is None else card.to_closed()
+            return abort(404) if closed is None else self._closed_page(key, closed)
         if request.method == "GET":
-            return self._show(key, card, {})
-        self._check(card.csrf)
-        problems = card.act(request.form.get("action", ""), request.form)
+            return self._question_page(key, card, {})
+        self._check_csrf(card.csrf)
+        problems = card.submit(request.form.get("action", ""), request.form)
         if problems:
-            return self._show(key, card, problems), 422
+            return self._question_page(key, card, problems), 422
         return redirect(url_for("pages.question", key=key), 303)
 
-    def _show(self, key: str, card: Card[Any], problems: Mapping[str, str]) -> str:
+    def _question_page(self, key: str, card: Card[Any], problems: Mapping[str, str]) -> str:
         answers = request.form if request.method == "POST" else None
         inputs = card.inputs(answers) if isinstance(card, (FillCard, ReviewFormCard)) else []
         call = None if card.context is None else card.context.call
@@ -142,7 +142,7 @@ class Pages:
         if call is not None:
             about = (call.params or {}).get("name") or (call.params or {}).get("uri") or ""
             cause = f"{call.method} {about}".strip()
-        return self._page(
+        return self._render(
             card.template,
             page=key,
             state=card.page_state,
@@ -154,46 +154,46 @@ class Pages:
             left=duration(card.time_left()),
         )
 
-    def _over(self, key: str, past: ClosedQuestion) -> ResponseReturnValue:
-        visit = past.visit
+    def _closed_page(self, key: str, closed: ClosedQuestion) -> ResponseReturnValue:
+        visit = closed.visit
         if request.method == "POST" and visit is not None:
-            self._check(past.csrf)
+            self._check_csrf(closed.csrf)
             done = request.form.get("action") == "done"
-            if not done and past.token is not None:
-                past.token.cancel("the person gave up")
+            if not done and closed.token is not None:
+                closed.token.cancel("the person gave up")
             visit.end(done=done)
         if request.method == "POST":
             return redirect(url_for("pages.question", key=key), 303)
         # Checked when the card was made; made visible, it would be another URL.
-        href = Markup(escape(past.url))  # noqa: S704 - escaped right here
-        state = past_state(past)
-        return self._page(
-            "over.html", page=key, state=state, heading=past.title, past=past, href=href
+        href = Markup(escape(closed.url))  # noqa: S704 - escaped right here
+        state = closed_state(closed)
+        return self._render(
+            "over.html", page=key, state=state, heading=closed.title, closed=closed, href=href
         )
 
-    def _writing(self, key: str) -> ResponseReturnValue:
-        writing = self._desk.writing(key)
-        if writing is None:
+    def _draft_page(self, key: str) -> ResponseReturnValue:
+        draft = self._questions.draft(key)
+        if draft is None:
             abort(404)
         if request.method == "POST":
-            self._check(writing.csrf)
-            writing.stop()
+            self._check_csrf(draft.csrf)
+            draft.cancel()
             return redirect(url_for("pages.writing", key=key), 303)
-        return self._page(
+        return self._render(
             "writing.html",
             page=key,
-            state="over" if writing.over else "writing",
-            heading=writing.title,
-            writing=writing,
+            state="over" if draft.finished else "writing",
+            heading=draft.title,
+            draft=draft,
         )
 
-    def _directories(self) -> ResponseReturnValue:
+    def _roots_page(self) -> ResponseReturnValue:
         roots = self._roots()
         if roots is None:
             abort(404)
         problems: dict[str, str] = {}
         if request.method == "POST":
-            self._check(self._csrf)
+            self._check_csrf(self._csrf)
             try:
                 if request.form.get("action") == "remove":
                     roots.remove(request.form.get("uri", ""))
@@ -203,7 +203,7 @@ class Pages:
                 problems["path"] = str(error)
             else:
                 return redirect(url_for("pages.roots"), 303)
-        page = self._page(
+        page = self._render(
             "roots.html",
             heading="Directories",
             roots=roots.list(),
@@ -214,56 +214,58 @@ class Pages:
 
     def _state(self) -> ResponseReturnValue:
         """What a page needs to stay up to date, as JSON."""
-        self._seen()
+        self._page_viewed()
         key = request.args.get("page", "")
         news: dict[str, Any] = {"state": "", "left": "", "text": "", "next": None}
-        if (card := self._desk.card(key)) is not None and card.state == "waiting":
+        if (card := self._questions.card(key)) is not None and card.state == "waiting":
             news |= {"state": card.page_state, "left": duration(card.time_left())}
-        elif (writing := self._desk.writing(key)) is not None:
+        elif (draft := self._questions.draft(key)) is not None:
             news |= {
-                "state": "over" if writing.over else "writing",
-                "text": visible(writing.end, lines=True),
-                "next": self._next(key, writing),
+                "state": "over" if draft.finished else "writing",
+                "text": visible(draft.tail, lines=True),
+                "next": self._next_url(key, draft),
             }
-        elif (past := card.past() if card is not None else self._desk.past(key)) is not None:
-            news |= {"state": past_state(past), "next": self._next(key, past)}
-        return news | {"waiting": self._waiting(key)}
+        elif (
+            closed := card.to_closed() if card is not None else self._questions.closed(key)
+        ) is not None:
+            news |= {"state": closed_state(closed), "next": self._next_url(key, closed)}
+        return news | {"waiting": self._queue(key)}
 
-    def _next(self, key: str, of: ClosedQuestion | LiveDraft) -> str | None:
-        then = self._desk.next_of(of.token)
-        return None if then is None or then.id == key else self._url(then)
+    def _next_url(self, key: str, of: ClosedQuestion | LiveDraft) -> str | None:
+        then = self._questions.find_by_token(of.token)
+        return None if then is None or then.id == key else self._url_of(then)
 
-    def _waiting(self, key: str) -> list[dict[str, str]]:
+    def _queue(self, key: str) -> list[dict[str, str]]:
         """The list of what waits elsewhere, as every page has it."""
         return [
             {
-                "url": self._url(one),
+                "url": self._url_of(one),
                 "title": one.title,
                 "server": visible(one.server_name),
             }
-            for one in self._desk.all()
+            for one in self._questions.open_items()
             if one.id != key
         ]
 
     @staticmethod
-    def _url(of: Card[Any] | LiveDraft) -> str:
+    def _url_of(of: Card[Any] | LiveDraft) -> str:
         page = "pages.writing" if isinstance(of, LiveDraft) else "pages.question"
         return url_for(page, key=of.id)
 
-    def _page(self, template: str, *, heading: str, **values: Any) -> str:
-        self._seen()
+    def _render(self, template: str, *, heading: str, **values: Any) -> str:
+        self._page_viewed()
         sent = request.form if request.method == "POST" else {}
 
         def value(name: str, otherwise: object) -> Markup:
             """What a field holds: the person's own words as they are, or what it held before."""
-            return escape(sent[name] if name in sent else shown(otherwise))
+            return escape(sent[name] if name in sent else make_visible(otherwise))
 
         key = values.setdefault("page", "")
         values.setdefault("state", "")
         return render_template(
             template,
             heading=heading,
-            waiting=self._waiting(key),
+            waiting=self._queue(key),
             queue_title="Also waiting for you" if key else "Waiting for you",
             has_roots=self._roots() is not None,
             value=value,
@@ -271,7 +273,7 @@ class Pages:
         )
 
     @staticmethod
-    def _check(csrf: str) -> None:
+    def _check_csrf(csrf: str) -> None:
         """Refuse what was not sent with the form of this very page."""
         if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf.encode()):
             response = Response(render_template("refused.html", reason="This form is not ours."))
@@ -279,13 +281,13 @@ class Pages:
             abort(response)
 
 
-def past_state(past: ClosedQuestion) -> str:
+def closed_state(closed: ClosedQuestion) -> str:
     """The state of a question that is over, as pages tell changes by it."""
-    if past.visit is None:
-        return past.state
-    if not past.visit.ended:
+    if closed.visit is None:
+        return closed.state
+    if not closed.visit.ended:
         return "visiting"
-    return "visited" if past.visit.done else "given-up"
+    return "visited" if closed.visit.done else "given-up"
 
 
 def duration(seconds: float | None) -> str:
@@ -306,7 +308,7 @@ def _short(text: str, limit: int = 200) -> str:
 _log = logging.getLogger("syncmcp.ui.browser")
 
 # How often, in seconds, the server looks whether it is to stop.
-_GLANCE = 0.1
+_STOP_POLL_SECONDS = 0.1
 
 
 class PageServer(ThreadedWSGIServer):
@@ -318,7 +320,10 @@ class PageServer(ThreadedWSGIServer):
         self._open: set[socket.socket] = set()
         super().__init__("127.0.0.1", 0, _no_pages_yet, _Handler)
         self._thread = threading.Thread(
-            target=self.serve_forever, args=(_GLANCE,), name="syncmcp-browser", daemon=True
+            target=self.serve_forever,
+            args=(_STOP_POLL_SECONDS,),
+            name="syncmcp-browser",
+            daemon=True,
         )
 
     def start(self, pages: WSGIApplication) -> None:
@@ -409,7 +414,7 @@ class AccessControl:
 
     def __init__(self, port: int) -> None:
         self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
-        self.room = secrets.token_urlsafe(9)
+        self.path_prefix = secrets.token_urlsafe(9)
         """The path of all pages. Cookies know no ports: this keeps ours from other local sites."""
         self._cookie = secrets.token_urlsafe(32)
         # Guards the token; held for a comparison.
@@ -439,7 +444,7 @@ class AccessControl:
             return "This was not sent from a page of this server."
         return None
 
-    def knows(self, request: Request) -> bool:
+    def has_cookie(self, request: Request) -> bool:
         """Whether a request comes from the browser that was let in."""
         sent = request.cookies.get(COOKIE, "")
         return hmac.compare_digest(sent.encode(), self._cookie.encode())
@@ -452,14 +457,14 @@ class AccessControl:
             self._token = secrets.token_urlsafe(32)
             return True
 
-    def let_in(self, response: Response) -> None:
+    def set_cookie(self, response: Response) -> None:
         """Give a browser the cookie; it forgets it when it is closed."""
         response.set_cookie(
-            COOKIE, self._cookie, path=f"/{self.room}/", httponly=True, samesite="Strict"
+            COOKIE, self._cookie, path=f"/{self.path_prefix}/", httponly=True, samesite="Strict"
         )
 
     @staticmethod
-    def seal(response: Response) -> Response:
+    def add_headers(response: Response) -> Response:
         """Tell the browser what a page may do: show itself, and talk to this server."""
         response.headers.update(_HEADERS)
         return response

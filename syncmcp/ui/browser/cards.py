@@ -22,7 +22,7 @@ from syncmcp.types import (
     ElicitResult,
 )
 from syncmcp.ui.browser import message
-from syncmcp.ui.browser.message import as_json, editable
+from syncmcp.ui.browser.message import as_json, editable_text
 from syncmcp.ui.browser.questions import Answers, Card
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
-_MOMENT = TypeAdapter(datetime)
+_DATETIME = TypeAdapter(datetime)
 
 _INPUT_TYPES = {"email": "email", "uri": "url", "date": "date", "date-time": "datetime-local"}
 
 # With more options than this a list to open is clearer than buttons.
-_BUTTONS = 6
+_MAX_RADIO_BUTTONS = 6
 # A text that may be longer than this gets several lines.
-_ONE_LINE = 200
+_MAX_ONE_LINE = 200
 
 
 class Input(NamedTuple):
@@ -91,18 +91,18 @@ class _FormCard(Card[A]):
     def inputs(self, answers: Answers | None) -> list[Input]:
         """The fields with what was sent, or with what they hold before anything was."""
         return [
-            _input(number, field, self._shown.get(field.name, ABSENT), answers)
+            _make_input(number, field, self._shown.get(field.name, ABSENT), answers)
             for number, field in enumerate(self.form.fields)
         ]
 
-    def read(self, answers: Answers) -> tuple[dict[str, Value], dict[str, str]]:
+    def parse_answers(self, answers: Answers) -> tuple[dict[str, Value], dict[str, str]]:
         """Read what was sent: the content, and what is wrong with it by the names of inputs."""
         content: dict[str, Value] = {}
         problems: dict[str, str] = {}
         for number, field in enumerate(self.form.fields):
             name = f"field-{number}"
             try:
-                value = _value(field, answers.getlist(name))
+                value = _parse_field(field, answers.getlist(name))
             except ValueError as error:
                 problems[name] = str(error)
                 continue
@@ -124,10 +124,10 @@ class FillCard(_FormCard[ElicitResult]):
         super().__init__(question, human_timeout)
         self.title = "A form to fill in"
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Send, decline or cancel."""
         if action == "send":
-            content, problems = self.read(answers)
+            content, problems = self.parse_answers(answers)
             if problems:
                 return problems
             self.settle(ElicitResult.accept(content), "Your answers were sent.")
@@ -148,24 +148,24 @@ class ReviewFormCard(_FormCard[Verdict]):
         super().__init__(question, human_timeout, given.content or {})
         self.title = "Answers to look over before they are sent"
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Send them as they stand on the page, or not at all."""
         if action != "send":
             self.settle(Verdict.deny("a person said no"), "You said no; no answers were sent.")
             return {}
-        content, problems = self.read(answers)
+        content, problems = self.parse_answers(answers)
         if problems:
             return problems
         self.settle(Verdict.allow(answer=ElicitResult.accept(content)), "The answers were sent.")
         return {}
 
 
-def _input(number: int, field: Field, shown: Value | Absent, answers: Answers | None) -> Input:
+def _make_input(number: int, field: Field, shown: Value | Absent, answers: Answers | None) -> Input:
     name = f"field-{number}"
     widget, kind = _widget(field)
     # A person's own words stay as they are; those of others are made visible where they are shown.
     if answers is None:
-        return Input(name, field, widget, kind, _texts(field, shown))
+        return Input(name, field, widget, kind, _input_texts(field, shown))
     return Input(name, field, widget, kind, [escape(text) for text in answers.getlist(name)])
 
 
@@ -178,17 +178,19 @@ def _widget(field: Field) -> tuple[str, str]:
     if field.kind == "choices":
         return "ticks", "checkbox"
     if field.kind == "choice":
-        return ("radio" if len(field.options) <= _BUTTONS else "list"), "radio"
+        return ("radio" if len(field.options) <= _MAX_RADIO_BUTTONS else "list"), "radio"
     if field.format is not None:
         return "text", _INPUT_TYPES[field.format]
     if field.secret:
         return "text", "password"
     longest = field.bounds.maximum or 0
-    lines = longest > _ONE_LINE or any("\n" in text for text in _texts(field, field.default))
+    lines = longest > _MAX_ONE_LINE or any(
+        "\n" in text for text in _input_texts(field, field.default)
+    )
     return ("lines" if lines else "text"), "text"
 
 
-def _texts(field: Field, value: Value | Absent) -> list[str]:
+def _input_texts(field: Field, value: Value | Absent) -> list[str]:
     """A value as the page's inputs hold it."""
     if value is ABSENT:
         return []
@@ -198,50 +200,50 @@ def _texts(field: Field, value: Value | Absent) -> list[str]:
     if isinstance(value, bool):
         return ["yes" if value else "no"]
     if field.format == "date-time" and isinstance(value, str):
-        return [_local(value)]
-    return [editable(str(value))]
+        return [_local_time(value)]
+    return [editable_text(str(value))]
 
 
-def _local(text: str) -> str:
+def _local_time(text: str) -> str:
     """A point in time on this computer's clock, without an offset, as inputs want it."""
     try:
-        moment = _MOMENT.validate_python(text).astimezone().replace(tzinfo=None)
+        moment = _DATETIME.validate_python(text).astimezone().replace(tzinfo=None)
     except (ValueError, OverflowError):  # a leap second, the end of the calendar
         return ""
     return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
 
 
-def _is_shown(field: Field, value: Value, text: str) -> bool:
+def _shows(field: Field, value: Value, text: str) -> bool:
     """Whether `text` is how the page shows `value`; browsers have ways of their own with times."""
-    (shown,) = _texts(field, value)
+    (shown,) = _input_texts(field, value)
     if field.format != "date-time" or not shown:
         return text == shown
     try:
-        return _MOMENT.validate_python(text) == _MOMENT.validate_python(shown)
+        return _DATETIME.validate_python(text) == _DATETIME.validate_python(shown)
     except ValueError:
         return False
 
 
-def _value(field: Field, sent: list[str]) -> Value | Absent:
+def _parse_field(field: Field, sent: list[str]) -> Value | Absent:
     """Read one field. Raises `ValueError` with a sentence for a person."""
     if field.kind == "boolean":
         if _widget(field)[0] == "tick":
             return "yes" in sent
         return ABSENT if sent in ([], [""]) else sent == ["yes"]
     if field.kind in ("choice", "choices"):
-        chosen = [_option(field, number) for number in sent if number]
+        chosen = [_parse_option(field, number) for number in sent if number]
         if field.kind == "choice":
             return chosen[0] if chosen else ABSENT
         return chosen if chosen or field.required or field.default is not ABSENT else ABSENT
     text = "".join(sent).replace("\r\n", "\n")
     if not text:
         return ABSENT
-    if field.default is not ABSENT and _is_shown(field, field.default, text):
+    if field.default is not ABSENT and _shows(field, field.default, text):
         return field.default  # the input may have shown it in other words
     return field.parse(text)
 
 
-def _option(field: Field, number: str) -> str:
+def _parse_option(field: Field, number: str) -> str:
     if not (number.isascii() and number.isdigit() and int(number) < len(field.options)):
         raise ValueError("This is none of the options.")
     return field.options[int(number)].value
@@ -281,11 +283,11 @@ class RequestCard(Card[Verdict]):
         self.title = "A request to your model"
         self.request = cast("CreateMessageRequestParams", question.request)
         self.messages = [
-            message.show(one, f"message-{number}")
+            message.render_message(one, f"message-{number}")
             for number, one in enumerate(self.request.messages[: message.MOST_MESSAGES])
         ]
         self.left_out = len(self.request.messages) - len(self.messages)
-        self.system = message.editable(self.request.system_prompt or "")
+        self.system = message.editable_text(self.request.system_prompt or "")
 
     def facts(self) -> list[tuple[str, str]]:
         """What else is asked for, by name."""
@@ -313,13 +315,13 @@ class RequestCard(Card[Verdict]):
         ]
         return [(name, value) for name, value in facts if value]
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Approve what stands on the page, or deny."""
         if action not in ("approve", "remember"):
             self.settle(Verdict.deny("a person said no"), "You said no; no model was asked.")
             return {}
         wire = self.request.to_wire()
-        problems = self._edit(wire, answers)
+        problems = self._apply_edits(wire, answers)
         if problems:
             return problems
         changed = wire != self.request.to_wire()
@@ -328,12 +330,12 @@ class RequestCard(Card[Verdict]):
         self.settle(verdict, "You approved the request; the model is at work.")
         return {}
 
-    def _edit(self, wire: dict[str, Any], answers: Answers) -> dict[str, str]:
+    def _apply_edits(self, wire: dict[str, Any], answers: Answers) -> dict[str, str]:
         instructions = self.request.system_prompt or ""
-        if (sent := message.edited("system", instructions, answers)) != instructions:
+        if (sent := message.edited_text("system", instructions, answers)) != instructions:
             wire["systemPrompt"] = sent
         for number, one in enumerate(wire["messages"][: len(self.messages)]):
-            message.edit(one, f"message-{number}", answers)
+            message.apply_edits(one, f"message-{number}", answers)
         problems: dict[str, str] = {}
         most = answers.get("max-tokens") or str(self.request.max_tokens)
         if not (most.isascii() and most.isdigit() and 0 < len(most) < 10):
@@ -347,7 +349,7 @@ class RequestCard(Card[Verdict]):
             wire.pop("temperature", None)
         elif warmth is not None and warmth != str(self.request.temperature):
             try:
-                wire["temperature"] = _finite(warmth)
+                wire["temperature"] = _finite_number(warmth)
             except ValueError:
                 problems["temperature"] = "This must be a number."
         return problems
@@ -362,15 +364,15 @@ class AnswerCard(Card[Verdict]):
         super().__init__(question, human_timeout)
         self.title = "An answer of your model"
         self.result = cast("CreateMessageResult", question.answer)
-        self.shown = message.show(self.result, "answer")
+        self.shown = message.render_message(self.result, "answer")
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Send what stands on the page, or nothing."""
         if action not in ("approve", "remember"):
             self.settle(Verdict.deny("a person said no"), "You said no; nothing was sent.")
             return {}
         wire = self.result.to_wire()
-        message.edit(wire, "answer", answers)
+        message.apply_edits(wire, "answer", answers)
         changed = wire != self.result.to_wire()
         answer = CreateMessageResult.from_wire(wire) if changed else None
         self.settle(
@@ -379,7 +381,7 @@ class AnswerCard(Card[Verdict]):
         return {}
 
 
-def _finite(text: str) -> float:
+def _finite_number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)
@@ -431,7 +433,7 @@ class LinkCard(Card[ElicitResult]):
         done = self.context is not None and self.context.wait_completed(0)
         return "waiting-visited" if done else super().page_state
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Consent, decline or cancel."""
         del answers  # a yes or a no is all there is
         if action == "consent":
@@ -442,12 +444,12 @@ class LinkCard(Card[ElicitResult]):
             self.settle(ElicitResult.cancel(), "You cancelled; nothing was opened.")
         return {}
 
-    def past(self) -> ClosedQuestion:
+    def to_closed(self) -> ClosedQuestion:
         """What to remember; of a link that may be opened, the link."""
-        past, context = super().past(), self.context
+        closed, context = super().to_closed(), self.context
         if context is None or self.answer is None or self.answer.action != "accept":
-            return past
-        return past._replace(visit=context._visit_now(), url=self.link.url)
+            return closed
+        return closed._replace(visit=context._visit_now(), url=self.link.url)
 
 
 class ConsentCard(Card[Verdict]):
@@ -472,7 +474,7 @@ class ConsentCard(Card[Verdict]):
         self.link: LinkParts | None = None
         self.facts = list(self._facts())
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Allow or deny."""
         del answers  # a yes or a no is all there is
         if action in ("approve", "remember"):

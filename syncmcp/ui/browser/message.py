@@ -127,7 +127,7 @@ def _spans(line: str) -> Markup:
 
 
 # The longest picture to show, in characters of base64 (2 MiB of bytes).
-_LONGEST: Final = 4 * 2**21 // 3
+_MAX_IMAGE: Final = 4 * 2**21 // 3
 
 _SIGNATURES: Final = (
     ("image/png", 0, b"\x89PNG\r\n\x1a\n"),
@@ -144,7 +144,7 @@ def data_url(data: str) -> str | None:
     What the sender says of the type does not count, only the first bytes. Drawings (SVG) are
     documents of their own and never shown.
     """
-    if len(data) > _LONGEST:
+    if len(data) > _MAX_IMAGE:
         return None
     try:
         content = base64.b64decode(data, validate=True)
@@ -157,11 +157,11 @@ def data_url(data: str) -> str | None:
 
 
 # A page must stay usable, whatever a server sends: longer texts are cut, and cannot be edited.
-_LONGEST_TEXT = 50_000
+_MAX_TEXT = 50_000
 MOST_MESSAGES = 100
-_MOST_BLOCKS = 50
+_MAX_BLOCKS = 50
 # How much of a message stands beside its role, in characters.
-_BEGINNING = 90
+_MAX_BEGINNING = 90
 
 
 class Part(NamedTuple):
@@ -181,7 +181,7 @@ class Part(NamedTuple):
     """Data, as JSON."""
 
 
-class Shown(NamedTuple):
+class MessageView(NamedTuple):
     """A message on a page."""
 
     role: str
@@ -189,55 +189,55 @@ class Shown(NamedTuple):
     parts: list[Part]
 
 
-def editable(text: str) -> str:
+def editable_text(text: str) -> str:
     """What a field to edit `text` holds."""
     return visible(text.replace("\r\n", "\n").replace("\r", "\n"), lines=True)
 
 
-def edited(name: str, original: str, answers: Answers) -> str:
+def edited_text(name: str, original: str, answers: Answers) -> str:
     """What became of `original` in the field `name`; itself if it was left alone."""
     sent = answers.get(name)
     if sent is None:
         return original
     # Browsers send CR LF, whatever they were given.
     sent = sent.replace("\r\n", "\n")
-    return original if sent == editable(original) else sent
+    return original if sent == editable_text(original) else sent
 
 
-def show(message: SamplingMessage | CreateMessageResult, name: str) -> Shown:
+def render_message(message: SamplingMessage | CreateMessageResult, name: str) -> MessageView:
     """Prepare a message for a page; the fields of its texts are called `name` and a number."""
     parts = [
         part
-        for number, block in enumerate(message.blocks[:_MOST_BLOCKS])
-        for part in _parts(block, f"{name}-{number}")
+        for number, block in enumerate(message.blocks[:_MAX_BLOCKS])
+        for part in _render_block(block, f"{name}-{number}")
     ]
-    left_out = len(message.blocks) - _MOST_BLOCKS
+    left_out = len(message.blocks) - _MAX_BLOCKS
     if left_out > 0:
         parts.append(Part(note=f"{left_out} more parts are not shown."))
-    beginning = " ".join(message.text[: 2 * _BEGINNING].split())
-    if len(beginning) > _BEGINNING:
-        beginning = f"{beginning[:_BEGINNING]}…"
-    return Shown(message.role, beginning or "no text", parts)
+    beginning = " ".join(message.text[: 2 * _MAX_BEGINNING].split())
+    if len(beginning) > _MAX_BEGINNING:
+        beginning = f"{beginning[:_MAX_BEGINNING]}…"
+    return MessageView(message.role, beginning or "no text", parts)
 
 
-def edit(message: dict[str, Any], name: str, answers: Answers) -> None:
+def apply_edits(message: dict[str, Any], name: str, answers: Answers) -> None:
     """Put what was edited into a message as it goes over the wire."""
     content = message["content"]
     blocks = content if isinstance(content, list) else [content]
     for number, block in enumerate(blocks):
         if block.get("type") == "text":
-            block["text"] = edited(f"{name}-{number}", block["text"], answers)
+            block["text"] = edited_text(f"{name}-{number}", block["text"], answers)
 
 
 def as_json(value: Any) -> str:
     """Data for a person to read, cut where it is very long."""
-    return shorten(json.dumps(value, indent=2, ensure_ascii=False, default=str), _LONGEST_TEXT)
+    return shorten(json.dumps(value, indent=2, ensure_ascii=False, default=str), _MAX_TEXT)
 
 
-def _parts(block: SamplingMessageContentBlock | ContentBlock, name: str) -> Iterator[Part]:
+def _render_block(block: SamplingMessageContentBlock | ContentBlock, name: str) -> Iterator[Part]:
     match block:
         case TextContent():
-            yield _text(block.text, name)
+            yield _render_text(block.text, name)
         case ImageContent():
             picture = data_url(block.data)
             if picture is None:
@@ -252,11 +252,11 @@ def _parts(block: SamplingMessageContentBlock | ContentBlock, name: str) -> Iter
         case ToolResultContent():
             failed = "failed and" if block.is_error else "has"
             yield Part(note=f"A tool {failed} answered:")
-            for number, inner in enumerate(block.content[:_MOST_BLOCKS]):
-                for part in _parts(inner, f"{name}-{number}"):
+            for number, inner in enumerate(block.content[:_MAX_BLOCKS]):
+                for part in _render_block(inner, f"{name}-{number}"):
                     yield part._replace(edit=None)
-            if len(block.content) > _MOST_BLOCKS:
-                yield Part(note=f"{len(block.content) - _MOST_BLOCKS} more parts are not shown.")
+            if len(block.content) > _MAX_BLOCKS:
+                yield Part(note=f"{len(block.content) - _MAX_BLOCKS} more parts are not shown.")
             if block.structured_content is not None:
                 yield Part(code=as_json(block.structured_content))
         case ResourceLink():
@@ -269,7 +269,7 @@ def _parts(block: SamplingMessageContentBlock | ContentBlock, name: str) -> Iter
             yield Part(code=as_json(block.to_wire()))
 
 
-def _text(text: str, name: str) -> Part:
-    if len(text) > _LONGEST_TEXT:
-        return Part(html=markdown(shorten(text, _LONGEST_TEXT)), note="Too long to edit here.")
-    return Part(html=markdown(text), edit=name, text=editable(text))
+def _render_text(text: str, name: str) -> Part:
+    if len(text) > _MAX_TEXT:
+        return Part(html=markdown(shorten(text, _MAX_TEXT)), note="Too long to edit here.")
+    return Part(html=markdown(text), edit=name, text=editable_text(text))

@@ -22,17 +22,17 @@ A = TypeVar("A")
 
 State = Literal["waiting", "answered", "withdrawn", "expired", "closed"]
 
-_WORDS: dict[State, str] = {
+_OUTCOMES: dict[State, str] = {
     "withdrawn": "The question was withdrawn: nobody waits for an answer any more.",
     "expired": "Time ran out: the question was given up without an answer.",
     "closed": "The program stopped asking here.",
 }
 
 # What happened to this many questions is remembered for the pages that still show them.
-_REMEMBERED = 100
+_MAX_CLOSED = 100
 
 # Of a model's text in the making, so many characters at the end are shown.
-_LIVE = 20_000
+_MAX_TAIL = 20_000
 
 
 class Answers(Protocol):
@@ -68,7 +68,7 @@ class Card(ABC, Generic[A]):
         self.server = question.server
         self.server_name = question.server.name
         self.state: State = "waiting"
-        self.words = ""
+        self.outcome = ""
         self.answer: A | None = None
         self._deadline = Deadline(human_timeout)
         # Guards the state and the answer; held for no longer than it takes to set them.
@@ -95,50 +95,50 @@ class Card(ABC, Generic[A]):
         return self._deadline.remaining() if self.context is None else self.context.time_left()
 
     @abstractmethod
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Do what a person asked for.
 
         Returns:
             What is wrong with the answers, by field; empty if the question is settled.
         """
 
-    def settle(self, answer: A, words: str) -> None:
+    def settle(self, answer: A, outcome: str) -> None:
         """Answer, if nothing else has happened to the question."""
-        self._end("answered", words, answer)
+        self._settle_once("answered", outcome, answer)
 
-    def give_up(self, state: State) -> None:
+    def settle_unanswered(self, state: State) -> None:
         """End it without an answer, if nothing else has happened to it."""
-        self._end(state, _WORDS[state], None)
+        self._settle_once(state, _OUTCOMES[state], None)
 
     def wait(self) -> None:
         """Block until it is settled or out of time."""
         # The time left may have grown meanwhile: clocks can stand still.
         while not self._settled.wait(self.time_left()):
             if self.time_left() == 0:
-                self.give_up("expired")
+                self.settle_unanswered("expired")
 
     def withdraw(self) -> None:
         """End it because its token was cancelled."""
         left = self.time_left()
-        self.give_up("withdrawn" if left is None or left > 0 else "expired")
+        self.settle_unanswered("withdrawn" if left is None or left > 0 else "expired")
 
-    def past(self) -> ClosedQuestion:
+    def to_closed(self) -> ClosedQuestion:
         """What to remember of it, without what the server and the person wrote."""
         token = self.token
         return ClosedQuestion(
             self.title,
             self.server_name,
             self.state,
-            self.words,
+            self.outcome,
             self.csrf,
             None if token is None else weakref.ref(token),
         )
 
-    def _end(self, state: State, words: str, answer: A | None) -> None:
+    def _settle_once(self, state: State, outcome: str, answer: A | None) -> None:
         with self._lock:
             if self.state != "waiting":
                 return
-            self.state, self.words, self.answer = state, words, answer
+            self.state, self.outcome, self.answer = state, outcome, answer
         self._settled.set()
 
 
@@ -148,7 +148,7 @@ class ClosedQuestion(NamedTuple):
     title: str
     server: str
     state: State
-    words: str
+    outcome: str
     csrf: str
     token_ref: weakref.ref[CancelToken] | None
     visit: UrlVisit | None = None
@@ -171,8 +171,8 @@ class LiveDraft:
         self.title = "Your model is writing"
         self.server_name = server
         self.text = ""
-        self.stopped = False
-        self.written = False
+        self.cancelled = False
+        self.complete = False
         """Whether the whole of it has come up for review."""
         # Not the token itself: with it goes the last one who could go on writing.
         self._token = weakref.ref(context.cancel)
@@ -183,19 +183,19 @@ class LiveDraft:
         return self._token()
 
     @property
-    def end(self) -> str:
+    def tail(self) -> str:
         """The last of what has been written: as much as a page shows."""
-        return self.text[-_LIVE:]
+        return self.text[-_MAX_TAIL:]
 
     @property
-    def over(self) -> bool:
+    def finished(self) -> bool:
         """Whether nothing more will be written."""
         token = self.token
-        return self.written or token is None or token.cancelled
+        return self.complete or token is None or token.cancelled
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Cancel the question."""
-        self.stopped = True
+        self.cancelled = True
         if (token := self.token) is not None:
             token.cancel("stopped by the person who was asked")
 
@@ -207,8 +207,8 @@ class PendingQuestions:
         # Guards the three tables; held for look-ups and changes only.
         self._lock = threading.RLock()
         self._waiting: dict[str, Card[object]] = {}
-        self._past: OrderedDict[str, ClosedQuestion] = OrderedDict()
-        self._writings: dict[str, LiveDraft] = {}
+        self._closed_questions: OrderedDict[str, ClosedQuestion] = OrderedDict()
+        self._drafts: dict[str, LiveDraft] = {}
         self._closed = False
 
     def ask(self, card: Card[A], arrived: Callable[[], object]) -> A | None:
@@ -225,8 +225,8 @@ class PendingQuestions:
             if self._closed:
                 return None
             self._waiting[card.id] = card  # type: ignore[assignment]
-            for writing in self._writings.values():
-                writing.written |= writing.token is card.token
+            for draft in self._drafts.values():
+                draft.complete |= draft.token is card.token
         unsubscribe = card.token.on_cancel(card.withdraw) if card.token else None
         try:
             arrived()
@@ -234,68 +234,68 @@ class PendingQuestions:
         finally:
             if unsubscribe is not None:
                 unsubscribe()
-            card.give_up("closed")  # for one who is thrown out of waiting
+            card.settle_unanswered("closed")  # for one who is thrown out of waiting
             with self._lock:
                 del self._waiting[card.id]
-                self._past[card.id] = card.past()
-                while len(self._past) > _REMEMBERED:
-                    self._past.popitem(last=False)
+                self._closed_questions[card.id] = card.to_closed()
+                while len(self._closed_questions) > _MAX_CLOSED:
+                    self._closed_questions.popitem(last=False)
         return card.answer
 
-    def write(self, server: str, context: HandlerContext, text: str) -> None:
+    def update_draft(self, server: str, context: HandlerContext, text: str) -> None:
         """Show what a model has written so far."""
         with self._lock:
-            self._writings = {key: one for key, one in self._writings.items() if not one.over}
-            for writing in self._writings.values():
-                if writing.token is context.cancel:
+            self._drafts = {key: one for key, one in self._drafts.items() if not one.finished}
+            for draft in self._drafts.values():
+                if draft.token is context.cancel:
                     break
             else:
                 if self._closed or context.cancel.cancelled:
                     return
-                writing = LiveDraft(server, context)
-                self._writings[writing.id] = writing
-            writing.text = text
+                draft = LiveDraft(server, context)
+                self._drafts[draft.id] = draft
+            draft.text = text
 
     def waiting(self) -> list[Card[object]]:
         """The questions that wait, the oldest first."""
         with self._lock:
             return [card for card in self._waiting.values() if card.state == "waiting"]
 
-    def writings(self) -> list[LiveDraft]:
+    def drafts(self) -> list[LiveDraft]:
         """What is being written and has not yet come up for review."""
         with self._lock:
-            return [one for one in self._writings.values() if not one.over]
+            return [one for one in self._drafts.values() if not one.finished]
 
-    def all(self) -> list[Card[object] | LiveDraft]:
+    def open_items(self) -> list[Card[object] | LiveDraft]:
         """Everything a person may want to look at."""
-        return [*self.waiting(), *self.writings()]
+        return [*self.waiting(), *self.drafts()]
 
     def card(self, key: str) -> Card[object] | None:
         """A question that waits, or is just being settled."""
         with self._lock:
             return self._waiting.get(key)
 
-    def past(self, key: str) -> ClosedQuestion | None:
+    def closed(self, key: str) -> ClosedQuestion | None:
         """A question that is over."""
         with self._lock:
-            return self._past.get(key)
+            return self._closed_questions.get(key)
 
-    def writing(self, key: str) -> LiveDraft | None:
+    def draft(self, key: str) -> LiveDraft | None:
         """Something that is, or was last, being written."""
         with self._lock:
-            return self._writings.get(key)
+            return self._drafts.get(key)
 
-    def next_of(self, token: CancelToken | None) -> Card[object] | LiveDraft | None:
+    def find_by_token(self, token: CancelToken | None) -> Card[object] | LiveDraft | None:
         """Where the question with this token goes on: at a review, or at what is being written."""
         if token is None:
             return None
-        return next((one for one in self.all() if one.token is token), None)
+        return next((one for one in self.open_items() if one.token is token), None)
 
     def close(self) -> None:
         """Give up every question, and all that come later."""
         with self._lock:
             self._closed = True
             waiting = list(self._waiting.values())
-            self._writings.clear()
+            self._drafts.clear()
         for card in waiting:
-            card.give_up("closed")
+            card.settle_unanswered("closed")
