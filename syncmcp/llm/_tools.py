@@ -42,7 +42,7 @@ class NameRule:
 
     def __post_init__(self) -> None:
         invalid = re.compile(f"[^A-Za-z0-9_{re.escape(self.extra_characters)}-]")
-        object.__setattr__(self, "_foreign", invalid)
+        object.__setattr__(self, "_invalid", invalid)
 
     def accepts(self, name: str) -> bool:
         """Whether the provider takes this name as it is."""

@@ -1,4 +1,4 @@
-"""The pages: what the browser gets for each address."""
+"""The web application of the pages, its web server, and its access control."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from syncmcp.handlers.roots import Roots
 
 
-# The longest form that a browser may send, in bytes.
+# The limit for a submitted form, in bytes.
 _MAX_FORM_BYTES = 64 * 2**20
 
 
 def make_visible(value: Any) -> Any:
-    """What Jinja does to every value before it escapes it."""
+    """Make every value visible that Jinja inserts, before it is escaped."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return visible(value, lines=True)
     return value
@@ -55,13 +55,13 @@ class _App(Flask):
 
 
 class Pages:
-    """Answers the browser. Every method but the first runs on a thread of the web server.
+    """The pages as a Flask application. All methods but `__init__` run on web server threads.
 
     Args:
-        desk: The questions.
-        gate: Who may come in.
-        roots: The directories to manage here, if any.
-        seen: Called whenever a page is looked at.
+        questions: The questions to show.
+        access: Decides which requests are accepted.
+        roots: Returns the roots to manage, or `None`.
+        page_viewed: Called when a page is loaded, and when an open page polls its state.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Pages:
 
     def _make_app(self) -> Flask:
         app = _App(__name__, static_folder=None)
-        app.debug = False  # whatever the environment says
+        app.debug = False  # even if FLASK_DEBUG is set
         app.config["MAX_CONTENT_LENGTH"] = app.config["MAX_FORM_MEMORY_SIZE"] = _MAX_FORM_BYTES
         app.add_template_filter(visible, "line")
         app.add_template_filter(_short, "short")
@@ -107,7 +107,7 @@ class Pages:
         return None
 
     def _open(self, token: str) -> ResponseReturnValue:
-        # A browser that fetches ahead of the person must not use the link up.
+        # A prefetch by the browser must not consume the link.
         if "prefetch" in request.headers.get("Sec-Purpose", "") or not self._access.redeem(token):
             words = "This link has been used, or is none. The program can show you a new one."
             return render_template("refused.html", reason=words), 403
@@ -164,7 +164,7 @@ class Pages:
             visit.end(done=done)
         if request.method == "POST":
             return redirect(url_for("pages.question", key=key), 303)
-        # Checked when the card was made; made visible, it would be another URL.
+        # The URL was checked when the card was made; `visible` must not change it.
         href = Markup(escape(closed.url))  # noqa: S704 - escaped right here
         state = closed_state(closed)
         return self._render(
@@ -213,7 +213,7 @@ class Pages:
         return page, (422 if problems else 200)
 
     def _state(self) -> ResponseReturnValue:
-        """What a page needs to stay up to date, as JSON."""
+        """The state of a page that polls, as JSON."""
         self._page_viewed()
         key = request.args.get("page", "")
         news: dict[str, Any] = {"state": "", "left": "", "text": "", "next": None}
@@ -236,7 +236,7 @@ class Pages:
         return None if then is None or then.id == key else self._url_of(then)
 
     def _queue(self, key: str) -> list[dict[str, str]]:
-        """The list of what waits elsewhere, as every page has it."""
+        """The open questions besides that of this page, as every page lists them."""
         return [
             {
                 "url": self._url_of(one),
@@ -257,7 +257,7 @@ class Pages:
         sent = request.form if request.method == "POST" else {}
 
         def value(name: str, otherwise: object) -> Markup:
-            """What a field holds: the person's own words as they are, or what it held before."""
+            """The value of a field: as the person submitted it, or else its initial value."""
             return escape(sent[name] if name in sent else make_visible(otherwise))
 
         key = values.setdefault("page", "")
@@ -274,7 +274,7 @@ class Pages:
 
     @staticmethod
     def _check_csrf(csrf: str) -> None:
-        """Refuse what was not sent with the form of this very page."""
+        """Reject a form that was not submitted from this page."""
         if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf.encode()):
             response = Response(render_template("refused.html", reason="This form is not ours."))
             response.status_code = 403
@@ -282,7 +282,7 @@ class Pages:
 
 
 def closed_state(closed: ClosedQuestion) -> str:
-    """The state of a question that is over, as pages tell changes by it."""
+    """The state of a closed question, by which a page notices changes."""
     if closed.visit is None:
         return closed.state
     if not closed.visit.ended:
@@ -291,7 +291,7 @@ def closed_state(closed: ClosedQuestion) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time for a person; empty if there is no end."""
+    """A duration as text for a person; empty for `None`."""
     if seconds is None:
         return ""
     minutes, rest = divmod(int(seconds), 60)
@@ -302,17 +302,17 @@ def _short(text: str, limit: int = 200) -> str:
     return shorten(text, limit)
 
 
-# The web server of the pages: on the loopback interface, on threads that keep no program alive.
+# The web server of the pages: on the loopback interface, on daemon threads.
 
 
 _log = logging.getLogger("syncmcp.ui.browser")
 
-# How often, in seconds, the server looks whether it is to stop.
+# How often, in seconds, the server checks whether it is to stop.
 _STOP_POLL_SECONDS = 0.1
 
 
 class PageServer(ThreadedWSGIServer):
-    """Serves one application on a port that the system chooses."""
+    """Serves one application on a port that the operating system chooses."""
 
     def __init__(self) -> None:
         # Guards the open connections; held to add or remove one.
@@ -327,12 +327,12 @@ class PageServer(ThreadedWSGIServer):
         )
 
     def start(self, pages: WSGIApplication) -> None:
-        """Begin to serve."""
+        """Start to serve `pages`."""
         self.app = pages
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and end the connections that a browser holds open."""
+        """Stop, and shut down the connections that a browser keeps open."""
         self.shutdown()
         self._thread.join()
         with self._lock:
@@ -340,37 +340,37 @@ class PageServer(ThreadedWSGIServer):
         for connection in connections:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # the other side was faster
+            except OSError:  # already closed by the browser
                 continue
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection on a thread of its own."""
+        """Register a connection, and serve it on a thread of its own."""
         with self._lock:
             self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
+        """Unregister a connection, and close it."""
         with self._lock:
             self._open.discard(request)
         super().shutdown_request(request)
 
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Keep to our own log."""
+        """Log to the logger of the library."""
         _log.log(logging.ERROR if type == "error" else logging.DEBUG, message, *args)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what went wrong with a connection."""
+        """Log an error of a connection."""
         _log.exception("a connection of the browser failed")
 
 
 class _Handler(WSGIRequestHandler):
-    # A browser that opens a connection and then sends nothing holds a thread no longer than this.
+    # The time limit, in seconds, for a connection on which the browser sends nothing.
     timeout = 30.0
     protocol_version = "HTTP/1.0"
 
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Log nothing of single requests: their addresses hold a token."""
+        """Do not log single requests: their URLs hold a token."""
 
     def version_string(self) -> str:
         return "syncmcp"
@@ -381,12 +381,12 @@ def _no_pages_yet(environ: Any, start_response: Any) -> list[bytes]:
     return []
 
 
-# Who may come in: only the browser that was given the link, and only from our own pages.
+# Access control: only the browser that opened the link, and only requests from our own pages.
 #
-# Other programs and users of this computer can reach the port, and every page that the person
-# visits can send requests to it. So a request needs the right `Host` (a foreign name that was
-# made to point here is none), must not come from another site or another port, and carries a
-# cookie that was given out once, for a link that nobody can guess.
+# Other programs and users of this computer can reach the port, and every web page that the person
+# visits can send requests to it. So a request must have our `Host` header (against DNS rebinding),
+# must not be cross-site or from another port, and must carry a cookie, which is issued once, for a
+# link with an unguessable token.
 
 
 COOKIE: Final = "syncmcp"
@@ -406,51 +406,51 @@ _HEADERS: Final = {
 
 
 class AccessControl:
-    """Lets requests in or says why not.
+    """Accepts or rejects requests, by `Host`, origin and cookie.
 
     Args:
-        port: The port of the server.
+        port: The port of the web server.
     """
 
     def __init__(self, port: int) -> None:
         self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
         self.path_prefix = secrets.token_urlsafe(9)
-        """The path of all pages. Cookies know no ports: this keeps ours from other local sites."""
+        """The first path segment of all pages; the cookie is bound to it, since ports are not."""
         self._cookie = secrets.token_urlsafe(32)
-        # Guards the token; held for a comparison.
+        # Guards the token of the link.
         self._lock = threading.Lock()
         self._token = secrets.token_urlsafe(32)
 
     @property
     def address(self) -> str:
-        """A link that opens the pages once; after that there is another one."""
+        """A link that opens the pages once; then the token is replaced."""
         with self._lock:
             return f"http://{self._hosts[0]}/open/{self._token}"
 
     def refusal(self, request: Request) -> str | None:
-        """Say why a request is not let in, whoever sends it; `None`: it may be."""
+        """The reason to reject a request by its `Host` and origin; `None` to accept it."""
         host = request.headers.get("Host", "")
         if host not in self._hosts:
             return "This server answers under its own address only."
         site = request.headers.get("Sec-Fetch-Site")
-        # "none" is the person: an address typed or handed over by another program.
+        # "none": the person typed the address, or another program opened it.
         if site not in (None, "same-origin", "none"):
             return "This page cannot be opened from another one; copy the link into a new tab."
         if request.method in ("GET", "HEAD"):
             return None
-        # Under our Referrer-Policy a browser may send `null` with our own forms.
+        # Under our Referrer-Policy a browser may send `Origin: null` with our own forms.
         origin = request.headers.get("Origin", "null")
         if origin not in ("null", f"http://{host}") or (origin == "null" and site != "same-origin"):
             return "This was not sent from a page of this server."
         return None
 
     def has_cookie(self, request: Request) -> bool:
-        """Whether a request comes from the browser that was let in."""
+        """Whether a request carries the cookie."""
         sent = request.cookies.get(COOKIE, "")
         return hmac.compare_digest(sent.encode(), self._cookie.encode())
 
     def redeem(self, token: str) -> bool:
-        """Whether `token` is that of the link; it is so once."""
+        """Consume the token of the link; return whether `token` is it."""
         with self._lock:
             if not hmac.compare_digest(token.encode(), self._token.encode()):
                 return False
@@ -458,13 +458,13 @@ class AccessControl:
             return True
 
     def set_cookie(self, response: Response) -> None:
-        """Give a browser the cookie; it forgets it when it is closed."""
+        """Issue the cookie, which the browser deletes when it is closed."""
         response.set_cookie(
             COOKIE, self._cookie, path=f"/{self.path_prefix}/", httponly=True, samesite="Strict"
         )
 
     @staticmethod
     def add_headers(response: Response) -> Response:
-        """Tell the browser what a page may do: show itself, and talk to this server."""
+        """Set the security headers of a page."""
         response.headers.update(_HEADERS)
         return response

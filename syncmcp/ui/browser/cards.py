@@ -1,4 +1,4 @@
-"""The pages of questions: forms, a model's work, and whatever wants a yes or no."""
+"""The questions on pages: forms, sampling requests and answers, links, and other consent."""
 
 from __future__ import annotations
 
@@ -37,44 +37,44 @@ _DATETIME = TypeAdapter(datetime)
 
 _INPUT_TYPES = {"email": "email", "uri": "url", "date": "date", "date-time": "datetime-local"}
 
-# With more options than this a list to open is clearer than buttons.
+# A choice with more options is shown as a drop-down list.
 _MAX_RADIO_BUTTONS = 6
-# A text that may be longer than this gets several lines.
+# A text that may be longer gets an input of several lines.
 _MAX_ONE_LINE = 200
 
 
 class Input(NamedTuple):
-    """A field as the page shows it. Its values are texts, or the numbers of its options."""
+    """A form field on a page. Its values are texts, or the indexes of its options."""
 
     name: str
     field: Field
     widget: str
     """``text``, ``lines``, ``number``, ``tick``, ``yes-no``, ``radio``, ``list``, ``ticks``."""
     type: str
-    """Of an HTML input."""
+    """The ``type`` of an HTML input."""
     values: list[str]
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether no answer is one: without a default, which would take its place."""
+        """Whether the field can be omitted: optional, and without a default to take its place."""
         return not self.field.required and self.field.default is ABSENT
 
     @property
     def hints(self) -> list[str]:
-        """What is to be known of the field, in words."""
+        """The constraints of the field as text."""
         return list(_hints(self.field))
 
 
 class _FormCard(Card[A]):
-    """What filling in and looking over have in common.
+    """The base of cards with a form: filling it in, and reviewing the answers.
 
     Raises:
-        UnsupportedForm: The schema is no form.
+        UnsupportedForm: The schema is not one of a form.
     """
 
     template: ClassVar[str] = "form.html"
     send: ClassVar[str]
-    """What is written on the button that sends."""
+    """The label of the button that sends."""
 
     def __init__(
         self,
@@ -89,14 +89,14 @@ class _FormCard(Card[A]):
         self._shown = self.form.defaults() if content is None else content
 
     def inputs(self, answers: Answers | None) -> list[Input]:
-        """The fields with what was sent, or with what they hold before anything was."""
+        """The fields with the submitted values; with their initial ones if `answers` is `None`."""
         return [
             _make_input(number, field, self._shown.get(field.name, ABSENT), answers)
             for number, field in enumerate(self.form.fields)
         ]
 
     def parse_answers(self, answers: Answers) -> tuple[dict[str, Value], dict[str, str]]:
-        """Read what was sent: the content, and what is wrong with it by the names of inputs."""
+        """Parse the submitted values: the content, and errors by the names of inputs."""
         content: dict[str, Value] = {}
         problems: dict[str, str] = {}
         for number, field in enumerate(self.form.fields):
@@ -139,7 +139,7 @@ class FillCard(_FormCard[ElicitResult]):
 
 
 class ReviewFormCard(_FormCard[Verdict]):
-    """Answers to a form that a program gave, before they are sent."""
+    """A review of the answers that a program gave to a form."""
 
     send = "Send these answers"
 
@@ -149,7 +149,7 @@ class ReviewFormCard(_FormCard[Verdict]):
         self.title = "Answers to look over before they are sent"
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
-        """Send them as they stand on the page, or not at all."""
+        """Send the answers as edited on the page, or deny."""
         if action != "send":
             self.settle(Verdict.deny("a person said no"), "You said no; no answers were sent.")
             return {}
@@ -163,7 +163,7 @@ class ReviewFormCard(_FormCard[Verdict]):
 def _make_input(number: int, field: Field, shown: Value | Absent, answers: Answers | None) -> Input:
     name = f"field-{number}"
     widget, kind = _widget(field)
-    # A person's own words stay as they are; those of others are made visible where they are shown.
+    # Text of the person stays as it is; Jinja makes all other text visible.
     if answers is None:
         return Input(name, field, widget, kind, _input_texts(field, shown))
     return Input(name, field, widget, kind, [escape(text) for text in answers.getlist(name)])
@@ -173,7 +173,7 @@ def _widget(field: Field) -> tuple[str, str]:
     if field.kind in ("number", "integer"):
         return "number", "number"
     if field.kind == "boolean":
-        # Without a default, "no" and "no answer" are two things.
+        # Without a default, "no" differs from "no answer", which a checkbox cannot express.
         return ("tick" if field.required or field.default is not ABSENT else "yes-no"), "checkbox"
     if field.kind == "choices":
         return "ticks", "checkbox"
@@ -191,7 +191,7 @@ def _widget(field: Field) -> tuple[str, str]:
 
 
 def _input_texts(field: Field, value: Value | Absent) -> list[str]:
-    """A value as the page's inputs hold it."""
+    """A value as texts for HTML inputs."""
     if value is ABSENT:
         return []
     if field.kind in ("choice", "choices"):
@@ -205,7 +205,7 @@ def _input_texts(field: Field, value: Value | Absent) -> list[str]:
 
 
 def _local_time(text: str) -> str:
-    """A point in time on this computer's clock, without an offset, as inputs want it."""
+    """A time in the time zone of this computer, without an offset, as HTML inputs need it."""
     try:
         moment = _DATETIME.validate_python(text).astimezone().replace(tzinfo=None)
     except (ValueError, OverflowError):  # a leap second, the end of the calendar
@@ -214,7 +214,7 @@ def _local_time(text: str) -> str:
 
 
 def _shows(field: Field, value: Value, text: str) -> bool:
-    """Whether `text` is how the page shows `value`; browsers have ways of their own with times."""
+    """Whether the page shows `value` as `text`; browsers may write times in another notation."""
     (shown,) = _input_texts(field, value)
     if field.format != "date-time" or not shown:
         return text == shown
@@ -225,7 +225,7 @@ def _shows(field: Field, value: Value, text: str) -> bool:
 
 
 def _parse_field(field: Field, sent: list[str]) -> Value | Absent:
-    """Read one field. Raises `ValueError` with a sentence for a person."""
+    """Parse one field. Raises `ValueError` with a sentence for a person."""
     if field.kind == "boolean":
         if _widget(field)[0] == "tick":
             return "yes" in sent
@@ -239,7 +239,7 @@ def _parse_field(field: Field, sent: list[str]) -> Value | Absent:
     if not text:
         return ABSENT
     if field.default is not ABSENT and _shows(field, field.default, text):
-        return field.default  # the input may have shown it in other words
+        return field.default  # unedited: the input may show it in another notation
     return field.parse(text)
 
 
@@ -270,11 +270,11 @@ def _hints(field: Field) -> list[str]:
     return hints
 
 
-# The pages of a model's work: what it is asked to do, and what it has written.
+# Sampling: the request to a model, and its answer.
 
 
 class RequestCard(Card[Verdict]):
-    """The first review: may a model work on this?"""
+    """The first review: of the request, before a model is asked."""
 
     template: ClassVar[str] = "sampling.html"
 
@@ -290,7 +290,7 @@ class RequestCard(Card[Verdict]):
         self.system = message.editable_text(self.request.system_prompt or "")
 
     def facts(self) -> list[tuple[str, str]]:
-        """What else is asked for, by name."""
+        """The other parameters of the request: names and texts, without empty ones."""
         request = self.request
         wishes = request.model_preferences
         hints = [] if wishes is None else [hint.name or "" for hint in wishes.hints or ()]
@@ -316,7 +316,7 @@ class RequestCard(Card[Verdict]):
         return [(name, value) for name, value in facts if value]
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
-        """Approve what stands on the page, or deny."""
+        """Approve the request as edited on the page, or deny."""
         if action not in ("approve", "remember"):
             self.settle(Verdict.deny("a person said no"), "You said no; no model was asked.")
             return {}
@@ -356,7 +356,7 @@ class RequestCard(Card[Verdict]):
 
 
 class AnswerCard(Card[Verdict]):
-    """The second review: may the server have this?"""
+    """The second review: of the answer, before it is sent to the server."""
 
     template: ClassVar[str] = "answer.html"
 
@@ -367,7 +367,7 @@ class AnswerCard(Card[Verdict]):
         self.shown = message.render_message(self.result, "answer")
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
-        """Send what stands on the page, or nothing."""
+        """Send the answer as edited on the page, or deny."""
         if action not in ("approve", "remember"):
             self.settle(Verdict.deny("a person said no"), "You said no; nothing was sent.")
             return {}
@@ -388,14 +388,14 @@ def _finite_number(text: str) -> float:
     return number
 
 
-# The pages that ask for a yes or no: to a link, and to whatever a policy wants a person for.
+# Consent: to a link, and to whatever a policy leaves to a person.
 
 
 _AUTHORITY = re.compile(r"(https?://)([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 
 
 class LinkParts(NamedTuple):
-    """A link as it is shown, the part that says where it leads set apart."""
+    """A link for display, split so that its host can be highlighted."""
 
     before: str
     host: str
@@ -404,17 +404,17 @@ class LinkParts(NamedTuple):
 
     @classmethod
     def of(cls, link: Link) -> LinkParts:
-        """Take a link apart."""
+        """Split a link."""
         match = _AUTHORITY.fullmatch(link.url)
         before, host, after = match.groups() if match else ("", link.url, "")
         return cls(before, host, after, tuple(link.warnings))
 
 
 class LinkCard(Card[ElicitResult]):
-    """A server wants to send the person somewhere.
+    """A link that a server asks the person to open.
 
     Raises:
-        UnsafeLink: The URL is none that may be shown.
+        UnsafeLink: The URL may not be shown.
     """
 
     template: ClassVar[str] = "link.html"
@@ -429,13 +429,13 @@ class LinkCard(Card[ElicitResult]):
 
     @property
     def page_state(self) -> str:
-        """See `Card`. The server may say at any time that the visit is done."""
+        """See `Card`. The server may notify at any time that the visit is completed."""
         done = self.context is not None and self.context.wait_completed(0)
         return "waiting-visited" if done else super().page_state
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Consent, decline or cancel."""
-        del answers  # a yes or a no is all there is
+        del answers  # there are no fields
         if action == "consent":
             self.settle(ElicitResult.accept(), "You agreed to open this page:")
         elif action == "decline":
@@ -445,7 +445,7 @@ class LinkCard(Card[ElicitResult]):
         return {}
 
     def to_closed(self) -> ClosedQuestion:
-        """What to remember; of a link that may be opened, the link."""
+        """See `Card`; after consent with the link and its visit."""
         closed, context = super().to_closed(), self.context
         if context is None or self.answer is None or self.answer.action != "accept":
             return closed
@@ -453,7 +453,7 @@ class LinkCard(Card[ElicitResult]):
 
 
 class ConsentCard(Card[Verdict]):
-    """Whether something may go on that has no page of its own."""
+    """Consent to a request that has no page of its own."""
 
     template: ClassVar[str] = "consent.html"
 
@@ -476,7 +476,7 @@ class ConsentCard(Card[Verdict]):
 
     def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Allow or deny."""
-        del answers  # a yes or a no is all there is
+        del answers  # there are no fields
         if action in ("approve", "remember"):
             self.settle(Verdict.allow(remember=action == "remember"), "You allowed it.")
         else:

@@ -1,7 +1,7 @@
-"""Messages to and from a model, as a page shows and edits them.
+"""Messages to and from a model: rendered on a page, and edited there.
 
-What a person sees is what is sent: a text that is left alone goes on unchanged to the last
-character; a text that is edited goes on as it stood on the page, hidden characters written out.
+An unedited text is sent on exactly as it was received. An edited text is sent as it was on the
+page, with hidden characters in their visible notation.
 """
 
 from __future__ import annotations
@@ -37,25 +37,24 @@ if TYPE_CHECKING:
     from syncmcp.ui.browser.questions import Answers
 
 
-# A little of Markdown as HTML, for text that nobody vouches for.
+# A subset of Markdown as HTML, for untrusted text.
 #
-# Headings, lists, quotes, code, bold and italics look as they are meant; everything else, HTML,
-# links and pictures included, stands there as it was written. Takes time in proportion to the
-# text.
+# Headings, lists, quotes, code, bold and italics are rendered; everything else, including HTML,
+# links and pictures, is shown as plain text. Runs in linear time.
 
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6} (.*)")
 _ITEM = re.compile(r" {0,8}[-*+] (.*)")
 _QUOTE = re.compile(r" {0,3}> ?(.*)")
-# No alternative can run past the next mark of its kind, so that no text is slow to look through.
+# No alternative can match past the next mark of its kind, so matching takes linear time.
 _SPAN = re.compile(r"`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*")
 # In the order of the groups of `_SPAN`.
 _SPANS = (Markup("<code>{}</code>"), Markup("<strong>{}</strong>"), Markup("<em>{}</em>"))
 
 
 def markdown(text: str) -> Markup:
-    """Return `text` as safe HTML; what would be obeyed or hidden is written out."""
+    """Return `text` as safe HTML, with control and hidden characters made visible."""
     return Markup("\n").join(_blocks(visible(text, lines=True).split("\n")))
 
 
@@ -86,7 +85,7 @@ def _blocks(lines: list[str]) -> Iterator[Markup]:
 def _kind(line: str) -> tuple[str, str]:
     """The kind of block that a line belongs to, and the line as it is shown there."""
     if _FENCE.match(line):
-        return "pre", line  # with what follows the mark: nothing is hidden from who reads this
+        return "pre", line  # with the text after the fence: nothing is hidden from the person
     if match := _HEADING.match(line):
         return "h", match[1]
     if match := _ITEM.match(line):
@@ -100,7 +99,7 @@ def _block(kind: str, lines: list[str]) -> Markup:
     if kind == "pre":
         return Markup("<pre><code>{}</code></pre>").format("\n".join(lines))
     if kind == "h":
-        # Not a heading of the page: those are ours.
+        # Not an HTML heading, which would look like one of the page itself.
         return Markup('<p class="heading">{}</p>').format(_spans(lines[0]))
     if kind == "ul":
         items = Markup("").join(Markup("<li>{}</li>").format(_spans(line)) for line in lines)
@@ -123,7 +122,7 @@ def _spans(line: str) -> Markup:
     return Markup("").join(parts)
 
 
-# Pictures in messages: shown only if their bytes are what they claim to be.
+# Pictures in messages: shown only if their first bytes identify a raster image.
 
 
 # The longest picture to show, in characters of base64 (2 MiB of bytes).
@@ -141,8 +140,8 @@ _SIGNATURES: Final = (
 def data_url(data: str) -> str | None:
     """Return a `data:` URL of a raster picture given in base64; `None` if it is not to be shown.
 
-    What the sender says of the type does not count, only the first bytes. Drawings (SVG) are
-    documents of their own and never shown.
+    The type is detected from the first bytes; the declared type is ignored. SVG drawings are
+    documents of their own, and never shown.
     """
     if len(data) > _MAX_IMAGE:
         return None
@@ -156,11 +155,11 @@ def data_url(data: str) -> str | None:
     return None
 
 
-# A page must stay usable, whatever a server sends: longer texts are cut, and cannot be edited.
+# Limits that keep a page usable. Longer texts are cut, and cannot be edited.
 _MAX_TEXT = 50_000
 MOST_MESSAGES = 100
 _MAX_BLOCKS = 50
-# How much of a message stands beside its role, in characters.
+# The length of the beginning of a message that is shown beside its role, in characters.
 _MAX_BEGINNING = 90
 
 
@@ -172,11 +171,11 @@ class Part(NamedTuple):
     edit: str | None = None
     """The name of the field in which the text can be edited."""
     text: str = ""
-    """What that field holds."""
+    """The initial value of that field."""
     image: str | None = None
     """A picture, as a `data:` URL."""
     note: str | None = None
-    """Words of ours on what is shown or left out."""
+    """Text of the program about content that is shown or omitted."""
     code: str | None = None
     """Data, as JSON."""
 
@@ -190,22 +189,22 @@ class MessageView(NamedTuple):
 
 
 def editable_text(text: str) -> str:
-    """What a field to edit `text` holds."""
+    """The initial value of a field to edit `text`."""
     return visible(text.replace("\r\n", "\n").replace("\r", "\n"), lines=True)
 
 
 def edited_text(name: str, original: str, answers: Answers) -> str:
-    """What became of `original` in the field `name`; itself if it was left alone."""
+    """The text of the field `name`; `original` itself if the person did not edit it."""
     sent = answers.get(name)
     if sent is None:
         return original
-    # Browsers send CR LF, whatever they were given.
+    # Browsers submit line breaks as CR LF.
     sent = sent.replace("\r\n", "\n")
     return original if sent == editable_text(original) else sent
 
 
 def render_message(message: SamplingMessage | CreateMessageResult, name: str) -> MessageView:
-    """Prepare a message for a page; the fields of its texts are called `name` and a number."""
+    """Render a message for a page; the fields of its texts are named `name` and a number."""
     parts = [
         part
         for number, block in enumerate(message.blocks[:_MAX_BLOCKS])
@@ -221,7 +220,7 @@ def render_message(message: SamplingMessage | CreateMessageResult, name: str) ->
 
 
 def apply_edits(message: dict[str, Any], name: str, answers: Answers) -> None:
-    """Put what was edited into a message as it goes over the wire."""
+    """Insert the edited texts into a message in wire format."""
     content = message["content"]
     blocks = content if isinstance(content, list) else [content]
     for number, block in enumerate(blocks):
@@ -230,7 +229,7 @@ def apply_edits(message: dict[str, Any], name: str, answers: Answers) -> None:
 
 
 def as_json(value: Any) -> str:
-    """Data for a person to read, cut where it is very long."""
+    """Data as JSON for a person, cut if very long."""
     return shorten(json.dumps(value, indent=2, ensure_ascii=False, default=str), _MAX_TEXT)
 
 

@@ -304,9 +304,8 @@ class Screen:
             filter=~is_done & Condition(lambda: bool(self._footer())),
         )
         layout = application.layout
-        for (
-            window
-        ) in layout.find_all_windows():  # else the footer is on the last row of the terminal
+        # Otherwise the footer would be on the last row of the terminal.
+        for window in layout.find_all_windows():
             window.dont_extend_height = to_filter(True)
         application.layout = Layout(HSplit([layout.container, footer]), layout.current_window)
         application.refresh_interval = _REFRESH_SECONDS
