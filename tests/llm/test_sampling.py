@@ -625,7 +625,7 @@ def test_without_a_client_one_is_made_from_the_environment(
     copy = pickle.loads(pickle.dumps(model))
     try:
         assert model(asking(), Watch().context).text == "Yes"
-        assert pickle.loads(pickle.dumps(model))._made is None
+        assert pickle.loads(pickle.dumps(model))._default_client is None
         assert copy(asking(), Watch().context).text == "Yes again"
     finally:
         for one in (model, copy):
