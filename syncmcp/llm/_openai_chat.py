@@ -1,4 +1,4 @@
-"""The format of OpenAI's Chat Completions, which many other providers speak, too."""
+"""The format of OpenAI's Chat Completions, which many other providers support, too."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = ["OPENAI_SCHEMAS", "OpenAIChatAccumulator", "OpenAIChatFormat"]
 OPENAI_SCHEMAS: Final = SchemaRules(
     None, frozenset(("$ref", "allOf", "anyOf", "enum", "not", "oneOf")), has_combinators=False
 )
-"""What both formats of OpenAI accept as a tool's schema."""
+"""The rules for schemas of tools in both formats of OpenAI."""
 
 _STOP_REASONS: Final = {"length": "maxTokens", "stop": "endTurn", "tool_calls": "toolUse"}
 _AUDIO_FORMATS: Final = {
@@ -99,7 +99,7 @@ class OpenAIChatFormat(ModelFormat):
             for result in results:
                 parts = self._render_or_placeholder(result.content)
                 media = [part for part in parts if part["type"] != "text"]
-                if media:  # a tool's message has text alone
+                if media:  # a tool message may hold text only
                     said = f"What the tool call {provider_id(result.tool_use_id)} returned:"
                     shown += [{"type": "text", "text": said}, *media]
                 rendered.append(_tool_message(result, parts))
@@ -137,7 +137,7 @@ class OpenAIChatFormat(ModelFormat):
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
         """See `ModelFormat.parse_messages`."""
         parsed: list[SamplingMessage] = []
-        results: list[Any] = []  # of one turn: MCP has them in one message
+        results: list[Any] = []  # of one turn: one message in MCP
         for message in messages:
             if message["role"] == "tool":
                 content = _text_blocks(message["content"])
@@ -249,7 +249,7 @@ class OpenAIChatFormat(ModelFormat):
         return message
 
     def _parse_blocks(self, message: dict[str, Any], *, cut_off: bool = False) -> list[Any]:
-        """What a message of the model says."""
+        """Parse a message of the model."""
         blocks: list[Any] = [block for block in _text_blocks(message.get("content")) if block.text]
         if refusal := message.get("refusal"):
             blocks.append(types.TextContent(text=refusal))
@@ -263,7 +263,7 @@ class OpenAIChatFormat(ModelFormat):
 
 
 class OpenAIChatAccumulator:
-    """A chat completion from the pieces of its stream."""
+    """Accumulates the chunks of a stream into a chat completion."""
 
     def __init__(self) -> None:
         self._model = ""
@@ -273,7 +273,7 @@ class OpenAIChatAccumulator:
         self._places: dict[int, int] = {}
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one piece; return the text that it brings."""
+        """Add one chunk; return the text in it."""
         self._model = event.get("model") or self._model
         for choice in event.get("choices") or ():
             self._reason = choice.get("finish_reason") or self._reason
@@ -289,7 +289,7 @@ class OpenAIChatAccumulator:
     def _append_delta(self, call: dict[str, Any]) -> None:
         index, id = call.get("index") or 0, call.get("id") or ""
         place = self._places.get(index)
-        # Some who speak this format give all calls one index, or none.
+        # Some providers give all calls the same index, or none.
         if place is None or (id and self._calls[place]["id"] not in ("", id)):
             place = self._places[index] = len(self._calls)
             self._calls.append({"id": "", "function": {"name": "", "arguments": ""}})
@@ -300,7 +300,7 @@ class OpenAIChatAccumulator:
             known["function"][field] += function.get(field) or ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The whole completion; `None` if the stream ended before it."""
+        """The complete completion; `None` if the stream ended early."""
         if self._reason is None:
             return None
         message: dict[str, Any] = {
@@ -334,7 +334,7 @@ def _text_blocks(content: Any) -> list[Any]:
 
 
 def _parse_user_content(content: Any) -> list[Any]:
-    """What a message of the user holds."""
+    """Parse the content of a user message."""
     if isinstance(content, str):
         return [types.TextContent(text=content)]
     blocks: list[Any] = []

@@ -1,4 +1,4 @@
-"""What sampling by the models of all providers has in common; which model answers."""
+"""The base of the sampling handlers of all providers, and the choice of a model."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ __all__ = [
 ]
 
 
-# Which model answers: what a server hints at, or what matters most to it.
+# The choice of a model by the preferences of the server.
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model that may be chosen, and what is known of it.
+    """A model that may be chosen, and its properties.
 
     Attributes:
-        name: What its provider calls it.
-        aliases: Other names that a server may hint at: those of like models of other providers.
-        cheapness: From 0 to 1, the cheapest; compared with the other models alone, like the rest.
+        name: The provider's name of the model.
+        aliases: Other names that match hints of a server: those of similar models, for example.
+        cheapness: From 0 to 1, the cheapest; only relative to the other models, like the rest.
         speed: From 0 to 1.
         intelligence: From 0 to 1.
     """
@@ -70,10 +70,10 @@ class Model:
 
 
 def as_models(given: str | Model | Iterable[str | Model]) -> tuple[Model, ...]:
-    """One model or several.
+    """The models as a tuple.
 
     Raises:
-        UsageError: There is none.
+        UsageError: No model is given.
     """
     several = [given] if isinstance(given, (str, Model)) else list(given)
     if not several:
@@ -84,9 +84,9 @@ def as_models(given: str | Model | Iterable[str | Model]) -> tuple[Model, ...]:
 def choose_model(models: Sequence[Model], preferences: ModelPreferences | None) -> Model:
     """The model for a request (spec: sampling, "Model Preferences").
 
-    Hints come first, in their order, each as a part of a name or an alias in any case. Where none
-    fits, the model is the one whose cheapness, speed and intelligence, each times the priority that
-    the server gives it, come to the most; of equal ones, and without priorities, the first.
+    Hints are tried first, in order: a hint matches a model if it is a substring of its name or an
+    alias, ignoring case. If none matches, the model with the highest sum of cheapness, speed and
+    intelligence is chosen, each weighted by the server's priority; among equals, the first.
     """
     if preferences is None:
         return models[0]
@@ -112,29 +112,29 @@ def choose_model(models: Sequence[Model], preferences: ModelPreferences | None) 
 
 
 SystemPrompt = Literal["use", "append", "ignore"]
-"""What becomes of a server's system prompt."""
+"""How the system prompt of a server is used."""
 
 PROGRESS_PAUSE: Final = 0.5
-"""Seconds between two reports of progress to the server."""
+"""The shortest time between two progress notifications to the server, in seconds."""
 
-# Guards the making of a provider's client by the first of several threads.
+# Guards that the default client of a provider is made once.
 _client_lock = threading.Lock()
 
 
 class Accumulator(Protocol):
-    """An answer that is put together from the events of its stream."""
+    """Accumulates the events of a stream into an answer."""
 
     def add(self, event: Any, /) -> str:
-        """Take one event; return the text that it brings."""
+        """Add one event; return the text in it."""
         ...
 
     def answer(self) -> dict[str, Any] | None:
-        """The whole answer; `None` if the stream ended before it."""
+        """The complete answer; `None` if the stream ended early."""
         ...
 
 
 class Settings(TypedDict, total=False):
-    """What `ModelSampling` can be told besides model and client."""
+    """The keyword arguments of `ModelSampling`."""
 
     system: str | None
     system_prompt: SystemPrompt
@@ -147,37 +147,38 @@ class Settings(TypedDict, total=False):
 class ModelSampling(ABC):
     """Lets a provider's model answer for a server, or be the model of a `ToolLoop`.
 
-    The answer is streamed: whoever reviews it watches it grow, a server that wants to know hears
-    how far it is, and `context.cancel` ends the provider's work at once. What the provider's
-    package raises goes to whoever called: the server only learns that the handler failed.
+    The answer is streamed: a reviewer sees the partial answer, a server that asked for progress is
+    notified of it, and `context.cancel` aborts the provider's request at once. Exceptions of the
+    provider's package are raised to the caller: the server only learns that the handler failed.
 
-    Any number of threads may use one. It pickles where `client` does, or was left out.
+    Thread-safe. Can be pickled if `client` can, or was omitted.
 
     Attributes:
-        models: The models that it chooses from.
+        models: The models to choose from.
         tools: Whether servers may send tools along.
 
     Args:
-        model: The model, or several to choose from by what the server prefers; the first is the
-            usual one. See `Model`.
-        client: The provider's own client object, with the key, addresses, proxies and time limits
-            that it was made with.
-        system: A system prompt of your own.
-        system_prompt: What becomes of the server's: ``"use"`` it in the place of yours,
+        model: The model, or several to choose from by the preferences of the server; the first is
+            the default. See `Model`.
+        client: A client object of the provider's package, which has its own key, URLs, proxies and
+            time limits.
+        system: Your own system prompt.
+        system_prompt: How the server's system prompt is used: ``"use"`` it instead of yours,
             ``"append"`` it to yours, or ``"ignore"`` it.
-        max_tokens: The most tokens of an answer, whatever the server wants.
-        max_temperature: The highest temperature, whatever the server wants.
+        max_tokens: The upper limit for the tokens of an answer; a lower limit of the server counts.
+        max_temperature: The upper limit for the temperature; a lower one of the server counts.
         tools: Whether servers may send tools along for the model.
-        options: Fields of the provider's request, put in the place of ours; `None` leaves one out.
+        options: Fields of the provider's request that override those of this class; `None` omits
+            a field.
 
     Raises:
-        UsageError: An argument makes no sense; or the provider's package is not installed.
+        UsageError: An argument is invalid; or the provider's package is not installed.
     """
 
     context: ClassVar = False
-    """No context of other servers is added to a request."""
+    """The handler adds no context of other servers to a request (`includeContext`)."""
 
-    # The provider's package, the extra that installs it, and what a client of it has.
+    # The provider's package, the extra that installs it, and an attribute that its client has.
     _package: ClassVar[str]
     _extra: ClassVar[str]
     _required_attribute: ClassVar[str]
@@ -216,9 +217,9 @@ class ModelSampling(ABC):
         """Have a model answer.
 
         Raises:
-            Refused: The provider's models cannot take what the server sent, a sound for example.
+            Refused: The provider's format cannot represent the request: a sound, for example.
             RequestCancelled: `context.cancel` was cancelled.
-            InvalidOutput: The model's answer makes no sense.
+            InvalidOutput: The model's answer is invalid, or ended early.
         """
         context.cancel.raise_if_cancelled()
         request = self._limited(request)
@@ -243,42 +244,42 @@ class ModelSampling(ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_default_client": None}
 
-    # -- what the providers do in their own ways
+    # -- implemented by each provider
 
     @abstractmethod
     def _format(self, tools: Iterable[Tool]) -> ModelFormat:
-        """The format of a request with these tools, and of its answer."""
+        """The format for a request with these tools, and for its answer."""
 
     @abstractmethod
     def _new_client(self) -> Any:
-        """A client of the provider as its package makes it from the environment."""
+        """A client of the provider with defaults from the environment."""
 
     def _provider_fields(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a request as the provider's package has them."""
+        """The fields of a request as arguments of the provider's package."""
         return body
 
     @abstractmethod
     def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
-        """Send a request; return the stream of its answer, which can be closed."""
+        """Send a request; return the stream of its answer, an iterable with `close`."""
 
     @abstractmethod
     def _new_accumulator(self) -> Accumulator:
-        """What puts the events of the stream together."""
+        """A new accumulator for the events of one stream."""
 
     def _event_dict(self, event: Any) -> dict[str, Any]:
-        """An event of the stream as the provider sent it."""
-        # A package older than what the provider sends would warn of each new value.
+        """An event of the stream as a dict, in the format of the provider's HTTP API."""
+        # Without warnings: an old version of the package would warn of every new value.
         found: dict[str, Any] = event.to_dict(mode="json", warnings=False)
         return found
 
     def _http_client(self, client: Any) -> Any:
-        """The HTTP client that the provider's uses, if it can be found."""
+        """The HTTP client inside the provider's client, if it can be found."""
         return getattr(client, "_client", None)
 
     # -- the request
 
     def _limited(self, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
-        """The request with our own prompt and within our limits."""
+        """The request with the combined system prompt, and within the limits of this handler."""
         update: dict[str, Any] = {"system_prompt": self._combined_prompt(request.system_prompt)}
         if self._max_tokens is not None:
             update["max_tokens"] = min(request.max_tokens, self._max_tokens)
@@ -316,7 +317,7 @@ class ModelSampling(ABC):
 
 
 class _AnswerProgress:
-    """Tells whoever looks how far an answer is."""
+    """Shows the partial answer to the reviewer, and reports progress to the server."""
 
     def __init__(self, context: HandlerContext, model: str) -> None:
         self._context = context
@@ -340,7 +341,7 @@ class _AnswerProgress:
 
 
 def fit_arguments(create: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
-    """A request's fields as arguments of a provider's function, which may not know all of them."""
+    """A request as arguments of `create`; fields that it does not know go into ``extra_body``."""
     known = inspect.signature(create).parameters
     accepted = {name: value for name, value in body.items() if name in known}
     if others := {name: value for name, value in body.items() if name not in known}:
@@ -355,7 +356,7 @@ def _check_installed(package: str, extra: str) -> None:
 
 
 def _cut_at_stop(result: CreateMessageResult, stops: Iterable[str]) -> CreateMessageResult:
-    """The answer up to the first stop sequence: some providers know none, or only a few."""
+    """Cut the answer at the first stop sequence: some providers support none, or only a few."""
     blocks: list[Any] = []
     for block in result.blocks:
         if isinstance(block, types.TextContent):

@@ -1,4 +1,4 @@
-"""The tools that a model is told of: under names, and with schemas, that its provider accepts."""
+"""The tools offered to a model, with names and schemas adapted to the rules of its provider."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["AdaptedSchema", "NameMap", "NameRule", "RenderedTool", "SchemaRules", "ToolTable"]
 
 
-# Names that a provider accepts, in the place of names that it may not.
+# Names: adapted to the rules of a provider, reversibly.
 
 
 _DIGEST_LENGTH = 8
@@ -27,12 +27,12 @@ _DIGEST_LENGTH = 8
 
 @dataclass(frozen=True)
 class NameRule:
-    """What a provider accepts as a name.
+    """The rule of a provider for names.
 
     Attributes:
-        longest: In characters.
-        others: Characters besides ASCII letters and digits, ``_`` and ``-``.
-        begins_with_letter: Whether the first must be a letter or ``_``.
+        max_length: The maximal length, in characters.
+        extra_characters: Characters allowed besides ASCII letters and digits, ``_`` and ``-``.
+        begins_with_letter: Whether the first character must be a letter or ``_``.
     """
 
     max_length: int
@@ -45,7 +45,7 @@ class NameRule:
         object.__setattr__(self, "_invalid", invalid)
 
     def accepts(self, name: str) -> bool:
-        """Whether the provider takes this name as it is."""
+        """Whether the provider accepts this name unchanged."""
         return (
             0 < len(name) <= self.max_length
             and self._invalid.search(name) is None
@@ -53,11 +53,11 @@ class NameRule:
         )
 
     def fit(self, name: str, attempt: int = 0) -> str:
-        """The name itself, or one for it: the same for the same name, and recognisable.
+        """The name itself if accepted, else a similar name with a digest; deterministic.
 
         Args:
             name: Any string.
-            attempt: Another number gives another name, where the first is taken.
+            attempt: Varies the digest, to avoid a name that is taken.
         """
         if not attempt and self.accepts(name):
             return name
@@ -73,12 +73,12 @@ class NameRule:
 
 
 class NameMap:
-    """A translation of names that can be undone.
+    """A reversible mapping of names to names that a provider accepts.
 
     Args:
-        rule: What is accepted.
-        names: All names there are. A name that needs no change is never taken by another one,
-            whatever a server calls its tools.
+        rule: The rule of the provider.
+        names: All known names. No other name is mapped to one that is accepted unchanged, however
+            a server names its tools.
     """
 
     def __init__(self, rule: NameRule, names: Iterable[str]) -> None:
@@ -101,29 +101,29 @@ class NameMap:
         return bool(self._to_provider)
 
     def to_provider(self, name: str) -> str:
-        """The name for the provider; also of one that was not announced."""
+        """The provider name of any name, known or unknown."""
         return self._to_provider.get(name) or self._rule.fit(name)
 
     def to_provider_if_known(self, name: str) -> str:
-        """The name for the provider if it was announced, else the name itself."""
+        """The provider name of a known name, else the name itself."""
         return self._to_provider.get(name, name)
 
     def from_provider(self, name: str) -> str:
-        """The name that the provider's stands for; itself if it stands for none."""
+        """The original of a provider name; the name itself if it is unknown."""
         return self._from_provider.get(name, name)
 
 
-# JSON Schemas that a provider accepts, and arguments translated between the two.
+# JSON Schemas: adapted to the rules of a provider; arguments converted accordingly.
 
 
 MAX_DEPTH: Final = 64
-"""Subschemas within each other; what lies deeper may be anything."""
+"""The maximal nesting of subschemas; deeper ones are replaced by ``{}``."""
 
-# Schemas that contain themselves would be written out without end.
+# Recursive schemas would be expanded without end.
 _MAX_REFERENCES: Final = 100
 
 WRAPPER: Final = "input"
-"""The property that holds all arguments, where a schema may not stand at the root."""
+"""The property that wraps the arguments of a schema that is not allowed at the root."""
 
 _SUBSCHEMA_KEYWORDS: Final = frozenset(
     (
@@ -143,24 +143,24 @@ _SUBSCHEMA_LISTS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 _SUBSCHEMA_MAPS: Final = frozenset(
     ("$defs", "definitions", "dependentSchemas", "patternProperties")
 )
-# What says nothing of the value.
+# Keywords that do not constrain the value.
 _ANNOTATIONS: Final = frozenset(
     ("$defs", "$id", "$schema", "default", "deprecated", "description", "examples", "title")
 )
-# Of no use to a model, or about the document.
+# Keywords about the schema document, of no use to a model.
 _IDENTITY: Final = frozenset(("$schema", "$id", "$comment", "$vocabulary"))
 
 
 @dataclass(frozen=True)
 class SchemaRules:
-    """What a provider accepts as the schema of a tool's arguments.
+    """The rules of a provider for the schema of a tool's arguments.
 
     Attributes:
-        keys: How properties may be called; `None` for anything.
-        not_at_root: Keywords that may stand anywhere but at the root.
-        keywords: The only ones there are; `None` for all. What others say is told in the
-            description.
-        combines: Whether ``oneOf``, ``allOf`` and ``const`` exist, and anything beside ``$ref``.
+        keys: The rule for names of properties; `None` for any name.
+        not_at_root: Keywords that are allowed anywhere but at the root.
+        keywords: The allowed keywords; `None` for all. Others are moved into the description.
+        has_combinators: Whether ``oneOf``, ``allOf``, ``const`` and siblings of ``$ref`` are
+            allowed.
     """
 
     keys: NameRule | None
@@ -170,14 +170,14 @@ class SchemaRules:
 
 
 class AdaptedSchema:
-    """A tool's schema in the form that a provider accepts.
+    """The schema of a tool, adapted to the rules of a provider.
 
-    Properties whose names it refuses have others; a schema that may not stand at the root is the
-    only property of one that may. Both are undone in arguments that come back.
+    Properties with unacceptable names are renamed; a schema that is not allowed at the root is
+    wrapped as the only property of an object. Both are reversed in arguments of the model.
 
     Args:
-        original: The schema, left as it is.
-        rules: What the provider accepts.
+        original: The schema, which is not changed.
+        rules: The rules of the provider.
     """
 
     def __init__(self, original: dict[str, Any], rules: SchemaRules) -> None:
@@ -204,13 +204,13 @@ class AdaptedSchema:
         self.schema: dict[str, Any] = schema
 
     def to_provider(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Arguments as the model knows them."""
+        """Convert arguments of the tool into those of the adapted schema."""
         if self._key_names is not None and self._key_names.has_changes:
             arguments = _rename_keys(arguments, self._key_names.to_provider_if_known)
         return {WRAPPER: arguments} if self._wrapped else arguments
 
     def from_provider(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The model's arguments as the tool knows them."""
+        """Convert arguments of the adapted schema into those of the tool."""
         inner = arguments.get(WRAPPER)
         if self._wrapped and isinstance(inner, dict) and len(arguments) == 1:
             arguments = inner
@@ -222,7 +222,7 @@ class AdaptedSchema:
 
     def _adapt(self, schema: Any, depth: int) -> Any:
         if not isinstance(schema, dict) or depth > MAX_DEPTH:
-            return {}  # `true`; nothing a model should be told says `false`
+            return {}  # `true`, too deep, or `false`, which is of no use to a model
         found: dict[str, Any] = {}
         dropped: dict[str, Any] = {}
         schema = self._normalize(schema)
@@ -278,7 +278,7 @@ class AdaptedSchema:
         return "/".join(["#", *(part.replace("~", "~0").replace("/", "~1") for part in named)])
 
     def _normalize(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The same schema with the keywords of 2020-12, and those the provider has."""
+        """The schema with keywords of draft 2020-12 that the provider accepts."""
         if isinstance(schema.get("definitions"), dict):  # until draft 7
             schema = {**schema, "$defs": {**schema["definitions"], **schema.get("$defs", {})}}
             del schema["definitions"]
@@ -294,12 +294,12 @@ class AdaptedSchema:
         schema = self._flatten_all_of(schema)
         if "oneOf" in schema:
             schema = dict(schema)
-            # Where there is an `anyOf` too, what that says is enough.
+            # If there is an `anyOf`, too, it is kept and `oneOf` is dropped.
             schema.setdefault("anyOf", schema.pop("oneOf"))
         return schema
 
     def _flatten_all_of(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The same schema with what ``allOf`` says in it, those within each other included."""
+        """The schema with all branches of ``allOf`` merged into it, nested ones included."""
         seen: set[str] = set()
         for _ in range(MAX_DEPTH):
             branches = schema.get("allOf")
@@ -313,11 +313,11 @@ class AdaptedSchema:
         return {word: value for word, value in schema.items() if word != "allOf"}
 
     def _resolve_branch(self, branch: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-        """What a branch refers to, as nothing may stand beside a reference.
+        """A branch with its ``$ref`` resolved, because a ``$ref`` may have no siblings.
 
         Args:
-            branch: One of an ``allOf``.
-            seen: The references that were followed there.
+            branch: A branch of an ``allOf``.
+            seen: The references that have been resolved in this ``allOf``.
         """
         name = branch.get("$ref")
         if not isinstance(name, str) or self._references_followed >= _MAX_REFERENCES:
@@ -334,7 +334,7 @@ class AdaptedSchema:
 
 
 def _merge(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
-    """Both at once, as far as that can be said without ``allOf``."""
+    """The conjunction of two schemas, as far as possible without ``allOf``."""
     merged = {**branch, **schema}
     ours, theirs = schema.get("allOf"), branch.get("allOf")
     if isinstance(ours, list) and isinstance(theirs, list):
@@ -349,7 +349,7 @@ def _merge(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve_pointer(schema: Any, reference: str) -> dict[str, Any] | None:
-    """What a reference into the same document leads to, if that is a schema."""
+    """The schema to which a reference into the same document points, if any."""
     if not reference.startswith("#/"):
         return None
     for part in reference[2:].split("/"):
@@ -389,12 +389,12 @@ def _rename_keys(value: Any, name: Callable[[str], str]) -> Any:
 
 
 class RenderedTool:
-    """One tool as a provider is to see it.
+    """One tool, adapted to the rules of a provider.
 
     Attributes:
-        tool: The tool.
-        name: What the model calls it.
-        description: What the model is told; cut where the provider sets a limit.
+        tool: The original tool.
+        name: The provider name.
+        description: The description, cut to the limit of the provider.
     """
 
     def __init__(self, tool: Tool, name: str, rules: SchemaRules, max_length: int | None) -> None:
@@ -408,21 +408,21 @@ class RenderedTool:
 
     @cached_property
     def adapted(self) -> AdaptedSchema:
-        """Its schema."""
+        """The adapted input schema."""
         return AdaptedSchema(self.tool.input_schema, self._rules)
 
 
 class ToolTable:
-    """All tools of a request.
+    """The tools of a request, by original and by provider name.
 
     Args:
         tools: The tools.
-        names: How a tool may be called.
-        rules: What a schema may be.
-        longest_description: In characters; `None` for any length.
+        names: The rule of the provider for tool names.
+        rules: The rules of the provider for schemas.
+        longest_description: The maximal length of a description, in characters; `None` for any.
 
     Raises:
-        UsageError: Two tools have one name.
+        UsageError: Two tools have the same name.
     """
 
     def __init__(
@@ -448,18 +448,14 @@ class ToolTable:
         return len(self._tools)
 
     def to_provider(self, use: ToolUseContent) -> tuple[str, dict[str, Any]]:
-        """What the model calls a tool, and its arguments as the model knows them."""
+        """The provider name and the arguments of a tool use, as the model knows them."""
         known = self._tools.get(use.name)
         return self._names.to_provider(
             use.name
         ), use.input if known is None else known.adapted.to_provider(use.input)
 
-    def name_of(self, name: str) -> str:
-        """The name of the tool that the model calls so."""
-        return self._names.from_provider(name)
-
     def from_provider(self, id: str, name: str, arguments: dict[str, Any]) -> ToolUseContent:
-        """What the model wants, in the tool's own words."""
+        """A tool use of the model, with the original name and arguments."""
         name = self._names.from_provider(name)
         known = self._tools.get(name)
         if known is not None:
@@ -467,7 +463,7 @@ class ToolTable:
         return types.ToolUseContent(id=id, name=name, input=arguments)
 
     def tool_for(self, name: str, description: str | None, schema: dict[str, Any]) -> Tool:
-        """The tool that a definition is of: the one it was made from, or a new one."""
+        """The tool of a definition: the original one if known, else a new one."""
         known = self._tools.get(self._names.from_provider(name))
         if known is not None:
             return known.tool

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["AnthropicFormat", "AnthropicSampling"]
 
 _META_KEY: Final = "syncmcp/anthropic"
-"""Where the `_meta` of a tool use keeps the thoughts that led to it; the model wants them back."""
+"""The key in `_meta` of a tool use for its thinking blocks, which must be sent back."""
 
 _DEFAULT_URI: Final = "document:"
 _PDF: Final = "application/pdf"
@@ -109,7 +109,7 @@ class AnthropicFormat(ModelFormat):
             body["system"] = request.system_prompt
         if request.temperature is not None:
             body["temperature"] = min(max(request.temperature, 0.0), 1.0)
-        # A sequence of nothing but blanks is refused.
+        # The API rejects stop sequences of white space only.
         if stops := [stop for stop in request.stop_sequences or () if stop.strip()]:
             body["stop_sequences"] = stops
         self._add_tools(body, request)
@@ -120,7 +120,7 @@ class AnthropicFormat(ModelFormat):
         return [
             self._tools.tool_for(tool["name"], tool.get("description"), tool["input_schema"])
             for tool in definitions
-            if "input_schema" in tool  # others run at the provider
+            if "input_schema" in tool  # other tools are run by the provider
         ]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
@@ -157,7 +157,7 @@ class AnthropicFormat(ModelFormat):
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
         """See `ModelFormat.parse_answer`."""
         reason: Any = answer.get("stop_reason")
-        # What tools of the provider's own have done is in what the model says of it.
+        # Blocks about tools that the provider itself ran are dropped: the text tells their results.
         content = [part for part in answer["content"] if part["type"] in _ANSWER_PARTS]
         blocks = self._parse_blocks(content, cut_off=reason == "max_tokens")
         return make_answer(blocks, answer["model"], _STOP_REASONS.get(reason, reason))
@@ -179,7 +179,7 @@ class AnthropicFormat(ModelFormat):
         raise Unrepresentable(f"Anthropic's models take no {kind!r} content from the user")
 
     def _render_said(self, block: BaseModel) -> list[dict[str, Any]]:
-        """A block of content in a message of the model."""
+        """A content block of a message of the model."""
         if isinstance(block, types.ToolUseContent):
             name, arguments = self._tools.to_provider(block)
             use = {
@@ -236,8 +236,8 @@ class AnthropicFormat(ModelFormat):
 class AnthropicSampling(ModelSampling):
     """Lets a model of Anthropic's answer for a server, or be the model of a `ToolLoop`.
 
-    See `ModelSampling`. `client` is an `anthropic.Anthropic`, or one of its kin for another cloud;
-    by default one that finds its key in the environment (``ANTHROPIC_API_KEY``).
+    See `ModelSampling`. `client` is an `anthropic.Anthropic`, or a client of the same package for
+    another cloud; by default one with the key of the environment (``ANTHROPIC_API_KEY``).
     """
 
     _package = "anthropic"
@@ -261,14 +261,14 @@ class AnthropicSampling(ModelSampling):
 
 
 class AnthropicAccumulator:
-    """A message from the events of its stream."""
+    """Accumulates the events of a stream into a message."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
         self._json: dict[int, list[str]] = {}
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one event; return the text that it brings."""
+        """Add one event; return the text in it."""
         kind = event["type"]
         if kind == "message_start":
             self._message = {**event["message"], "content": []}
@@ -293,7 +293,7 @@ class AnthropicAccumulator:
         return ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The whole message; `None` if the stream ended before it."""
+        """The complete message; `None` if the stream ended early."""
         if self._message.get("stop_reason") is None:
             return None
         for index, pieces in self._json.items():
@@ -340,7 +340,7 @@ def _parse_tool_result(part: dict[str, Any]) -> ToolResultContent:
 
 
 def _parse_content(part: dict[str, Any]) -> Any:
-    """A part that may stand in any message."""
+    """A part that is allowed in any message."""
     kind = part["type"]
     if kind == "text":
         return types.TextContent(text=part["text"])

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["GeminiFormat", "GeminiSampling"]
 
 _META_KEY: Final = "syncmcp/gemini"
-"""Where the `_meta` of a tool use keeps the signature of its thought; the model wants it back."""
+"""The key in `_meta` of a tool use for its thought signature, which must be sent back."""
 
 _ANSWER_PARTS: Final = frozenset(("functionCall", "inlineData", "text"))
 _STOP_REASONS: Final = {"STOP": "endTurn", "MAX_TOKENS": "maxTokens"}
@@ -126,7 +126,7 @@ class GeminiFormat(ModelFormat):
                     media += [part for part in shown if "inlineData" in part]
                 else:
                     parts += self._render_block(block)
-            if parts:  # what a function's response shows stands behind all of them
+            if parts:  # media of function responses follow after all parts
                 role = "user" if message.role == "user" else "model"
                 rendered.append({"role": role, "parts": parts + media})
         return rendered
@@ -164,7 +164,7 @@ class GeminiFormat(ModelFormat):
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
         """See `ModelFormat.parse_messages`."""
         parsed: list[SamplingMessage] = []
-        # The functions that were called without an id, which their responses do not have either.
+        # Ids made for calls without an id, by function: their responses have no id either.
         open_calls: dict[str, list[str]] = {}
         for message in messages:
             role = "assistant" if message.get("role") == "model" else "user"
@@ -206,7 +206,7 @@ class GeminiFormat(ModelFormat):
         candidate = answer["candidates"][0]
         reason = candidate.get("finishReason")
         parts = (candidate.get("content") or {}).get("parts") or ()
-        # What tools of the provider's own have done is in what the model says of it.
+        # Parts about tools that the provider itself ran are dropped: the text tells their results.
         known = [part for part in parts if not _ANSWER_PARTS.isdisjoint(part)]
         blocks = merge_text(self._parse_blocks(known, {}))
         stop = _STOP_REASONS.get(reason, (reason or "").lower()) or None
@@ -286,7 +286,7 @@ class GeminiSampling(ModelSampling):
         return GeminiFormat(tools)
 
     def _provider_fields(self, body: dict[str, Any]) -> dict[str, Any]:
-        # The package has the settings beside everything else.
+        # In the package, these settings are fields of the same object as all others.
         return {**body.pop("generationConfig"), **body}
 
     def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
@@ -294,7 +294,7 @@ class GeminiSampling(ModelSampling):
 
         config = {"automaticFunctionCalling": {"disable": True}, **body}
         model, contents = config.pop("model"), config.pop("contents")
-        # Read as JSON, base64 is what it is; from Python objects it would be taken for the bytes.
+        # Validated as JSON, because base64 in Python objects would be taken for the raw bytes.
         return client.models.generate_content_stream(
             model=model,
             contents=[of_google.Content.model_validate_json(json.dumps(it)) for it in contents],
@@ -315,7 +315,7 @@ class GeminiSampling(ModelSampling):
 
 
 class GeminiAccumulator:
-    """An answer from the pieces of its stream."""
+    """Accumulates the chunks of a stream into an answer."""
 
     def __init__(self) -> None:
         self._answer: dict[str, Any] = {}
@@ -323,7 +323,7 @@ class GeminiAccumulator:
         self._reason: str | None = None
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one piece; return the text that it brings."""
+        """Add one chunk; return the text in it."""
         self._answer.update(event)
         text = ""
         for candidate in event.get("candidates") or ():
@@ -334,7 +334,7 @@ class GeminiAccumulator:
         return text
 
     def answer(self) -> dict[str, Any] | None:
-        """The whole answer; `None` if the stream ended before it."""
+        """The complete answer; `None` if the stream ended early."""
         if self._answer.get("promptFeedback", {}).get("blockReason"):
             return {**self._answer, "candidates": []}
         if self._reason is None:
@@ -351,7 +351,7 @@ def _render_media(mime_type: str | None, data: str) -> dict[str, Any]:
 
 def _parse_media(media: dict[str, Any]) -> Any:
     kind = media["mimeType"]
-    data = media["data"].replace("-", "+").replace("_", "/")  # it may be base64 for addresses
+    data = media["data"].replace("-", "+").replace("_", "/")  # it may be URL-safe base64
     if kind.startswith("image/"):
         return types.ImageContent(data=data, mime_type=kind)
     if kind.startswith("audio/"):
@@ -389,7 +389,7 @@ def _parse_response(
 
 
 def _lower_types(schema: Any) -> Any:
-    """A schema of Gemini's own, which has its types in capitals, as JSON Schema."""
+    """A schema in Gemini's own notation, with types in upper case, as JSON Schema."""
     if isinstance(schema, list):
         return [_lower_types(item) for item in schema]
     if not isinstance(schema, dict):

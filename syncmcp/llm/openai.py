@@ -49,17 +49,17 @@ if TYPE_CHECKING:
 __all__ = ["OpenAIChatFormat", "OpenAIResponsesFormat", "OpenAISampling"]
 
 Api = Literal["responses", "chat"]
-"""Which of OpenAI's two interfaces is used."""
+"""The API of OpenAI: Responses or Chat Completions."""
 
 _META_KEY: Final = "syncmcp/openai"
-"""Where the `_meta` of a tool use keeps the reasoning that led to it, if OpenAI gave it away."""
+"""The key in `_meta` of a tool use for its encrypted reasoning items, which are sent back."""
 
 _STOP_REASONS: Final = {"max_output_tokens": "maxTokens"}
 _SYSTEM_ROLES: Final = frozenset(("developer", "system"))
 
 
 class OpenAIResponsesFormat(ModelFormat):
-    """The format of OpenAI's Responses; nothing is left there for later (``store`` is false)."""
+    """The format of OpenAI's Responses; OpenAI stores nothing (``store`` is false)."""
 
     _names: ClassVar = NameRule(64)
     _schemas: ClassVar = OPENAI_SCHEMAS
@@ -73,7 +73,7 @@ class OpenAIResponsesFormat(ModelFormat):
                 "name": tool.name,
                 **({"description": tool.description} if tool.description else {}),
                 "parameters": tool.adapted.schema,
-                # Strict schemas have no optional arguments.
+                # Strict schemas do not allow optional arguments.
                 "strict": False,
             }
             for tool in self._tools
@@ -220,7 +220,7 @@ class OpenAIResponsesFormat(ModelFormat):
         raise Unrepresentable(f"OpenAI's Responses take no {kind!r} content from the user")
 
     def _render_said(self, block: BaseModel) -> list[dict[str, Any]]:
-        """A block of content in a message of the model."""
+        """A content block of a message of the model."""
         if isinstance(block, types.TextContent):
             return [{"type": "output_text", "text": block.text}]
         kind = getattr(block, "type", "")
@@ -257,7 +257,7 @@ class OpenAIResponsesFormat(ModelFormat):
             if arguments is None:
                 return []
             use = self._tools.from_provider(item["call_id"], item["name"], arguments)
-            # Without its encrypted contents, OpenAI knows nothing of an earlier thought.
+            # Reasoning without encrypted content cannot be sent back: OpenAI has not stored it.
             if kept := [thought for thought in reasoning if thought.get("encrypted_content")]:
                 use.meta = {_META_KEY: kept}
             return [use]
@@ -272,12 +272,12 @@ class OpenAIResponsesFormat(ModelFormat):
 class OpenAISampling(ModelSampling):
     """Lets a model of OpenAI's answer for a server, or be the model of a `ToolLoop`.
 
-    See `ModelSampling` for what is not said here. Other providers with OpenAI's interface are
-    reached by a client with their `base_url`; most have ``api="chat"`` alone.
+    See `ModelSampling` for the other arguments. For other providers with an API like OpenAI's, pass
+    a client with their `base_url`; most support only ``api="chat"``.
 
     Args:
         model: See `ModelSampling`.
-        client: An `openai.OpenAI`; by default one that finds its key in the environment
+        client: An `openai.OpenAI`; by default one with the key of the environment
             (``OPENAI_API_KEY``).
         api: Responses, or Chat Completions.
         settings: See `ModelSampling`.
@@ -320,13 +320,13 @@ class OpenAISampling(ModelSampling):
 
 
 class OpenAIResponsesAccumulator:
-    """A response from the events of its stream."""
+    """Accumulates the events of a stream into a response."""
 
     def __init__(self) -> None:
         self._response: dict[str, Any] | None = None
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one event; return the text that it brings."""
+        """Add one event; return the text in it."""
         kind = event["type"]
         if kind in ("response.completed", "response.failed", "response.incomplete"):
             self._response = event["response"]
@@ -337,7 +337,7 @@ class OpenAIResponsesAccumulator:
         return ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The whole response; `None` if the stream ended before it."""
+        """The complete response; `None` if the stream ended early."""
         return self._response
 
 
@@ -354,7 +354,7 @@ def _render_image(mime_type: str | None, data: str) -> dict[str, Any]:
 
 
 def _parse_content(content: Any) -> list[Any]:
-    """What a message, or the output of a tool, holds."""
+    """Parse the content of a message, or the output of a tool."""
     if isinstance(content, str):
         return [types.TextContent(text=content)]
     blocks: list[Any] = []
