@@ -102,8 +102,8 @@ class Person:
         return self.terminal.approve(review)
 
 
-# Options that need a server to choose, or a connection to open: rejected where `replay` or the
-# shell has done so already.
+# Options for the server are rejected under `replay`, which has none; options for the connection
+# in a shell, where it is open already.
 _SERVER_OPTIONS = ("header", "env", "cwd", "config", "trust")
 _CONNECTION_OPTIONS = (*_SERVER_OPTIONS, "model", "revision", "open_timeout", "verbose")
 

@@ -138,7 +138,7 @@ _SIGNATURES: Final = (
 
 
 def data_url(data: str) -> str | None:
-    """Return a `data:` URL of a raster picture given in base64; `None` if it is not to be shown.
+    """Return a `data:` URL of a raster picture given in base64; `None` if it may not be shown.
 
     The type is detected from the first bytes; the declared type is ignored. SVG drawings are
     documents of their own, and never shown.

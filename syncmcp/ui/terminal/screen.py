@@ -44,7 +44,7 @@ if sys.platform == "win32":
         return lambda: None
 
     def discard_input(number: int) -> None:
-        """Throw away what was typed and nobody has read."""
+        """Discard typed input that was not read yet."""
         while msvcrt.kbhit():
             msvcrt.getwch()
 
@@ -57,7 +57,7 @@ else:
         return lambda: termios.tcsetattr(number, termios.TCSADRAIN, before)
 
     def discard_input(number: int) -> None:
-        """Throw away what was typed and nobody has read."""
+        """Discard typed input that was not read yet."""
         termios.tcflush(number, termios.TCIFLUSH)
 
 
