@@ -204,10 +204,10 @@ class Browser:
             self._last_view = monotonic()
         # On a thread: the call of a browser in a terminal returns when the person leaves it.
         threading.Thread(
-            target=self._run_open_page, args=(access,), name="syncmcp-browser-open", daemon=True
+            target=self._call_open_page, args=(access,), name="syncmcp-browser-open", daemon=True
         ).start()
 
-    def _run_open_page(self, access: AccessControl) -> None:
+    def _call_open_page(self, access: AccessControl) -> None:
         assert self._open_page is not None
         try:
             opened = self._open_page(access.address)

@@ -87,15 +87,19 @@ class Pages:
         app.before_request(self._guard)
         app.after_request(self._access.add_headers)
         app.add_url_rule("/open/<token>", "open", self._open)
-        rooms = Blueprint(
+        blueprint = Blueprint(
             "pages", __name__, url_prefix=f"/{self._access.path_prefix}", static_folder="static"
         )
-        rooms.add_url_rule("/", "index", self._index)
-        rooms.add_url_rule("/state", "state", self._state)
-        rooms.add_url_rule("/questions/<key>", "question", self._question, methods=["GET", "POST"])
-        rooms.add_url_rule("/writing/<key>", "writing", self._draft_page, methods=["GET", "POST"])
-        rooms.add_url_rule("/directories", "roots", self._roots_page, methods=["GET", "POST"])
-        app.register_blueprint(rooms)
+        blueprint.add_url_rule("/", "index", self._index)
+        blueprint.add_url_rule("/state", "state", self._state)
+        blueprint.add_url_rule(
+            "/questions/<key>", "question", self._question, methods=["GET", "POST"]
+        )
+        blueprint.add_url_rule(
+            "/writing/<key>", "writing", self._draft_page, methods=["GET", "POST"]
+        )
+        blueprint.add_url_rule("/directories", "roots", self._roots_page, methods=["GET", "POST"])
+        app.register_blueprint(blueprint)
         return app
 
     def _guard(self) -> ResponseReturnValue | None:
