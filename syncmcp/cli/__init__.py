@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     Args:
-        arguments: The command line without the program; by default this process's own.
+        arguments: The command line without the program name; by default that of this process.
     """
     try:
         from syncmcp.cli.app import run

@@ -1,23 +1,146 @@
-"""The commands, put together; and what becomes of their errors."""
+"""The command tree: every command, the commands that run others, and how errors are reported."""
 
 from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import syncmcp
-from syncmcp.cli import auth, calls, doctor, look, manage, shell
-from syncmcp.cli.options import CallCommand, ServerCommand, show_help
-from syncmcp.cli.output import Exit, as_json, describe, exit_code
-from syncmcp.cli.session import Around
+from syncmcp.cli import calls, doctor, inspection, manage
+from syncmcp.cli.output import CommandError, Exit, Output, as_json, describe, exit_code, show_help
+from syncmcp.cli.session import (
+    CallCommand,
+    OuterCommand,
+    RecordTo,
+    ReplayFrom,
+    ServerCommand,
+    Session,
+    SharedClient,
+    with_session,
+)
+from syncmcp.cli.shell import COMMANDS, read_lines
 from syncmcp.errors import McpError
 
-__all__ = ["app", "report", "run"]
+__all__ = ["app", "print_error", "run"]
+
+
+@with_session
+def shell(session: Session) -> None:
+    """Type commands at one connection, without TARGET; Tab completes, Ctrl-D ends."""
+    person = session.person
+    if person is None:
+        raise CommandError("a shell needs a terminal", hint="`syncmcp call` and its kin need none")
+    client = session.client
+    outer = SharedClient(client, person)
+    session.out.note(f"connected to {client.server.name}; help lists the commands, Ctrl-D ends")
+    for line in read_lines(client):
+        words = _split_line(line)
+        if not words:
+            continue
+        if words[0] == "quit":
+            return
+        if words[0] == "help":
+            known = words[1:] and words[1] not in ("help", "quit")
+            words = [words[1], "--help"] if known else []
+        if words and words[0] not in COMMANDS:
+            session.out.note(f"{words[0]}: there is no such command; help lists them")
+        elif words:
+            run_command(words, outer)
+        else:
+            session.out.note(" ".join(COMMANDS) + "; help COMMAND says more")
+
+
+def _split_line(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:  # an unclosed quotation mark
+        return line.split()
+
+
+# `record` and `replay`: run another command and record its session, or replay a recorded one.
+
+
+_OTHER_COMMAND = "syncmcp.words"
+
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="The recording.")]
+_Command = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="COMMAND", help="Any other command, with its arguments."),
+]
+
+
+class PrefixCommand(TyperCommand):
+    """A command whose arguments end with another command line, which it does not parse."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the first word as the file, and store the rest for the other command."""
+        if args and not args[0].startswith("-"):
+            ctx.meta[_OTHER_COMMAND] = args[1:]
+            args = args[:1]
+        return super().parse_args(ctx, args)
+
+
+def record(context: typer.Context, path: _File, command: _Command = None) -> None:
+    """Run a command, and write its session to a file, without the secrets in it.
+
+    For example: syncmcp record tape.jsonl call https://example.com/mcp add a:=1 b:=2
+    """
+    _run_other(context, RecordTo(path))
+
+
+def replay(context: typer.Context, path: _File, command: _Command = None) -> None:
+    """Run a command, without its TARGET, on a recording: what was recorded is answered again.
+
+    For example: syncmcp replay tape.jsonl call add a:=1 b:=2
+    """
+    _run_other(context, ReplayFrom(path))
+
+
+def _run_other(context: typer.Context, outer: RecordTo | ReplayFrom) -> None:
+    words: list[str] = context.meta[_OTHER_COMMAND]
+    if not words:
+        raise CommandError("which command?", hint="it stands behind the file")
+    code = run_command(words, outer)
+    if code:
+        raise typer.Exit(code)
+
+
+# `demo`: runs a series of commands on the demo server of the library.
+
+
+_SERVER = (sys.executable, "-m", "syncmcp.testing")
+
+_TOUR: tuple[tuple[str, Sequence[str]], ...] = (
+    ("What the server is", ("info",)),
+    ("What it has", ("list",)),
+    ("What a tool takes", ("call", "add", "--help")),
+    ("A call", ("call", "add", "a:=1", "b:=2")),
+    ("A call that takes its time, with progress", ("call", "countdown", "steps:=5")),
+    ("The protocol's own result", ("call", "weather", "city=Bergen", "--json")),
+    ("A resource, by its template", ("read", "demo://cities/{city}", "city=Kyoto")),
+)
+
+
+def demo() -> None:
+    """Go through the commands on the demo server; nothing leaves this computer."""
+    out = Output(json=False)
+    command = shlex.join(("--", "python", *_SERVER[1:]))
+    for title, words in _TOUR:
+        out.note("")
+        out.note(f"{title}:")
+        out.note(f"$ syncmcp {shlex.join(words)} {command}")
+        run_command([*words, "--", *_SERVER])
+    out.note("")
+    out.note(f"Now you: `syncmcp shell {command}` has all of it, with Tab.")
+
 
 _ABOUT = """Use MCP servers from a shell.
 
@@ -32,7 +155,7 @@ failed or cannot do it, 2 usage, 3 sign in first, 4 not reached, 5 the tool repo
 6 it took too long, 130 Ctrl-C.
 """
 
-# Set by the scripts of --show-completion.
+# The environment variable that the scripts of --show-completion set.
 _COMPLETE = "_SYNCMCP_COMPLETE"
 
 app = typer.Typer(
@@ -60,66 +183,66 @@ def _options(
     show_help(context)
 
 
-app.command("list", cls=ServerCommand)(look.list_all)
-app.command("tools", cls=ServerCommand)(look.list_tools)
+app.command("list", cls=ServerCommand)(inspection.list_all)
+app.command("tools", cls=ServerCommand)(inspection.list_tools)
 app.command("call", cls=CallCommand, add_help_option=False)(calls.call)
 app.command("read", cls=ServerCommand)(calls.read)
 app.command("prompt", cls=ServerCommand)(calls.prompt)
 app.command("complete", cls=ServerCommand)(calls.complete)
-app.command("listen", cls=ServerCommand)(look.listen)
-app.command("ping", cls=ServerCommand)(look.ping)
-app.command("info", cls=ServerCommand)(look.info)
-app.add_typer(auth.app, name="auth")
-app.command("shell", cls=ServerCommand)(shell.shell)
-app.command("demo")(shell.demo)
-app.command("record", cls=shell.Prefix)(shell.record)
-app.command("replay", cls=shell.Prefix)(shell.replay)
+app.command("listen", cls=ServerCommand)(inspection.listen)
+app.command("ping", cls=ServerCommand)(inspection.ping)
+app.command("info", cls=ServerCommand)(inspection.info)
+app.add_typer(manage.auth_app, name="auth")
+app.command("shell", cls=ServerCommand)(shell)
+app.command("demo")(demo)
+app.command("record", cls=PrefixCommand)(record)
+app.command("replay", cls=PrefixCommand)(replay)
 app.add_typer(manage.servers_app, name="servers")
 app.add_typer(manage.roots_app, name="roots")
 app.command("doctor", cls=ServerCommand)(doctor.doctor)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; whatever goes wrong becomes a line on stderr and an exit code."""
+    """Run one command; an error becomes one line on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # servers write what they like
+            stream.reconfigure(errors="backslashreplace")  # server text may not be encodable
     try:
-        if os.environ.get(_COMPLETE):  # a shell asks what Tab may offer
+        if os.environ.get(_COMPLETE):  # a shell asks for Tab completions
             typer.main.get_command(app).main([], prog_name="syncmcp", complete_var=_COMPLETE)
-        code = obey(arguments)
+        code = run_command(arguments)
         sys.stdout.flush()
         return code
-    except SystemExit as end:  # so ends what is about completion
+    except SystemExit as end:  # raised after a completion request
         return int(end.code or 0)
     except BrokenPipeError:
-        # What is left in the buffer would fail again when the interpreter ends.
+        # Flushing the buffer at interpreter exit would raise the same error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.BROKEN_PIPE
 
 
-def obey(arguments: Sequence[str], around: Around | None = None) -> int:
+def run_command(arguments: Sequence[str], outer: OuterCommand | None = None) -> int:
     """Run one command line; return its exit code.
 
     Args:
-        arguments: Its words.
-        around: What it runs inside of.
+        arguments: The words of the command line.
+        outer: The command that runs it, if any: `shell`, `record` or `replay`.
 
     Raises:
-        BrokenPipeError: Nobody reads the output any more.
+        BrokenPipeError: The reader of the output has closed the pipe.
     """
     command = typer.main.get_command(app)
-    try:  # not by its `main`, which has its own ideas of Ctrl-C and of broken pipes
-        with command.make_context("syncmcp", list(arguments), obj=around) as context:
+    try:  # not `command.main`, which handles Ctrl-C and broken pipes in its own way
+        with command.make_context("syncmcp", list(arguments), obj=outer) as context:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
     except (McpError, typer.TyperException, KeyboardInterrupt, TimeoutError) as error:
-        report(error)
+        print_error(error)
         return exit_code(error)
     return Exit.OK
 
 
-def report(error: BaseException) -> None:
+def print_error(error: BaseException) -> None:
     """Print an error as one line of JSON on stderr."""
     print(as_json({"error": describe(error)}), file=sys.stderr, flush=True)

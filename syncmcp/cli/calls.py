@@ -1,4 +1,4 @@
-"""`call`, `read`, `prompt` and `complete`: a tool's help, one request, and what is saved of it."""
+"""`call`, `read`, `prompt` and `complete`: one request each; help of a tool, and saved results."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from syncmcp._connection.tool_schemas import ToolSchemas
-from syncmcp.cli import items
-from syncmcp.cli.options import speaks_to_server
 from syncmcp.cli.output import CommandError, Output, as_json
-from syncmcp.cli.session import Session
+from syncmcp.cli.parsing import parse_arguments, parse_object, parse_strings
+from syncmcp.cli.session import Session, with_session
 from syncmcp.errors import InvalidArguments
 from syncmcp.saving import save
 from syncmcp.templates import UriTemplate
@@ -38,44 +37,44 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Force",
+    "argument_syntax",
     "call",
-    "check_place",
-    "choices_of",
-    "claims_of",
+    "check_output_path",
     "complete",
-    "help_of",
-    "is_medium",
+    "describe_claims",
+    "enum_choices",
+    "is_binary",
     "prompt",
-    "properties_of",
     "read",
     "save_all",
-    "signature_of",
-    "written",
+    "schema_properties",
+    "signature",
+    "tool_help",
 ]
 
 
-# A tool's schema as the help of a command: what to write, and what the server says of it.
+# The help of a tool, made from its schema and annotations.
 
 
-_MOST_CHOICES = 12
+_MAX_CHOICES = 12
 
 
-def help_of(tool: Tool) -> str:
-    """What `syncmcp call TARGET TOOL --help` prints. Words of the server are not yet made safe."""
-    return "\n".join(_lines(tool))
+def tool_help(tool: Tool) -> str:
+    """The text of `syncmcp call TARGET TOOL --help`. Text of the server is not yet made safe."""
+    return "\n".join(_help_lines(tool))
 
 
-def signature_of(schema: Mapping[str, Any]) -> str:
+def signature(schema: Mapping[str, Any]) -> str:
     """The arguments in one line: ``a: integer, b?: string``."""
     required = _required(schema)
     return ", ".join(
-        f"{name}{'' if name in required else '?'}: {_kind(details)}"
-        for name, details in properties_of(schema).items()
+        f"{name}{'' if name in required else '?'}: {_type_name(details)}"
+        for name, details in schema_properties(schema).items()
     )
 
 
-def claims_of(annotations: Mapping[str, Any] | None) -> str:
-    """What a server says of a tool, in a few words. Nobody has checked it."""
+def describe_claims(annotations: Mapping[str, Any] | None) -> str:
+    """The annotations of a tool in a few words: unverified claims of the server."""
     said = annotations or {}
     claims = []
     if said.get("readOnlyHint") is True:
@@ -91,34 +90,36 @@ def claims_of(annotations: Mapping[str, Any] | None) -> str:
     return ", ".join(claims)
 
 
-def properties_of(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The arguments that a schema names, and what it says of each."""
+def schema_properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The properties of a schema, by name; an invalid one as an empty schema."""
     found = schema.get("properties")
     if not isinstance(found, dict):
         return {}
     return {name: one if isinstance(one, dict) else {} for name, one in found.items()}
 
 
-def written(name: str, details: Mapping[str, Any]) -> str:
-    """How an argument is written on the command line."""
-    if _kind(details) == "string":
-        return f"{name}={'|'.join(choices_of(details)) or 'TEXT'}"
-    return f"{name}:={'|'.join(choices_of(details)) or _kind(details).upper()}"
+def argument_syntax(name: str, details: Mapping[str, Any]) -> str:
+    """How an argument is written on the command line, such as ``count:=INTEGER``."""
+    if _type_name(details) == "string":
+        return f"{name}={'|'.join(enum_choices(details)) or 'TEXT'}"
+    return f"{name}:={'|'.join(enum_choices(details)) or _type_name(details).upper()}"
 
 
-def choices_of(details: Mapping[str, Any]) -> list[str]:
-    """The few values that an argument may have; none where there are others."""
+def enum_choices(details: Mapping[str, Any]) -> list[str]:
+    """The values of an ``enum``; empty if there is none, or if it is long."""
     choices = details.get("enum")
-    if not isinstance(choices, list) or len(choices) > _MOST_CHOICES:
+    if not isinstance(choices, list) or len(choices) > _MAX_CHOICES:
         return []
     return [one if isinstance(one, str) else json.dumps(one) for one in choices]
 
 
-def _lines(tool: Tool) -> Iterator[str]:
+def _help_lines(tool: Tool) -> Iterator[str]:
     required = _required(tool.input_schema)
-    properties = properties_of(tool.input_schema)
+    properties = schema_properties(tool.input_schema)
     items = [
-        written(name, details) if name in required else f"[{written(name, details)}]"
+        argument_syntax(name, details)
+        if name in required
+        else f"[{argument_syntax(name, details)}]"
         for name, details in properties.items()
     ]
     yield " ".join(["Usage: syncmcp call TARGET", tool.name, *items])
@@ -132,14 +133,14 @@ def _lines(tool: Tool) -> Iterator[str]:
         facts = ["required"] if name in required else []
         if "default" in details:
             facts.append(f"default {json.dumps(details['default'], ensure_ascii=False)}")
-        facts.extend(_bounds(details))
-        yield f"  {written(name, details)}{'  (' + ', '.join(facts) + ')' if facts else ''}"
+        facts.extend(_constraints(details))
+        yield f"  {argument_syntax(name, details)}{'  (' + ', '.join(facts) + ')' if facts else ''}"
         if details.get("description"):
             yield f"      {str(details['description']).strip()}"
     if tool.output_schema is not None:
-        yield f"\nIts result has: {signature_of(tool.output_schema) or 'structured content'}"
+        yield f"\nIts result has: {signature(tool.output_schema) or 'structured content'}"
     stated = tool.annotations.to_wire() if tool.annotations is not None else {}
-    yield f"\nThe server claims that it is: {claims_of(stated) or '(nothing)'}"
+    yield f"\nThe server claims that it is: {describe_claims(stated) or '(nothing)'}"
 
 
 def _required(schema: Mapping[str, Any]) -> list[Any]:
@@ -147,7 +148,7 @@ def _required(schema: Mapping[str, Any]) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _kind(details: Mapping[str, Any]) -> str:
+def _type_name(details: Mapping[str, Any]) -> str:
     kind = details.get("type")
     if isinstance(kind, str):
         return kind
@@ -159,13 +160,13 @@ def _kind(details: Mapping[str, Any]) -> str:
     return "json"
 
 
-def _bounds(details: Mapping[str, Any]) -> Iterator[str]:
+def _constraints(details: Mapping[str, Any]) -> Iterator[str]:
     for word in ("minimum", "maximum", "minLength", "maxLength", "format", "pattern"):
         if word in details:
             yield f"{word} {shorten(str(details[word]), 60)}"
 
 
-# What `--output` saves, and where: the name is the caller's, and numbered where there is more.
+# `--output`: the path is the caller's; further files get a number in their names.
 
 
 Force = Annotated[
@@ -173,18 +174,18 @@ Force = Annotated[
 ]
 
 
-def is_medium(block: Any) -> bool:
-    """Whether a block of a tool's result has bytes: an image, a sound, a file that is no text."""
+def is_binary(block: Any) -> bool:
+    """Whether a content block holds bytes: an image, a sound, or a binary resource."""
     if isinstance(block, EmbeddedResource):
         return isinstance(block.resource, BlobResourceContents)
     return isinstance(block, (ImageContent, AudioContent))
 
 
-def check_place(path: Path, *, force: bool) -> None:
-    """Make sure that a file could be saved there, before anything is asked of a server.
+def check_output_path(path: Path, *, force: bool) -> None:
+    """Check that a file can be saved at `path`, before a request is sent.
 
     Raises:
-        CommandError: It could not.
+        CommandError: A file cannot be saved there.
     """
     try:
         if path.is_dir():
@@ -192,7 +193,7 @@ def check_place(path: Path, *, force: bool) -> None:
         if not path.parent.is_dir():
             raise CommandError(f"{str(path)!r} cannot be written: there is no such directory")
         if not force and os.path.lexists(path):
-            raise _taken(path)
+            raise _exists_error(path)
         if path.exists() and not path.is_file():
             raise CommandError(f"{str(path)!r} is no file, but a device for example")
     except OSError as error:
@@ -200,29 +201,29 @@ def check_place(path: Path, *, force: bool) -> None:
 
 
 def save_all(contents: Sequence[Savable], path: Path, *, force: bool) -> list[Path]:
-    """Save one thing as `path`, and others beside it as ``name-2.png`` and so on.
+    """Save the first content as `path`, the others beside it as ``name-2.png`` and so on.
 
-    Nothing that a server says becomes part of a name.
+    No part of a file name comes from the server.
 
     Raises:
-        CommandError: A file is there already, and is not to be replaced, or cannot be written.
-        LimitExceeded: One is longer than `syncmcp.saving.MAX_BYTES`.
-        InvalidOutput: One is not base64.
+        CommandError: A file exists and `force` is false, or cannot be written.
+        LimitExceeded: A content is longer than `syncmcp.saving.MAX_BYTES`.
+        InvalidOutput: A content is not base64.
     """
-    places = [place for place, _ in zip(_names(path), contents, strict=False)]
+    places = [place for place, _ in zip(_output_paths(path), contents, strict=False)]
     for place in places:
-        check_place(place, force=force)
+        check_output_path(place, force=force)
     for place, content in zip(places, contents, strict=True):
         try:
             save(content, place, overwrite=force)
         except FileExistsError as error:
-            raise _taken(place) from error
+            raise _exists_error(place) from error
         except OSError as error:
             raise CommandError(f"{str(place)!r} cannot be written: {error.strerror}") from error
     return places
 
 
-def _names(path: Path) -> Iterator[Path]:
+def _output_paths(path: Path) -> Iterator[Path]:
     yield path
     number = 2
     while True:
@@ -230,7 +231,7 @@ def _names(path: Path) -> Iterator[Path]:
         number += 1
 
 
-def _taken(path: Path) -> CommandError:
+def _exists_error(path: Path) -> CommandError:
     return CommandError(f"{str(path)!r} is there already", hint="--force replaces it")
 
 
@@ -244,7 +245,7 @@ _Items = Annotated[
 ]
 
 
-@speaks_to_server
+@with_session
 def call(
     session: Session,
     tool: Annotated[
@@ -273,35 +274,35 @@ def call(
     if tool is None:
         raise CommandError("which tool?", hint="`syncmcp tools` lists them")
     if output is not None:
-        check_place(output, force=force)
+        check_output_path(output, force=force)
     client = session.client
-    found = _find(tool, client.iter_tools(**session.options))
+    found = _find_by_name(tool, client.iter_tools(**session.options))
     if show_help:
         wire = found.to_wire()
-        session.out.result(wire) if session.out.json else session.out.text(help_of(found))
+        session.out.result(wire) if session.out.json else session.out.text(tool_help(found))
         return
-    values = {} if given is None else items.object_of(given)
-    values.update(items.parse(arguments or ()))
-    _check(found, values, client.server.name)
-    session.allow(found, values)
+    values = {} if given is None else parse_object(given)
+    values.update(parse_arguments(arguments or ()))
+    _check_arguments(found, values, client.server.name)
+    session.confirm_call(found, values)
     try:
         result = client.call_tool(tool, values, **session.options)
     finally:
         if session.person is not None:
-            session.person.bar.end()
+            session.person.bar.hide()
     if session.out.json:
         session.out.result(result.to_wire())
     result.raise_for_error()
     if not session.out.json:
         _show_result(session.out, result, saved=output is not None)
     if output is not None:
-        media = [block for block in result.content if is_medium(block)]
+        media = [block for block in result.content if is_binary(block)]
         if not media:
             raise CommandError("the result has no image, sound or file for --output")
-        _save(session.out, media, output, force=force)
+        _save_and_report(session.out, media, output, force=force)
 
 
-@speaks_to_server
+@with_session
 def read(
     session: Session,
     uri: Annotated[
@@ -315,8 +316,8 @@ def read(
 ) -> None:
     """Read a resource."""
     if output is not None:
-        check_place(output, force=force)
-    given = items.texts(values or ())
+        check_output_path(output, force=force)
+    given = parse_strings(values or ())
     if given:
         uri = UriTemplate(uri).expand(given)
     result = session.client.read_resource(uri, **session.options)
@@ -325,30 +326,30 @@ def read(
     if output is not None:
         if not result.contents:
             raise CommandError("the resource has no contents for --output")
-        _save(session.out, result.contents, output, force=force)
+        _save_and_report(session.out, result.contents, output, force=force)
     elif not session.out.json:
         _show_contents(session.out, result)
 
 
-@speaks_to_server
+@with_session
 def prompt(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
     arguments: _Items = None,
 ) -> None:
     """Get a prompt, filled in."""
-    given = items.texts(arguments or ())
+    given = parse_strings(arguments or ())
     client = session.client
-    found = _find(name, client.iter_prompts(**session.options))
+    found = _find_by_name(name, client.iter_prompts(**session.options))
     result = client.get_prompt(found, given, **session.options)
     if session.out.json:
         session.out.result(result.to_wire())
         return
     for message in result.messages:
-        session.out.text(f"{message.role}: {_block(message.content)}")
+        session.out.text(f"{message.role}: {_block_text(message.content)}")
 
 
-@speaks_to_server
+@with_session
 def complete(
     session: Session,
     ref: Annotated[
@@ -364,7 +365,7 @@ def complete(
         ResourceTemplateReference(uri=ref) if is_uri else PromptReference(name=ref),
         argument,
         value,
-        items.texts(settled or ()) or None,
+        parse_strings(settled or ()) or None,
         **session.options,
     )
     if session.out.json:
@@ -374,11 +375,11 @@ def complete(
         session.out.text(suggestion)
 
 
-def _find(name: str, offered: Iterable[Any]) -> Any:
+def _find_by_name(name: str, offered: Iterable[Any]) -> Any:
     """The tool or prompt of this name.
 
     Raises:
-        CommandError: There is none.
+        CommandError: The server has none; the hint names similar ones.
     """
     names = []
     for one in offered:
@@ -390,27 +391,27 @@ def _find(name: str, offered: Iterable[Any]) -> Any:
     raise CommandError(f"the server has no {name!r}", hint=hint)
 
 
-def _check(tool: Tool, values: dict[str, Any], server: str) -> None:
-    # What cannot be checked with its schema, the server may judge.
+def _check_arguments(tool: Tool, values: dict[str, Any], server: str) -> None:
+    # Only invalid arguments are an error here; if the schema is unusable, the server decides.
     error = ToolSchemas(tool).input_error(values, server)
     if not isinstance(error, InvalidArguments):
         return
-    details = properties_of(tool.input_schema).get(error.argument or "")
+    details = schema_properties(tool.input_schema).get(error.argument or "")
     hint = f"`syncmcp call TARGET {tool.name} --help` shows what it takes"
     if details is not None:
-        hint = f"write {written(str(error.argument), details)}"
+        hint = f"write {argument_syntax(str(error.argument), details)}"
     raise CommandError(error.message, server=server, hint=hint)
 
 
-def _save(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -> None:
+def _save_and_report(out: Output, contents: Sequence[Any], path: Path, *, force: bool) -> None:
     for place in save_all(contents, path, force=force):
         out.note(f"saved to {place}")
 
 
 def _show_result(out: Output, result: CallToolResult, *, saved: bool) -> None:
     for block in result.content:
-        if not (saved and is_medium(block)):
-            out.text(_block(block))
+        if not (saved and is_binary(block)):
+            out.text(_block_text(block))
     if not result.content and result.has_data:
         out.text(as_json(result.data, indent=2))
 
@@ -422,11 +423,11 @@ def _show_contents(out: Output, result: ReadResourceResult) -> None:
         elif not out.terminal:
             out.raw(content.decode())
         else:
-            out.text(f"[{_size(content)}: --output FILE saves it]")
+            out.text(f"[{_size_text(content)}: --output FILE saves it]")
 
 
-def _block(block: Any) -> str:
-    """One block of content as text."""
+def _block_text(block: Any) -> str:
+    """A content block as text."""
     if isinstance(block, TextContent):
         return block.text
     if isinstance(block, ResourceLink):
@@ -435,12 +436,12 @@ def _block(block: Any) -> str:
         content = block.resource
         if isinstance(content, TextResourceContents):
             return content.text
-        return f"[{_size(content)}]"
+        return f"[{_size_text(content)}]"
     if hasattr(block, "decode"):
-        return f"[{_size(block)}]"
+        return f"[{_size_text(block)}]"
     return json.dumps(block.to_wire(), ensure_ascii=False)
 
 
-def _size(content: Any) -> str:
+def _size_text(content: Any) -> str:
     kind = content.mime_type or "bytes"
     return f"{kind}, {len(content.decode())} bytes"

@@ -1,4 +1,4 @@
-"""`doctor`: why does this server not work? The way to it, then one step after the other."""
+"""`doctor`: finds out why a server does not work, by checking each step of a connection."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from rich.text import Text
 
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.tool_schemas import ToolSchemas
-from syncmcp.cli.look import capability_names, round_trips
-from syncmcp.cli.options import speaks_to_server
-from syncmcp.cli.output import Exit, console_on, describe, exit_code
-from syncmcp.cli.session import Session
+from syncmcp.cli.inspection import capability_names, round_trips
+from syncmcp.cli.output import Exit, console_for, describe, exit_code
+from syncmcp.cli.session import Session, with_session
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import AuthError, ConnectFailed, McpError, RequestTimeout, UnsupportedSchema
 from syncmcp.transports._process import environment, locate, search_path
@@ -32,22 +31,22 @@ if TYPE_CHECKING:
 
     from syncmcp._client.client import Client
 
-__all__ = ["Finding", "doctor", "steps_to"]
+__all__ = ["Finding", "check_route", "doctor"]
 
 
-# The way to a server, as far as it can be looked at without speaking to the server.
+# The steps before MCP: the command, or name resolution, TCP and TLS.
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one step of the examination found.
+    """The result of checking one step.
 
     Attributes:
-        step: Its name.
-        verdict: What came of it.
-        said: What was found.
+        step: The name of the step.
+        verdict: Whether the step works.
+        said: The details.
         hint: What to do about it.
-        error: What went wrong.
+        error: The error with which the step failed.
     """
 
     step: str
@@ -74,25 +73,25 @@ class Finding:
             facts["hint"] = self.hint
         if self.error is not None:
             error = describe(self.error)
-            error.pop("hint", None)  # the step has a better one
+            error.pop("hint", None)  # the hint of the step is more specific
             facts["error"] = error
         return facts
 
 
-def steps_to(target: Stdio | Http, timeout: float) -> Iterator[Finding]:
-    """Look at each step; the last one may have failed.
+def check_route(target: Stdio | Http, timeout: float) -> Iterator[Finding]:
+    """Check the steps before MCP, one after the other, until one fails.
 
     Args:
         target: The server.
-        timeout: The longest that connecting may take, in seconds.
+        timeout: The time limit of name resolution and connecting together, in seconds.
     """
     if isinstance(target, Stdio):
-        yield _command(target)
+        yield _check_command(target)
     else:
-        yield from _address(target, timeout)
+        yield from _check_address(target, timeout)
 
 
-def _command(target: Stdio) -> Finding:
+def _check_command(target: Stdio) -> Finding:
     path = search_path(environment(target.env, target.inherit_env, os.environ))
     try:
         return Finding("command", "ok", locate(target.command, path))
@@ -103,7 +102,7 @@ def _command(target: Stdio) -> Finding:
         return Finding.failed("command", error, "install it, or give its whole path")
 
 
-def _address(target: Http, timeout: float) -> Iterator[Finding]:
+def _check_address(target: Http, timeout: float) -> Iterator[Finding]:
     from requests.utils import get_environ_proxies
 
     from syncmcp._http.connections import resolve
@@ -125,7 +124,7 @@ def _address(target: Http, timeout: float) -> Iterator[Finding]:
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
     yield Finding("name", "ok", f"{host} is {', '.join(addresses)}")
     try:
-        link = _connected(addresses, port, deadline)
+        link = _connect_any(addresses, port, deadline)
     except OSError as error:
         failure = ConnectFailed(f"nothing answers at {host}, port {port}: {error}")
         yield Finding.failed("connection", failure, "does the server run, and on this port?")
@@ -133,14 +132,14 @@ def _address(target: Http, timeout: float) -> Iterator[Finding]:
     with link:
         yield Finding("connection", "ok", f"port {port} is open")
         if secure:
-            yield _encryption(target, link, host)
+            yield _check_certificate(target, link, host)
 
 
-def _connected(addresses: Sequence[str], port: int, deadline: Deadline) -> socket.socket:
-    """A connection to the first address that takes one.
+def _connect_any(addresses: Sequence[str], port: int, deadline: Deadline) -> socket.socket:
+    """Connect to the first address that accepts a connection.
 
     Raises:
-        OSError: None does; the error is that of the last.
+        OSError: No address does; the error is that of the last one.
     """
     *others, last = addresses
     for address in others:
@@ -151,19 +150,19 @@ def _connected(addresses: Sequence[str], port: int, deadline: Deadline) -> socke
     return socket.create_connection((last, port), deadline.remaining())
 
 
-def _encryption(target: Http, link: socket.socket, host: str) -> Finding:
+def _check_certificate(target: Http, link: socket.socket, host: str) -> Finding:
     if target.verify is not True:
         return Finding("certificate", "ok", "it is checked by the settings given")
     try:
         with ssl.create_default_context().wrap_socket(link, server_hostname=host) as encrypted:
             return Finding("certificate", "ok", f"good, {encrypted.version()}")
     except OSError as error:
-        # What the client trusts may differ from what this computer does: it has the last word.
+        # Only a warning: the client may trust other certificates than this computer does.
         reason = getattr(error, "verify_message", None) or str(error)
         return Finding("certificate", "warning", f"this computer does not accept it: {reason}")
 
 
-_SLOW = 1.0
+_SLOW_SECONDS = 1.0
 _PINGS = 5
 
 _MARKS: dict[str, tuple[str, str]] = {
@@ -173,17 +172,17 @@ _MARKS: dict[str, tuple[str, str]] = {
 }
 
 
-@speaks_to_server
+@with_session
 def doctor(session: Session) -> None:
     """Find out why a server does not work: each step on the way to it, with a verdict and a hint.
 
     The exit code is that of the first step that failed.
     """
     findings: list[Finding] = []
-    for finding in _examine(session):
+    for finding in _diagnose(session):
         findings.append(finding)
         if not session.out.json:
-            _show(session, finding)
+            _print_finding(session, finding)
     if session.out.json:
         session.out.result({"steps": [finding.facts() for finding in findings]})
     failed = next((one for one in findings if one.verdict == "failed"), None)
@@ -191,14 +190,14 @@ def doctor(session: Session) -> None:
         raise typer.Exit(exit_code(failed.error) if failed.error is not None else Exit.SERVER)
 
 
-def _examine(session: Session) -> Iterator[Finding]:
+def _diagnose(session: Session) -> Iterator[Finding]:
     try:
         target, _ = session.target
     except McpError as error:
         yield Finding.failed("target", error)
         return
     yield Finding("target", "ok", target.label)
-    for finding in steps_to(target, session.settings.open_timeout):
+    for finding in check_route(target, session.settings.open_timeout):
         yield finding
         if finding.verdict == "failed":
             return
@@ -206,15 +205,15 @@ def _examine(session: Session) -> Iterator[Finding]:
     try:
         client = session.client
     except McpError as error:
-        yield from _unopened(target, error)
+        yield from _opening_failure(target, error)
         return
     took = perf_counter() - begun
     if isinstance(target, Stdio):
         yield Finding("start", "ok", "it runs")
     else:
-        yield Finding("sign-in", "ok", _let_in(target))
+        yield Finding("sign-in", "ok", _sign_in_details(target))
     server = client.server
-    verdict: Literal["ok", "warning"] = "ok" if took < _SLOW else "warning"
+    verdict: Literal["ok", "warning"] = "ok" if took < _SLOW_SECONDS else "warning"
     named = f" with {server.info.name} {server.info.version}" if server.info is not None else ""
     yield Finding("opening", verdict, f"revision {server.revision}{named}, in {took:.2f} s")
     names = capability_names(server.capabilities)
@@ -222,12 +221,12 @@ def _examine(session: Session) -> Iterator[Finding]:
         yield Finding("capabilities", "ok", ", ".join(names))
     else:
         yield Finding("capabilities", "warning", "it offers nothing")
-    yield from _lists(session, client)
-    yield _latency(session)
+    yield from _check_lists(session, client)
+    yield _check_latency(session)
 
 
-def _unopened(target: Stdio | Http, error: McpError) -> Iterator[Finding]:
-    """Where on the way the opening ended."""
+def _opening_failure(target: Stdio | Http, error: McpError) -> Iterator[Finding]:
+    """Yield the findings for a client that could not be opened."""
     if isinstance(error, AuthError):
         yield Finding.failed("sign-in", error)
     elif isinstance(target, Stdio):
@@ -246,28 +245,28 @@ def _unopened(target: Stdio | Http, error: McpError) -> Iterator[Finding]:
         yield Finding.failed("opening", error, "is the path of the URL right? Many end in /mcp")
 
 
-def _let_in(target: Http) -> str:
+def _sign_in_details(target: Http) -> str:
     token = getattr(target.auth, "token", None)
     return "with the token of an earlier sign-in" if token is not None else "none was asked for"
 
 
-def _lists(session: Session, client: Client) -> Iterator[Finding]:
+def _check_lists(session: Session, client: Client) -> Iterator[Finding]:
     offers = client.server.capabilities
     if offers.tools is not None:
-        yield _try("tools", lambda: _tools(session, client))
+        yield _check_list("tools", lambda: _count_tools(session, client))
     if offers.resources is not None:
-        yield _try(
+        yield _check_list(
             "resources",
             lambda: (len(client.list_resources(**session.options).resources), "resources", []),
         )
     if offers.prompts is not None:
-        yield _try(
+        yield _check_list(
             "prompts",
             lambda: (len(client.list_prompts(**session.options).prompts), "prompts", []),
         )
 
 
-def _tools(session: Session, client: Client) -> tuple[int, str, list[str]]:
+def _count_tools(session: Session, client: Client) -> tuple[int, str, list[str]]:
     tools = client.list_tools(**session.options).tools
     complaints = []
     for tool in tools:
@@ -282,7 +281,7 @@ def _tools(session: Session, client: Client) -> tuple[int, str, list[str]]:
     return len(tools), "tools", complaints
 
 
-def _try(name: str, look: Callable[[], tuple[int, str, list[str]]]) -> Finding:
+def _check_list(name: str, look: Callable[[], tuple[int, str, list[str]]]) -> Finding:
     try:
         count, noun, complaints = look()
     except McpError as error:
@@ -293,23 +292,23 @@ def _try(name: str, look: Callable[[], tuple[int, str, list[str]]]) -> Finding:
     return Finding(name, "ok", f"{count} {noun}")
 
 
-def _latency(session: Session) -> Finding:
+def _check_latency(session: Session) -> Finding:
     try:
         times = sorted(round_trips(session, _PINGS))
     except McpError as error:
         return Finding.failed("latency", error)
     median = statistics.median(times)
     said = f"median {median * 1000:.1f} ms, worst {times[-1] * 1000:.1f} ms of {_PINGS}"
-    return Finding("latency", "ok" if median < _SLOW else "warning", said)
+    return Finding("latency", "ok" if median < _SLOW_SECONDS else "warning", said)
 
 
-def _show(session: Session, finding: Finding) -> None:
+def _print_finding(session: Session, finding: Finding) -> None:
     if not session.out.terminal:
         cells = (finding.verdict, finding.step, finding.said, finding.hint or "")
         session.out.table(("Verdict", "Step", "", "Hint"), [cells])
         return
     mark, style = _MARKS[finding.verdict]
-    console = console_on(sys.stdout)
+    console = console_for(sys.stdout)
     line = Text.assemble((f"{mark} {finding.step}: ", style), visible(finding.said))
     console.print(line, soft_wrap=True)
     if finding.hint is not None:

@@ -1,8 +1,10 @@
-"""`servers` and `roots`: what the files of editors name and who approved it; roots remembered."""
+"""`auth`, `servers` and `roots`: manage the sign-ins, approvals and roots on this computer."""
 
 from __future__ import annotations
 
+import os
 import shlex
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,25 +12,186 @@ import typer
 from typer.core import TyperGroup
 
 from syncmcp._base.text import redact
-from syncmcp.cli import options
-from syncmcp.cli.options import root_paths, show_help
-from syncmcp.cli.output import CommandError, Output, describe
-from syncmcp.cli.session import entry, files, somebody
-from syncmcp.cli.state import keep, remembered
+from syncmcp.cli.output import CommandError, Exit, Output, describe, show_help
+from syncmcp.cli.parsing import complete_roots, complete_servers
+from syncmcp.cli.session import ServerCommand, Session, person_at_terminal, with_session
+from syncmcp.cli.state import (
+    find_server,
+    load_roots,
+    log_in,
+    read_server_files,
+    save_roots,
+    stored_login,
+)
+from syncmcp.config import Http
 from syncmcp.errors import McpError
 from syncmcp.servers_file import NotApproved
 
 if TYPE_CHECKING:
+    from syncmcp.auth.receiver import Receiver
     from syncmcp.servers_file import ServerEntry
 
-__all__ = ["roots_app", "servers_app"]
+__all__ = ["auth_app", "roots_app", "servers_app"]
 
 
-class _Listing(TyperGroup):
-    """A group of commands that by itself is its `list`."""
+# `auth login`, `logout` and `status`: signing in to servers over HTTP.
+
+
+auth_app = typer.Typer(
+    help="Sign in to servers over HTTP, and out again.",
+    invoke_without_command=True,
+    callback=show_help,
+    rich_markup_mode=None,
+)
+
+
+@with_session
+def login(
+    session: Session,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="Ask for this; may be given several times.")
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option(help="Open a browser, or show the address to go to.")
+    ] = True,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            "--client-id", metavar="ID", help="The client that you registered there by hand."
+        ),
+    ] = None,
+    client_secret_env: Annotated[
+        str | None,
+        typer.Option(
+            "--client-secret-env",
+            metavar="NAME",
+            help="The variable of the environment that has its secret; needs --issuer.",
+        ),
+    ] = None,
+    client_metadata_url: Annotated[
+        str | None,
+        typer.Option(
+            "--client-metadata-url", metavar="URL", help="The document that describes the client."
+        ),
+    ] = None,
+    redirect_uri: Annotated[
+        str | None,
+        typer.Option(
+            "--redirect-uri",
+            metavar="URI",
+            help="Where the browser is to come back to: http://localhost:PORT/PATH.",
+        ),
+    ] = None,
+    issuer: Annotated[
+        str | None,
+        typer.Option(
+            "--issuer", metavar="URL", help="The only authorization server that is acceptable."
+        ),
+    ] = None,
+) -> None:
+    """Sign in; later commands use, and renew, what this gets."""
+    from syncmcp.auth import LoopbackReceiver
+
+    url = _http_url(session)
+    receiver: Receiver
+    if redirect_uri is None:
+        receiver = LoopbackReceiver(open_browser=browser, show=session.out.note)
+    else:
+        receiver = LoopbackReceiver.at(redirect_uri, open_browser=browser, show=session.out.note)
+    if client_secret_env is not None and (client_id is None or issuer is None):
+        raise CommandError("--client-secret-env goes with --client-id and --issuer")
+    token = log_in(
+        url,
+        receiver,
+        session.out.note,
+        scopes=scope,
+        client_id=client_id,
+        client_secret=None if client_secret_env is None else _secret_from(client_secret_env),
+        client_metadata_url=client_metadata_url,
+        issuer=issuer,
+    )
+    if session.out.json:
+        session.out.result({"url": url, "scope": token.scope, "expires_at": token.expires_at})
+    else:
+        session.out.text(f"signed in to {url}" + (f" for {token.scope}" if token.scope else ""))
+
+
+@with_session
+def logout(session: Session) -> None:
+    """Forget the token of a server, and revoke it where that can be done."""
+    url = _http_url(session)
+    stored_login(url).logout()
+    if session.out.json:
+        session.out.result({"url": url})
+    else:
+        session.out.text(f"signed out of {url}")
+
+
+@with_session
+def status(session: Session) -> None:
+    """Say whether there is a token of a server; the exit code is 3 if there is none."""
+    url = _http_url(session)
+    token = stored_login(url).token
+    if session.out.json:
+        facts: dict[str, Any] = {"url": url, "signed_in": token is not None}
+        if token is not None:
+            facts.update(
+                scope=token.scope,
+                expires_at=token.expires_at,
+                issuer=token.issuer,
+                client_id=token.client_id,
+            )
+        session.out.result(facts)
+    elif token is None:
+        session.out.text(f"not signed in to {url}")
+    else:
+        rows = [("server", url), ("authorization server", token.issuer)]
+        if token.client_id:
+            rows.append(("client", token.client_id))
+        if token.scope:
+            rows.append(("scope", token.scope))
+        if token.expires_at is not None:
+            expires = datetime.fromtimestamp(token.expires_at).astimezone()
+            rows.append(("expires", expires.isoformat(" ", "seconds")))
+        rows.append(("renewed by itself", "yes" if token.refresh_token else "no"))
+        session.out.table(("Signed in", ""), rows)
+    if token is None:
+        raise typer.Exit(Exit.AUTH)
+
+
+auth_app.command("login", cls=ServerCommand)(login)
+auth_app.command("logout", cls=ServerCommand)(logout)
+auth_app.command("status", cls=ServerCommand)(status)
+
+
+def _secret_from(name: str) -> str:
+    secret = os.environ.get(name)
+    if not secret:
+        raise CommandError(
+            "there is no variable of the name that --client-secret-env gives",
+            hint="it takes the name of a variable, not the secret itself",
+        )
+    return secret
+
+
+def _http_url(session: Session) -> str:
+    target, _ = session.target
+    if not isinstance(target, Http):
+        raise CommandError(
+            "signing in is for servers over HTTP",
+            hint="a command gets its credentials from its environment: --env",
+        )
+    return target.url
+
+
+# `servers`: the servers that files of editors name, and which of them are approved.
+
+
+class _ListByDefault(TyperGroup):
+    """A group of commands that runs `list` if no command is given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put ``list`` before options that are none of the group's."""
+        """Insert ``list`` before options that do not belong to the group."""
         lists = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
         if lists and not ctx.resilient_parsing:
             args = ["list", *args]
@@ -36,7 +199,7 @@ class _Listing(TyperGroup):
 
 
 servers_app = typer.Typer(
-    cls=_Listing,
+    cls=_ListByDefault,
     help="The servers that files name: of Claude Desktop, VS Code and Cursor. Alone, it is list.",
     rich_markup_mode=None,
 )
@@ -48,7 +211,7 @@ _Config = Annotated[
 _Json = Annotated[bool, typer.Option("--json", help="Print them as JSON.")]
 _Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Its name.", autocompletion=options.servers),
+    typer.Argument(metavar="NAME", help="Its name.", autocompletion=complete_servers),
 ]
 
 
@@ -60,9 +223,9 @@ def show_servers(config: _Config = None, json: _Json = False) -> None:
     """
     out = Output(json=json)
     found: list[dict[str, Any]] = []
-    for path, read in files(config):
+    for path, read in read_server_files(config):
         if not isinstance(read, McpError):
-            found.extend(_facts(one) for one in read.values())
+            found.extend(_server_facts(one) for one in read.values())
         elif config is not None:
             raise read
         else:
@@ -89,34 +252,34 @@ def approve(
 
     Nothing is started or contacted. Whatever changes of it has to be agreed to again.
     """
-    found = entry(name, config)
+    found = find_server(name, config)
     out = Output(json=json)
     if not found.approved:
-        _ask(found, out, yes=yes)
+        _confirm(found, out, yes=yes)
         found.approve()
-    _say(found, out)
+    _print_state(found, out)
 
 
 @servers_app.command()
 def forget(name: _Name, config: _Config = None, json: _Json = False) -> None:
     """Take back that somebody agreed to a server: who uses it next is asked again."""
-    found = entry(name, config)
+    found = find_server(name, config)
     found.forget()
-    _say(found, Output(json=json))
+    _print_state(found, Output(json=json))
 
 
-def _ask(found: ServerEntry, out: Output, *, yes: bool) -> None:
-    """Show a person what there is to approve.
+def _confirm(found: ServerEntry, out: Output, *, yes: bool) -> None:
+    """Ask a person to approve a server of a file.
 
     Raises:
-        CommandError: Nobody can be asked.
-        NotApproved: They do not want it.
+        CommandError: There is no person to ask.
+        NotApproved: The person declined.
     """
     review = found.review()
     if yes:
         out.note(str(review))
         return
-    person = somebody()
+    person = person_at_terminal()
     if person is None:
         raise CommandError(
             f"nobody can be asked about {found.name!r}", hint="--yes approves it unasked"
@@ -131,18 +294,18 @@ def _ask(found: ServerEntry, out: Output, *, yes: bool) -> None:
         )
 
 
-def _say(found: ServerEntry, out: Output) -> None:
-    facts = _facts(found)
+def _print_state(found: ServerEntry, out: Output) -> None:
+    facts = _server_facts(found)
     out.result(facts) if out.json else out.text(f"{found.name}: {facts['state']}")
 
 
-def _facts(entry: ServerEntry) -> dict[str, Any]:
+def _server_facts(entry: ServerEntry) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": entry.name, "file": str(entry.file)}
     problem = entry.problem
     if problem is not None:
         return {**facts, "state": str(problem.message)}
     review = entry.review()
-    # As the file has it: no placeholder is filled in.
+    # As in the file: placeholders are not expanded.
     facts["target"] = redact(shlex.join(review.command) if review.command else review.url or "")
     if entry.disabled:
         facts["state"] = "disabled"
@@ -151,7 +314,7 @@ def _facts(entry: ServerEntry) -> dict[str, Any]:
     return facts
 
 
-# `roots list`, `add` and `remove`: the directories that servers are told of.
+# `roots list`, `add` and `remove`: the directories that servers may learn of.
 
 
 roots_app = typer.Typer(
@@ -164,14 +327,14 @@ roots_app = typer.Typer(
 _AsRoots = Annotated[bool, typer.Option("--json", help="Print them as the protocol has them.")]
 _PATH = "A directory, or a file: URI."
 _Path = Annotated[str, typer.Argument(metavar="PATH", help=_PATH)]
-_Known = Annotated[str, typer.Argument(metavar="PATH", help=_PATH, autocompletion=root_paths)]
+_Known = Annotated[str, typer.Argument(metavar="PATH", help=_PATH, autocompletion=complete_roots)]
 
 
 @roots_app.command("list")
 def show_roots(json: _AsRoots = False) -> None:
     """List the roots. One that is not there at the moment is not shown to servers."""
     out = Output(json=json)
-    statuses = remembered().list()
+    statuses = load_roots().list()
     if json:
         out.result({"roots": [status.root.to_wire() for status in statuses]})
     else:
@@ -181,9 +344,9 @@ def show_roots(json: _AsRoots = False) -> None:
 @roots_app.command()
 def add(path: _Path, json: _AsRoots = False) -> None:
     """Add a root."""
-    roots = remembered()
+    roots = load_roots()
     root = roots.add(path)
-    keep(roots)
+    save_roots(roots)
     out = Output(json=json)
     out.result(root.to_wire()) if json else out.text(root.uri)
 
@@ -191,8 +354,8 @@ def add(path: _Path, json: _AsRoots = False) -> None:
 @roots_app.command()
 def remove(path: _Known, json: _AsRoots = False) -> None:
     """Remove a root, which need not be there any more."""
-    roots = remembered()
+    roots = load_roots()
     root = roots.remove(path)
-    keep(roots)
+    save_roots(roots)
     out = Output(json=json)
     out.result(root.to_wire()) if json else out.text(root.uri)

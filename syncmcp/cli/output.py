@@ -1,6 +1,6 @@
-"""What a command prints: results, progress, and failures as an exit code and one line.
+"""Output of commands: results, progress, and errors as an exit code and one line of JSON.
 
-Whatever a server wrote passes through `visible` before a terminal gets it. In JSON, the same
+Text of servers passes through `visible` before it is written to a terminal. In JSON, the same
 characters are written as escapes, which changes no value.
 """
 
@@ -43,26 +43,27 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 __all__ = [
-    "Bar",
     "CommandError",
     "Exit",
     "Output",
+    "ProgressBar",
     "as_json",
-    "console_on",
+    "console_for",
     "describe",
     "exit_code",
+    "show_help",
 ]
 
 
-# In fewer columns, those of a table would be too thin to be read, or would be left out.
-_NARROW = 60
+# On a narrower terminal, the columns of a table would be unreadable or left out.
+_MIN_TABLE_WIDTH = 60
 
 
 class Output:
-    """The command's stdout, and its notes on stderr.
+    """Prints results on stdout, and notes on stderr.
 
     Args:
-        json: Whether results are printed as the protocol has them.
+        json: Whether results are printed as JSON, in the shape of the protocol.
     """
 
     def __init__(self, *, json: bool) -> None:
@@ -70,30 +71,30 @@ class Output:
         self.terminal = sys.stdout.isatty()
 
     def result(self, wire: Any) -> None:
-        """Print a result as JSON: one line, or for a person several."""
+        """Print a result as JSON: on one line, or indented on a terminal."""
         print(as_json(wire, indent=2 if self.terminal else None), flush=True)
 
     def text(self, words: str) -> None:
-        """Print text of a server: as it is into a pipe, made safe on a terminal."""
+        """Print text of a server: unchanged into a pipe, made safe on a terminal."""
         print(visible(words, lines=True) if self.terminal else words, flush=True)
 
     def raw(self, data: bytes) -> None:
-        """Write bytes of a server, which a terminal never gets."""
+        """Write bytes of a server. Never called on a terminal."""
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print rows: below a heading on a terminal, else one a line with tabs between.
+        """Print rows: as a table on a terminal, else one per line with tabs between cells.
 
-        On a narrow terminal, the cells of a row stand below each other.
+        On a narrow terminal, each cell is printed on a line of its own.
         """
         if not self.terminal:
             for row in rows:
                 print("\t".join(visible(cell) for cell in row))
             sys.stdout.flush()
             return
-        console = console_on(sys.stdout)
-        if console.width < _NARROW:
+        console = console_for(sys.stdout)
+        if console.width < _MIN_TABLE_WIDTH:
             for first, *others in rows:
                 console.print(Text(visible(first), "bold"))
                 for column, cell in zip(columns[1:], others, strict=True):
@@ -109,17 +110,17 @@ class Output:
         console.print(table)
 
     def heading(self, words: str) -> None:
-        """Print words of ours above a table; a pipe does not get them."""
+        """Print a heading above a table, on a terminal only."""
         if self.terminal:
-            console_on(sys.stdout).print(Text(words, "bold underline"))
+            console_for(sys.stdout).print(Text(words, "bold underline"))
 
     def note(self, words: str) -> None:
-        """Tell the person something on stderr."""
-        console_on(sys.stderr).print(Text(visible(words, lines=True)), soft_wrap=True)
+        """Print a note for the person on stderr."""
+        console_for(sys.stderr).print(Text(visible(words, lines=True)), soft_wrap=True)
 
 
-def console_on(stream: TextIO) -> Console:
-    """A console that has colours only on a terminal, and takes nothing for markup."""
+def console_for(stream: TextIO) -> Console:
+    """A console that uses colours only on a terminal, and interprets no markup."""
     return Console(
         file=stream,
         force_terminal=stream.isatty(),
@@ -130,15 +131,16 @@ def console_on(stream: TextIO) -> Console:
 
 
 def as_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON in which nothing stands that a terminal obeys or hides."""
+    """JSON without control and hidden characters: they are written as escapes."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isascii() and "\x7f" not in text:
         return text
-    return "".join(_escaped(character) for character in text)
+    return "".join(_escape(character) for character in text)
 
 
-def _escaped(character: str) -> str:
-    # Our own line breaks are the only controls outside of strings, and in strings there are none.
+def _escape(character: str) -> str:
+    # Line breaks of the indentation are the only raw control characters: those in strings are
+    # already escaped.
     if character == "\n" or visible(character) == character:
         return character
     if character == "\x7f":
@@ -146,15 +148,15 @@ def _escaped(character: str) -> str:
     return json.dumps(character)[1:-1]
 
 
-# What went wrong, as an exit code and as one line of JSON on stderr.
+# Errors: an exit code, and the members of one JSON object on stderr.
 
 
 class Exit(IntEnum):
-    """What the command's exit codes mean."""
+    """The exit codes of the command."""
 
     OK = 0
     SERVER = 1
-    """The server answered with an error, broke the protocol, or cannot do it."""
+    """The server answered with an error, violated the protocol, or does not support it."""
     USAGE = 2
     AUTH = 3
     UNREACHABLE = 4
@@ -163,20 +165,20 @@ class Exit(IntEnum):
     TIMEOUT = 6
     INTERRUPTED = 128 + signal.SIGINT
     BROKEN_PIPE = 128 + 13
-    """Whoever read the output has gone: the code of a program that SIGPIPE ended."""
+    """The reader of the output closed the pipe: the code of a program that SIGPIPE ended."""
 
 
 class CommandError(UsageError):
-    """The command line asks for something that cannot be.
+    """The command line is invalid, or cannot be carried out.
 
     Attributes:
-        hint: What to do about it.
+        hint: How to correct it, for the person.
     """
 
     hint: str | None = None
 
 
-# The first that fits.
+# The first class that matches decides.
 _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
     (NotSupported, Exit.SERVER),
     (UsageError, Exit.USAGE),
@@ -193,8 +195,8 @@ _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
 )
 
 
-# What lets a server ask what it wants to ask.
-_OFFERS: Final = {
+# How to enable a client capability that a server requires.
+_CAPABILITY_HINTS: Final = {
     "sampling": "--model PROVIDER:NAME lets a model answer it; without a terminal with --yes",
     "elicitation": "it asks a person: run the command at a terminal",
     "roots": "`syncmcp roots add` names the directories that it may know of",
@@ -210,7 +212,7 @@ def exit_code(error: BaseException) -> Exit:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """The facts of an error, as the members of a JSON object; those that are empty are left out."""
+    """An error as the members of a JSON object, without those that are empty."""
     facts: dict[str, Any] = {"kind": _kind(error), "message": _message(error)}
     facts["exit_code"] = int(exit_code(error))
     if isinstance(error, McpError):
@@ -247,8 +249,8 @@ def _message(error: BaseException) -> str:
     return str(error) or "interrupted"
 
 
-def _lacking(error: MissingCapability) -> dict[str, Any]:
-    """What the server wants to ask, by capabilities."""
+def _required_capabilities(error: MissingCapability) -> dict[str, Any]:
+    """The client capabilities that the server requires."""
     data = error.data if isinstance(error.data, dict) else {}
     found = data.get("requiredCapabilities")
     return found if isinstance(found, dict) else {}
@@ -258,7 +260,14 @@ def _hint(error: BaseException) -> str | None:
     if isinstance(error, CommandError):
         return error.hint
     if isinstance(error, MissingCapability):
-        return next((_OFFERS[name] for name in _OFFERS if name in _lacking(error)), None)
+        return next(
+            (
+                _CAPABILITY_HINTS[name]
+                for name in _CAPABILITY_HINTS
+                if name in _required_capabilities(error)
+            ),
+            None,
+        )
     if isinstance(error, NotApproved):
         return "approve it with `syncmcp servers approve`, or believe the file with --trust"
     if isinstance(error, AuthError):
@@ -271,66 +280,73 @@ def _hint(error: BaseException) -> str | None:
     return None
 
 
-# How far a call has come, as a bar on stderr.
+def show_help(context: typer.Context) -> None:
+    """Print the help of a group of commands if no command of it was given."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit(Exit.USAGE)
 
 
-_MOST_WORDS = 60
+# Progress of a call, as a bar on stderr.
 
 
-class Bar:
-    """Is drawn with the first report of progress, and leaves nothing behind.
+_MAX_LABEL = 60
 
-    Reports come on a pool thread; the terminal is lent to questions meanwhile.
+
+class ProgressBar:
+    """A transient progress bar, drawn from the first progress notification on.
+
+    Notifications arrive on a pool thread; the bar is suspended while a question is on the terminal.
     """
 
     def __init__(self) -> None:
-        # Guards all of it, so that a report cannot draw over a question.
+        # Guards all attributes, so that a notification cannot draw over a question.
         self._lock = threading.RLock()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._lent = False
+        self._suspended = False
 
     def report(self, progress: float, total: float | None, message: str | None) -> None:
-        """Draw what a server reported; see `ProgressHandler`."""
+        """Draw the progress that a server reported; see `ProgressHandler`."""
         with self._lock:
-            if self._lent:
+            if self._suspended:
                 return
             if self._bar is None or self._task is None:
-                self._bar = _made()
+                self._bar = _new_progress()
                 self._task = self._bar.add_task("")
                 self._bar.start()
-            words = shorten(message or "", _MOST_WORDS)
+            words = shorten(message or "", _MAX_LABEL)
             self._bar.update(
                 self._task, completed=progress, total=total, description=visible(words)
             )
             self._bar.refresh()
 
-    def end(self) -> None:
-        """Take the bar away."""
+    def hide(self) -> None:
+        """Remove the bar from the terminal, until the next notification."""
         with self._lock:
             if self._bar is not None:
                 self._bar.stop()
                 self._bar = self._task = None
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Keep off the terminal."""
+    def suspended(self) -> Iterator[None]:
+        """Hide the bar and ignore notifications meanwhile."""
         with self._lock:
-            self.end()
-            self._lent = True
+            self.hide()
+            self._suspended = True
         try:
             yield
         finally:
             with self._lock:
-                self._lent = False
+                self._suspended = False
 
 
-def _made() -> Progress:
+def _new_progress() -> Progress:
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.completed:g}", markup=False),
-        console=console_on(sys.stderr),
+        console=console_for(sys.stderr),
         auto_refresh=False,
         transient=True,
     )

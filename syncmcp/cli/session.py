@@ -1,24 +1,42 @@
-"""One command at work: its options, its output, the person, and the client it opens."""
+"""The session of a command that speaks to a server: options, output, the person, the client."""
 
 from __future__ import annotations
 
-import difflib
+import functools
+import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    TypeAlias,
+    cast,
+)
 
-from syncmcp import servers_file
+import typer
+from typer.core import TyperCommand
+
 from syncmcp._client.client import Client
 from syncmcp.approval import AllowAll, Approval, DenyAll
-from syncmcp.cli.items import read_file
-from syncmcp.cli.output import Bar, CommandError, Output, as_json
-from syncmcp.cli.state import home, remembered
+from syncmcp.cli.output import CommandError, Output, ProgressBar, as_json
+from syncmcp.cli.parsing import (
+    Settings,
+    complete_servers,
+    http_target,
+    is_url,
+    sampling_model,
+    stdio_target,
+    with_stored_login,
+)
+from syncmcp.cli.state import find_server, load_roots
 from syncmcp.config import Http, Stdio
-from syncmcp.errors import McpError
 from syncmcp.ui import visible
 
 if TYPE_CHECKING:
@@ -27,241 +45,54 @@ if TYPE_CHECKING:
     from syncmcp._client.client import Target
     from syncmcp._connection.options import CallOptions
     from syncmcp._protocol.revisions import Mode
-    from syncmcp.cli.options import Settings
-    from syncmcp.llm import ModelSampling
-    from syncmcp.servers_file import Approve, ServerEntry, ServerReview, ServersFile
+    from syncmcp.servers_file import ServerReview
     from syncmcp.types import LoggingMessageNotificationParams
     from syncmcp.ui.terminal import Terminal
 
 __all__ = [
-    "PROVIDERS",
-    "Around",
+    "CallCommand",
+    "OuterCommand",
     "Person",
-    "Recorded",
-    "Replayed",
+    "RecordTo",
+    "ReplayFrom",
+    "ServerCommand",
     "Session",
-    "Shared",
-    "entry",
-    "files",
-    "http",
-    "is_url",
-    "sampling_by",
-    "signed_in",
-    "somebody",
-    "stdio",
+    "SharedClient",
+    "person_at_terminal",
+    "with_session",
 ]
 
 
-# What a command line names as its server: a URL, a name, or a command after ``--``.
+# The person at the terminal, who answers questions of servers and confirms calls. Prompts go to
+# stderr, so that stdout holds nothing but results.
 
 
-def is_url(word: str) -> bool:
-    """Whether it is meant as a URL."""
-    return word.lower().startswith(("http://", "https://"))
-
-
-def http(url: str, headers: Iterable[str] = ()) -> Http:
-    """The server at a URL.
-
-    It gets the token of an earlier ``auth login``; nobody is sent to sign in by the way.
-
-    Args:
-        url: The URL.
-        headers: As ``Name:value`` or ``Name:@file``; one called ``Authorization`` takes the place
-            of the token.
-
-    Raises:
-        CommandError: A header is not written like that.
-    """
-    return signed_in(Http(url, headers=dict(_header(word) for word in headers)))
-
-
-def signed_in(server: Http) -> Http:
-    """Give it the token of an earlier ``auth login``, unless its headers hold one."""
-    headers = server.headers if isinstance(server.headers, Mapping) else {}
-    if not any(name.lower() == "authorization" for name in headers):
-        from syncmcp.cli.state import kept
-
-        server.auth = kept(server.url)
-    return server
-
-
-def stdio(
-    command: Sequence[str],
-    *,
-    env: Iterable[str] = (),
-    cwd: Path | None = None,
-    verbose: bool = False,
-) -> Stdio:
-    """The server that a command starts.
-
-    Args:
-        command: The program and its arguments.
-        env: Variables for it, as ``NAME=value``.
-        cwd: Its working directory.
-        verbose: Whether its stderr is shown.
-
-    Raises:
-        CommandError: A variable is not written like that.
-    """
-    stderr: Callable[[str], None] | str = _show if verbose else "log"
-    return Stdio(*command, env=dict(_variable(word) for word in env), cwd=cwd, stderr=stderr)
-
-
-def _show(line: str) -> None:
-    print(visible(line), file=sys.stderr)
-
-
-def _header(word: str) -> tuple[str, str]:
-    name, colon, value = word.partition(":")
-    if not colon or not name.strip():
-        raise CommandError("a header is written Name:value", hint="or Name:@file")
-    value = value.strip()
-    return name.strip(), read_file(value[1:]).strip() if value.startswith("@") else value
-
-
-def _variable(word: str) -> tuple[str, str]:
-    name, equals, value = word.partition("=")
-    if not equals or not name:
-        raise CommandError("a variable is written NAME=value")
-    return name, value
-
-
-# Servers by their names in the files of editors.
-
-
-def files(
-    config: Path | None, *, approve: Approve | None = None, trust: bool = False
-) -> Iterator[tuple[Path, ServersFile | McpError]]:
-    """The files to look at, read; or why one cannot be.
-
-    Args:
-        config: The only one; without it, those of the editors on this computer.
-        approve: Asks a person about a server of a file in the working tree.
-        trust: Ask nobody.
-    """
-    paths = [place.path for place in servers_file.known_files()] if config is None else [config]
-    for path in paths:
-        try:
-            yield (
-                path,
-                servers_file.read(
-                    path,
-                    approve=approve,
-                    trust=trust,
-                    approvals=home() / "approved-servers.json",
-                ),
-            )
-        except McpError as error:
-            yield path, error
-
-
-def entry(
-    name: str, config: Path | None, *, approve: Approve | None = None, trust: bool = False
-) -> ServerEntry:
-    """The server of this name; of several, that of the first file.
-
-    Raises:
-        CommandError: No file names it.
-        McpError: The file given cannot be read.
-    """
-    names: list[str] = []
-    for _, read in files(config, approve=approve, trust=trust):
-        if isinstance(read, McpError):
-            if config is not None:
-                raise read
-            continue  # a broken file of one editor is not in the way of another's; `servers` tells
-        if name in read:
-            return read[name]
-        names.extend(read)
-    close = difflib.get_close_matches(name, names, n=3)
-    hint = "a URL begins with https:// or http://; a command stands after --"
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
-    elif names:
-        hint += "; `syncmcp servers` lists the names"
-    raise CommandError(f"there is no server {name!r}", hint=hint)
-
-
-# `--model`: a provider's model that answers where a server asks for one.
-
-
-def _anthropic(name: str) -> ModelSampling:
-    from syncmcp.llm import AnthropicSampling
-
-    return AnthropicSampling(name)
-
-
-def _gemini(name: str) -> ModelSampling:
-    from syncmcp.llm import GeminiSampling
-
-    return GeminiSampling(name)
-
-
-def _openai(name: str, *, chat: bool = False) -> ModelSampling:
-    from syncmcp.llm import OpenAISampling
-
-    return OpenAISampling(name, api="chat" if chat else "responses")
-
-
-PROVIDERS: Final[Mapping[str, Callable[[str], ModelSampling]]] = MappingProxyType(
-    {
-        "anthropic": _anthropic,
-        "gemini": _gemini,
-        "openai": _openai,
-        "openai-chat": partial(_openai, chat=True),
-    }
-)
-"""What a model is named with, and what makes it answer."""
-
-
-def sampling_by(word: str) -> ModelSampling:
-    """The model that ``provider:name`` means. Its key comes from the environment.
-
-    Raises:
-        CommandError: It means none.
-        UsageError: The provider's package is not installed.
-    """
-    provider, colon, name = word.partition(":")
-    make = PROVIDERS.get(provider)
-    if make is None:
-        close = difflib.get_close_matches(provider, PROVIDERS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PROVIDERS)}"
-        raise CommandError(f"there is no provider of models {provider!r}", hint=hint)
-    if not colon or not name:
-        raise CommandError(f"which model of {provider}?", hint=f"write --model {provider}:NAME")
-    return make(name)
-
-
-# The person at the terminal, who answers servers and allows calls. Stdout stays the results'.
-
-
-def somebody() -> Person | None:
-    """The person, if there is one: stdin and stderr are a terminal that takes commands."""
+def person_at_terminal() -> Person | None:
+    """The person, or `None` unless stdin and stderr are a terminal that moves its cursor."""
     dumb = os.environ.get("TERM") == "dumb"
     return Person() if sys.stdin.isatty() and sys.stderr.isatty() and not dumb else None
 
 
 class Person:
-    """Somebody to ask.
+    """The person at the terminal, who can be asked.
 
     Attributes:
-        bar: Shows them progress.
+        bar: The progress bar on this terminal.
     """
 
     def __init__(self) -> None:
-        self.bar = Bar()
+        self.bar = ProgressBar()
 
     @cached_property
     def terminal(self) -> Terminal:
-        """Asks them what servers ask, with the bar out of the way."""
+        """Asks the questions of servers, with the progress bar hidden meanwhile."""
         from syncmcp.ui.terminal import Terminal
 
-        return Terminal(sys.stdin, sys.stderr, beside=self.bar.lent)
+        return Terminal(sys.stdin, sys.stderr, beside=self.bar.suspended)
 
     @cached_property
     def approval(self) -> Approval:
-        """Asks them what has to be allowed."""
+        """Asks for approval."""
         from syncmcp.ui.terminal import AskOnTerminal
 
         return AskOnTerminal(terminal=self.terminal)
@@ -271,17 +102,18 @@ class Person:
         return self.terminal.approve(review)
 
 
-# What no command can be given that finds its server chosen, or its connection made.
-_OF_SERVER = ("header", "env", "cwd", "config", "trust")
-_OF_CONNECTION = (*_OF_SERVER, "model", "revision", "open_timeout", "verbose")
+# Options for the server are rejected under `replay`, which has none; options for the connection
+# in a shell, where it is open already.
+_SERVER_OPTIONS = ("header", "env", "cwd", "config", "trust")
+_CONNECTION_OPTIONS = (*_SERVER_OPTIONS, "model", "revision", "open_timeout", "verbose")
 
 
-class Shared:
-    """What the commands of a shell have in common.
+class SharedClient:
+    """The client that all commands of one shell share.
 
     Attributes:
-        client: Open.
-        person: Who types.
+        client: An open client.
+        person: The person who types the commands.
     """
 
     def __init__(self, client: Client, person: Person) -> None:
@@ -289,29 +121,29 @@ class Shared:
         self.person = person
 
 
-class Recorded(NamedTuple):
-    """The session of a command is written to a file."""
+class RecordTo(NamedTuple):
+    """`record`: the session is written to this file."""
 
     path: Path
 
 
-class Replayed(NamedTuple):
-    """A recording stands in the place of a command's server."""
+class ReplayFrom(NamedTuple):
+    """`replay`: the recording in this file takes the place of the server."""
 
     path: Path
 
 
-Around: TypeAlias = Shared | Recorded | Replayed
-"""What a command may run inside of."""
+OuterCommand: TypeAlias = SharedClient | RecordTo | ReplayFrom
+"""The command that runs another one, as `typer.Context.obj` of the latter."""
 
 
 class Session:
-    """What a command has to work with. The client is opened when it is wanted.
+    """The options, output and client of one command. The client is opened at its first use.
 
     Attributes:
         settings: The options, as given.
-        out: Where results go.
-        person: Who can be asked; `None` where there is no terminal.
+        out: Prints results and notes.
+        person: The person to ask; `None` without a terminal.
     """
 
     def __init__(
@@ -319,16 +151,16 @@ class Session:
         settings: Settings,
         target: str,
         command: Sequence[str],
-        around: Around | None = None,
+        outer: OuterCommand | None = None,
     ) -> None:
         self.settings = settings
         self.out = Output(json=settings.json)
         self._target = target
         self._command = command
-        self._around = around
-        self._shared = shared = around if isinstance(around, Shared) else None
+        self._outer = outer
+        self._shared = shared = outer if isinstance(outer, SharedClient) else None
         self._client: Client | None = None
-        self.person: Person | None = shared.person if shared is not None else somebody()
+        self.person: Person | None = shared.person if shared is not None else person_at_terminal()
 
     def __enter__(self) -> Self:
         return self
@@ -337,64 +169,64 @@ class Session:
         if self._client is not None:
             self._client.close()
         if self.person is not None:
-            self.person.bar.end()  # after the last report that could draw it again
+            self.person.bar.hide()  # after the last report that could draw it again
 
     @property
     def target(self) -> tuple[Stdio | Http, dict[str, Any]]:
-        """What to connect to, and what options of `Client` come with it.
+        """The server to connect to, and the options of `Client` that its file sets.
 
         Raises:
-            UsageError: The command line names nothing that can be connected to.
-            NotApproved: A file in the working tree names it, and nobody approved it.
+            UsageError: The command line names no such server, or has an option that does not fit.
+            NotApproved: A file in the working tree names the server, and nobody approved it.
         """
         settings = self.settings
-        if isinstance(self._around, Replayed):
+        if isinstance(self._outer, ReplayFrom):
             raise CommandError("there is no server behind a recording")
-        self._check_fit()
+        self._check_options()
         if self._command:
-            return stdio(
+            return stdio_target(
                 self._command, env=settings.env or (), cwd=settings.cwd, verbose=settings.verbose
             ), {}
         if is_url(self._target):
-            return http(self._target, settings.header or ()), {}
+            return http_target(self._target, settings.header or ()), {}
         approve = None if self.person is None else self.person.approve
-        found = entry(self._target, settings.config, approve=approve, trust=settings.trust)
+        found = find_server(self._target, settings.config, approve=approve, trust=settings.trust)
         target = found.target()
-        return signed_in(target) if isinstance(target, Http) else target, found.options
+        return with_stored_login(target) if isinstance(target, Http) else target, found.options
 
     @property
     def client(self) -> Client:
         """The open client.
 
         Raises:
-            UsageError: As with `target`.
-            McpError: It cannot be opened.
+            UsageError: See `target`.
+            McpError: The client cannot be opened.
         """
         if self._shared is not None:
-            self._refuse(_OF_CONNECTION, "counts when the shell is started")
+            self._reject_options(_CONNECTION_OPTIONS, "counts when the shell is started")
             return self._shared.client
         if self._client is None:
-            client = self.unopened()
-            self._client = client  # to be closed even if opening is interrupted
+            client = self.make_client()
+            self._client = client  # set first: closed even if opening is interrupted
             client.open()
             if self.settings.verbose and client.server.capabilities.logging is not None:
                 client.set_log_level("debug")
         return self._client
 
-    def unopened(self) -> Client:
+    def make_client(self) -> Client:
         """A client that has not been opened.
 
         Raises:
-            UsageError: As with `target`.
-            NotApproved: The same.
+            UsageError: See `target`.
+            NotApproved: See `target`.
         """
         settings = self.settings
-        target, options = self._source()
+        target, options = self._wrapped_target()
         if settings.timeout is not None:
             options["timeout"] = settings.timeout
         person = self.person
-        roots = remembered()
-        model = None if settings.model is None else sampling_by(settings.model)
+        roots = load_roots()
+        model = None if settings.model is None else sampling_model(settings.model)
         if person is not None:
             approval: Approval = person.approval
         else:
@@ -404,45 +236,47 @@ class Session:
             mode=cast("Mode", settings.revision),
             open_timeout=settings.open_timeout,
             elicitation=None if person is None else person.terminal,
-            # What nobody would agree to is not offered.
+            # Without a person and without --yes every request would be denied: not advertised.
             sampling=model if person is not None or settings.yes else None,
             roots=roots if roots.list() else None,
             approval=approval,
-            on_log=_show_log if settings.verbose else None,
+            on_log=_print_log if settings.verbose else None,
             **options,
         )
 
-    def _refuse(self, names: Sequence[str], why: str) -> None:
+    def _reject_options(self, names: Sequence[str], why: str) -> None:
         usual = type(self.settings)()
         for name in names:
             if getattr(self.settings, name) != getattr(usual, name):
                 raise CommandError(f"--{name.replace('_', '-')} {why}")
 
-    def _check_fit(self) -> None:
-        """Refuse options that the kind of target has no use for, rather than forget them."""
+    def _check_options(self) -> None:
+        """Reject options that do not apply to this kind of target, rather than ignore them."""
         settings, remote = self.settings, is_url(self._target)
         if settings.header and (self._command or not remote):
             raise CommandError("--header goes with a URL")
         if (settings.env or settings.cwd) and not self._command:
             raise CommandError("--env and --cwd go with a command after --")
 
-    def _source(self) -> tuple[Target, dict[str, Any]]:
-        """The target, or what stands before it, or in its place."""
-        if isinstance(self._around, Replayed):
-            self._refuse(_OF_SERVER, "is for a server, and there is none behind a recording")
+    def _wrapped_target(self) -> tuple[Target, dict[str, Any]]:
+        """The target; under `record` with a recorder around it, under `replay` a recording."""
+        if isinstance(self._outer, ReplayFrom):
+            self._reject_options(
+                _SERVER_OPTIONS, "is for a server, and there is none behind a recording"
+            )
             from syncmcp.testing import Replay
 
-            return Replay(self._around.path), {}
+            return Replay(self._outer.path), {}
         target, options = self.target
-        if isinstance(self._around, Recorded):
+        if isinstance(self._outer, RecordTo):
             from syncmcp.testing import Recording
 
-            return Recording(target, self._around.path), options
+            return Recording(target, self._outer.path), options
         return target, options
 
     @property
     def options(self) -> CallOptions:
-        """What goes with each call."""
+        """The options of each request: time limits, and the progress bar."""
         options: CallOptions = {}
         if self.settings.timeout is not None:
             options["timeout"] = self.settings.timeout
@@ -452,12 +286,12 @@ class Session:
             options["on_progress"] = self.person.bar.report
         return options
 
-    def allow(self, tool: Any, arguments: dict[str, Any]) -> None:
-        """Ask whether a tool may be called, unless it claims to change nothing.
+    def confirm_call(self, tool: Any, arguments: dict[str, Any]) -> None:
+        """Ask whether a tool may be called, unless its annotations claim that it is read-only.
 
         Raises:
-            CommandError: Nobody can be asked.
-            Denied: The person said no.
+            CommandError: There is no person to ask.
+            Denied: The person declined.
         """
         claims = tool.annotations
         if self.settings.yes or (claims is not None and claims.read_only_hint is True):
@@ -470,7 +304,97 @@ class Session:
         self.person.approval.before_call(tool.name, arguments, claims, self.client.server)
 
 
-def _show_log(params: LoggingMessageNotificationParams) -> None:
+def _print_log(params: LoggingMessageNotificationParams) -> None:
     said = params.data if isinstance(params.data, str) else as_json(params.data)
     where = f" {params.logger}" if params.logger else ""
     print(visible(f"[{params.level}{where}] {said}"), file=sys.stderr)
+
+
+# The parsers of commands that speak to a server, and the decorator that gives them a session.
+
+
+P = ParamSpec("P")
+
+_AFTER_DASHES = "--"
+
+
+class ServerCommand(TyperCommand):
+    """A command whose first argument is a server; a server command may follow ``--`` instead."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Insert a placeholder for TARGET where the server is given in another way."""
+        ctx.meta[_AFTER_DASHES] = []
+        if isinstance(ctx.obj, (ReplayFrom, SharedClient)):
+            args = ["TARGET", *args]
+        elif _AFTER_DASHES in args:
+            dashes = args.index(_AFTER_DASHES)
+            if dashes + 1 == len(args) and not ctx.resilient_parsing:
+                raise CommandError("no command stands after --")
+            ctx.meta[_AFTER_DASHES] = args[dashes + 1 :]
+            args = ["COMMAND", *args[:dashes]]
+        return super().parse_args(ctx, args)
+
+
+class CallCommand(ServerCommand):
+    """`call`, whose ``--help`` describes the tool if one is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Print the help of the command itself if no tool is named."""
+        if ctx.resilient_parsing:  # a Tab completion
+            return super().parse_args(ctx, args)
+        wanted = "--help" in args  # parsing consumes `args`
+        try:
+            rest = super().parse_args(ctx, args)
+        except typer.TyperException:
+            if not wanted:
+                raise
+        else:
+            if not ctx.params["show_help"] or ctx.params["tool"] is not None:
+                return rest
+        print(ctx.get_help())
+        raise typer.Exit
+
+
+def with_session(
+    command: Callable[Concatenate[Session, P], None],
+) -> Callable[..., None]:
+    """Add TARGET and the common options to a command, and call it with a `Session` made of them."""
+    own = [*inspect.signature(command, eval_str=True).parameters.values()][1:]
+    common = [*inspect.signature(Settings, eval_str=True).parameters.values()]
+    call: Callable[..., None] = command
+    context = _keyword_parameter("context", typer.Context)
+    target = _keyword_parameter(
+        "target",
+        Annotated[
+            str,
+            typer.Argument(
+                metavar="TARGET",
+                help=_TARGET_HELP,
+                show_default=False,
+                autocompletion=complete_servers,
+            ),
+        ],
+    )
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        place: typer.Context = given.pop("context")
+        named: str = given.pop("target")
+        settings = Settings(**{one.name: given.pop(one.name) for one in common})
+        outer: OuterCommand | None = place.obj
+        with Session(settings, named, place.meta[_AFTER_DASHES], outer) as session:
+            call(session, **given)
+
+    parameters = [context, target, *own, *common]
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    )
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+_TARGET_HELP = "A URL, or a name (see servers); left out where a command stands after --."
+
+
+def _keyword_parameter(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)

@@ -1,14 +1,16 @@
-"""What the command remembers, and where: roots, sign-ins."""
+"""Files on this computer: stored roots and sign-ins, and the servers in files of editors."""
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncmcp import servers_file
 from syncmcp.auth import FileStore, OAuth
 from syncmcp.auth.token_auth import resource_of
 from syncmcp.cli.output import CommandError
@@ -20,44 +22,53 @@ from syncmcp.types import Root
 if TYPE_CHECKING:
     from syncmcp.auth import Token
     from syncmcp.auth.receiver import Receiver
+    from syncmcp.servers_file import Approve, ServerEntry, ServersFile
 
-__all__ = ["begin", "home", "keep", "kept", "remembered"]
+__all__ = [
+    "find_server",
+    "load_roots",
+    "log_in",
+    "read_server_files",
+    "save_roots",
+    "state_directory",
+    "stored_login",
+]
 
 
-# Where the command keeps what it remembers: sign-ins, approvals, roots, the shell's history.
+# The directory of sign-ins, approvals, roots and the history of the shell; the stored roots.
 
 
-def home() -> Path:
-    """The directory; it need not exist yet. The variable ``SYNCMCP_HOME`` names another one."""
+def state_directory() -> Path:
+    """The directory, which may not exist yet; ``SYNCMCP_HOME`` in the environment overrides it."""
     given = os.environ.get("SYNCMCP_HOME")
     return Path(given).expanduser() if given else default_path().parent
 
 
-def remembered() -> Roots:
-    """Them, whether or not they are still on the disk.
+def load_roots() -> Roots:
+    """The stored roots, including those whose directories do not exist at present.
 
     Raises:
-        CommandError: What is kept cannot be read.
+        CommandError: The file cannot be read, or is not a JSON list of URIs.
     """
-    path = _file()
+    path = _roots_file()
     try:
-        kept = json.loads(path.read_text("utf-8"))
+        uris = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        kept = []
+        uris = []
     except (OSError, ValueError) as error:
         raise CommandError(f"the roots in {str(path)!r} cannot be read: {error}") from error
-    if not isinstance(kept, list) or not all(isinstance(uri, str) for uri in kept):
+    if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise CommandError(f"{str(path)!r} holds no list of roots")
-    return restored([Root(uri=uri) for uri in kept], None)
+    return restored([Root(uri=uri) for uri in uris], None)
 
 
-def keep(roots: Roots) -> None:
-    """Replace what is kept, as a whole, so that a crash leaves the old roots or the new ones.
+def save_roots(roots: Roots) -> None:
+    """Replace the stored roots atomically: a crash leaves either the old or the new ones.
 
     Raises:
-        CommandError: It cannot be written.
+        CommandError: The file cannot be written.
     """
-    path = _file()
+    path = _roots_file()
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -67,73 +78,129 @@ def keep(roots: Roots) -> None:
         raise CommandError(f"the roots cannot be kept in {str(path)!r}: {error}") from error
 
 
-def _file() -> Path:
-    return home() / "roots.json"
+def _roots_file() -> Path:
+    return state_directory() / "roots.json"
 
 
-# The sign-ins that the command keeps, and as which client somebody has signed in.
+# The stored sign-ins, each with the OAuth client that it was made for.
 
 
-# What says which client it is. Its secret is with the sign-in, for renewals.
-_CLIENT = ("client_id", "client_metadata_url", "issuer")
+# The options that identify the OAuth client. Its secret is stored with the token, for refreshes.
+_CLIENT_OPTIONS = ("client_id", "client_metadata_url", "issuer")
 
 
-def kept(url: str) -> OAuth:
-    """The sign-in at a server, if there is one; nobody is sent to make another.
+def stored_login(url: str) -> OAuth:
+    """The authentication of a server with its stored token, if any; never starts a sign-in.
 
     Raises:
-        AuthError: What is kept cannot be read.
+        AuthError: The stored token cannot be read.
     """
-    return _of(url, _chosen(_store().load(_key(url)) or {}))
+    return _login_of(url, _client_options(_token_store().load(_login_key(url)) or {}))
 
 
-def begin(url: str, receiver: Receiver, note: Callable[[str], object], **options: Any) -> Token:
-    """Send a person to sign in at a server; from now on that is `kept`, and no earlier sign-in.
+def log_in(url: str, receiver: Receiver, note: Callable[[str], object], **options: Any) -> Token:
+    """Have a person sign in at a server; the new token replaces that of an earlier sign-in.
 
     Args:
-        url: The server.
-        receiver: What sends the person there.
-        note: Told what did not go well besides.
-        options: What `OAuth` takes.
+        url: The URL of the MCP server.
+        receiver: Opens the authorization page and receives the redirect.
+        note: Called with a warning if the earlier token could not be revoked.
+        options: Further arguments of `OAuth`.
 
     Raises:
-        UsageError: An argument is not what it should be.
-        AuthError: There is no token to be had, or it cannot be kept.
+        UsageError: An argument is invalid.
+        AuthError: No token was granted, or it cannot be stored.
         TransportError: A server could not be reached.
     """
-    store, key = _store(), _key(url)
+    store, key = _token_store(), _login_key(url)
     token = OAuth(url, receiver=receiver, store=store, **options).login()
-    client, before = _chosen(options), _chosen(store.load(key) or {})
+    client, before = _client_options(options), _client_options(store.load(key) or {})
     if client != before:
         store.save(key, client or None)
-        earlier = _of(url, before)
-        if earlier._client == _of(url, client)._client:
-            return token  # filed in the same place: it has taken that of the earlier one
+        earlier = _login_of(url, before)
+        if earlier._client == _login_of(url, client)._client:
+            return token  # the same key in the store: the earlier token is overwritten
         try:
-            earlier.logout()  # else nobody could reach it any more
+            earlier.logout()  # nothing refers to the earlier token any more, so it is revoked
         except McpError as error:
             note(f"the earlier sign-in is forgotten, but was not revoked: {error}")
     return token
 
 
-def _of(url: str, client: dict[str, str]) -> OAuth:
+def _login_of(url: str, client: dict[str, str]) -> OAuth:
     return OAuth(
         url,
         receiver=None,
-        store=_store(),
+        store=_token_store(),
         client_id=client.get("client_id"),
         client_metadata_url=client.get("client_metadata_url"),
         issuer=client.get("issuer"),
     )
 
 
-def _chosen(said: dict[str, Any]) -> dict[str, str]:
-    return {name: said[name] for name in _CLIENT if isinstance(said.get(name), str)}
+def _client_options(given: dict[str, Any]) -> dict[str, str]:
+    return {name: given[name] for name in _CLIENT_OPTIONS if isinstance(given.get(name), str)}
 
 
-def _store() -> FileStore:
-    return FileStore(home() / "tokens.json")
+def _token_store() -> FileStore:
+    return FileStore(state_directory() / "tokens.json")
 
 
-def _key(url: str) -> str:
+def _login_key(url: str) -> str:
     return f"command {resource_of(OAuth(url, receiver=None))}"
+
+
+# The servers that files of editors name.
+
+
+def read_server_files(
+    config: Path | None, *, approve: Approve | None = None, trust: bool = False
+) -> Iterator[tuple[Path, ServersFile | McpError]]:
+    """Yield each file of servers with its contents, or with the error of reading it.
+
+    Args:
+        config: The only file to read; `None` for those of the editors on this computer.
+        approve: Asks a person about a server of a file in the working tree.
+        trust: Use such servers without asking.
+    """
+    paths = [place.path for place in servers_file.known_files()] if config is None else [config]
+    for path in paths:
+        try:
+            yield (
+                path,
+                servers_file.read(
+                    path,
+                    approve=approve,
+                    trust=trust,
+                    approvals=state_directory() / "approved-servers.json",
+                ),
+            )
+        except McpError as error:
+            yield path, error
+
+
+def find_server(
+    name: str, config: Path | None, *, approve: Approve | None = None, trust: bool = False
+) -> ServerEntry:
+    """The server of this name in the first file that names it; see `read_server_files`.
+
+    Raises:
+        CommandError: No file names the server.
+        McpError: The file `config` cannot be read.
+    """
+    names: list[str] = []
+    for _, read in read_server_files(config, approve=approve, trust=trust):
+        if isinstance(read, McpError):
+            if config is not None:
+                raise read
+            continue  # a broken file must not hide servers of other files; `servers` reports it
+        if name in read:
+            return read[name]
+        names.extend(read)
+    close = difflib.get_close_matches(name, names, n=3)
+    hint = "a URL begins with https:// or http://; a command stands after --"
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    elif names:
+        hint += "; `syncmcp servers` lists the names"
+    raise CommandError(f"there is no server {name!r}", hint=hint)

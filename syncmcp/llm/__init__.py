@@ -1,7 +1,7 @@
-"""Any model: what MCP says, in the words of the providers of models, and sampling by them.
+"""Adapters to providers of models: MCP data in the format of each, and sampling handlers.
 
-The formats need no package of a provider; the handlers do, one extra each. Nothing of a provider's
-is loaded before it is used.
+The formats need no package of a provider; each handler needs one, which an extra installs. No such
+package is imported before it is used.
 """
 
 from __future__ import annotations

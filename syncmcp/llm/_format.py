@@ -1,4 +1,4 @@
-"""What a format of a provider is, and what several say in the same way."""
+"""The base class of the formats of providers, and conversions that several formats share."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 __all__ = [
     "ModelFormat",
     "Unrepresentable",
-    "answer_of",
-    "arguments_of",
-    "blocks_of",
-    "content_of",
     "data_url",
     "file_name",
-    "fitted_id",
     "from_data_url",
     "link_text",
-    "merged_text",
+    "make_answer",
+    "merge_text",
+    "message_blocks",
+    "message_content",
     "new_id",
-    "placeholder",
+    "parse_arguments",
+    "placeholder_text",
+    "provider_id",
     "resource_text",
     "tool_text",
 ]
 
 
-# What the formats of several providers say in the same way.
+# Conversions that several formats share.
 
 
 _ID: Final = NameRule(40)
@@ -62,34 +62,34 @@ _DATA_URL: Final = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
 
 
 class Unrepresentable(UsageError):
-    """A provider's format has no way to say this: a sound to a model that only reads."""
+    """The target format cannot represent a content: a sound for a text model, for example."""
 
 
-def fitted_id(id: str) -> str:
-    """The id of a tool use as every provider takes it; the conversation may have been another's."""
-    return _ID.fitted(id)
+def provider_id(id: str) -> str:
+    """The id of a tool use, changed if some provider would not accept it; deterministic."""
+    return _ID.fit(id)
 
 
 def new_id() -> str:
-    """An id for a tool use that the provider gave none."""
+    """A new id for a tool use to which the provider gave no id."""
     return f"call_{uuid4().hex[:24]}"
 
 
-def blocks_of(message: SamplingMessage | PromptMessage) -> Sequence[BaseModel]:
+def message_blocks(message: SamplingMessage | PromptMessage) -> Sequence[BaseModel]:
     """The content of a message as a list."""
     return message.content if isinstance(message.content, list) else [message.content]
 
 
 def data_url(mime_type: str | None, data: str) -> str:
-    """A URL that holds base64."""
+    """A `data:` URL with base64."""
     return f"data:{mime_type or 'application/octet-stream'};base64,{data}"
 
 
 def from_data_url(url: Any) -> tuple[str, str]:
-    """The media type and the base64 of such a URL.
+    """The media type and the base64 of a `data:` URL.
 
     Raises:
-        Unrepresentable: It is another URL; nothing is fetched.
+        Unrepresentable: It is another URL, which is not fetched.
     """
     found = _DATA_URL.fullmatch(url) if isinstance(url, str) else None
     if found is None:
@@ -98,40 +98,40 @@ def from_data_url(url: Any) -> tuple[str, str]:
 
 
 def file_name(uri: str) -> str:
-    """What a resource would be called as a file."""
+    """A file name for a resource: the last segment of its URI."""
     return uri.rstrip("/").rpartition("/")[2] or "file"
 
 
 def resource_text(contents: TextResourceContents) -> str:
-    """A text resource where the provider has text only."""
+    """A text resource as text, for providers without resources."""
     kind = f' type="{escape(contents.mime_type)}"' if contents.mime_type else ""
     return f'<resource uri="{escape(contents.uri)}"{kind}>\n{contents.text}\n</resource>'
 
 
 def link_text(link: ResourceLink) -> str:
-    """A link to a resource, in words: no provider has it."""
+    """A resource link as text: no provider has such content."""
     attributes = {"uri": link.uri, "name": link.display_name, "type": link.mime_type}
     said = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items() if value)
     return f"<resource_link{said}>{link.description or ''}</resource_link>"
 
 
-def placeholder(block: Any) -> str:
-    """Words for a part of a tool's result that this model cannot take."""
+def placeholder_text(block: Any) -> str:
+    """A text in place of content in a tool result that the provider does not accept."""
     media = getattr(block, "resource", block)
     kind = getattr(media, "mime_type", None) or getattr(block, "type", "content")
     return f"[{kind}: left out, as this model does not take it]"
 
 
 def tool_text(result: ToolResultContent, texts: Iterable[str]) -> str:
-    """The text of a tool's result; structured content where it has no other."""
+    """The text of a tool result; its structured content as JSON if it has no other content."""
     said = "\n".join(text for text in texts if text)
     if not said and result.structured_content is not None and not result.content:
         return json.dumps(result.structured_content, ensure_ascii=False)
     return said
 
 
-def merged_text(blocks: Iterable[Any]) -> list[Any]:
-    """Blocks with neighbouring pieces of text put together, as streams bring them."""
+def merge_text(blocks: Iterable[Any]) -> list[Any]:
+    """Merge adjacent text blocks, as streams split text."""
     merged: list[Any] = []
     for block in blocks:
         last = merged[-1] if merged else None
@@ -142,19 +142,19 @@ def merged_text(blocks: Iterable[Any]) -> list[Any]:
     return merged
 
 
-def arguments_of(tool: str, given: Any, *, cut_off: bool = False) -> dict[str, Any] | None:
-    """The arguments that a model wrote as JSON.
+def parse_arguments(tool: str, given: Any, *, cut_off: bool = False) -> dict[str, Any] | None:
+    """Parse the arguments of a tool call, which a model wrote as JSON.
 
     Args:
-        tool: Named in the error.
-        given: The text, or what has been read from it.
-        cut_off: The message ends where its limit of tokens was: half a text is no fault then.
+        tool: The name of the tool, for the error.
+        given: The JSON text, or a parsed value.
+        cut_off: Whether the answer reached its token limit: then incomplete JSON is no error.
 
     Returns:
-        `None` if the text was cut off.
+        The arguments, or `None` if the text was cut off.
 
     Raises:
-        InvalidOutput: They are no JSON object.
+        InvalidOutput: The arguments are not a JSON object.
     """
     if isinstance(given, str):
         try:
@@ -168,22 +168,22 @@ def arguments_of(tool: str, given: Any, *, cut_off: bool = False) -> dict[str, A
 
 
 class ModelFormat(ABC):
-    """Says what MCP says in the words of a model's provider, and the other way round.
+    """Converts MCP data into the format of a provider, and back.
 
-    Everything of the provider's is a plain dict, as its HTTP interface has it: no package of the
-    provider is needed. Names of tools and of their arguments that the provider does not accept are
-    changed on the way out and restored on the way back, as are schemas; so use one format for a
-    request and its answer. A format keeps nothing but its tools; threads may share it.
+    Data of the provider are plain dicts, as in its HTTP API: no package of the provider is needed.
+    Names of tools and arguments that the provider does not accept, and schemas, are adapted in
+    requests, and the changes are reversed in answers; so use one format object for a request and
+    its answer. Its only state is the tools; it is thread-safe.
 
     Args:
-        tools: The tools that the model is told of.
+        tools: The tools that are offered to the model.
 
     Raises:
-        UsageError: Two of them have one name.
+        UsageError: Two tools have the same name.
     """
 
-    # What the provider accepts as the name of a tool, as its schema, and as its description in
-    # characters; a longer one is cut.
+    # The rules of the provider for tool names and schemas, and the maximal length of descriptions
+    # in characters; a longer description is cut.
     _names: ClassVar[NameRule]
     _schemas: ClassVar[SchemaRules]
     _longest_description: ClassVar[int | None] = None
@@ -195,29 +195,29 @@ class ModelFormat(ABC):
 
     @abstractmethod
     def render_tools(self) -> list[dict[str, Any]]:
-        """The definitions of the tools."""
+        """The tools as definitions of the provider."""
 
     @abstractmethod
     def render_choice(self, choice: ToolChoice) -> Any:
-        """Whether the model may or must use tools."""
+        """The tool choice: whether the model may or must use tools."""
 
     @abstractmethod
     def render_messages(
         self, messages: Iterable[SamplingMessage | PromptMessage]
     ) -> list[dict[str, Any]]:
-        """A conversation: of sampling, or what a prompt of a server gives.
+        """The messages of a sampling request, or of a prompt.
 
         Raises:
-            Unrepresentable: The provider's format has no such content. In the result of a tool,
-                words stand in its place instead.
+            Unrepresentable: The provider's format cannot represent a content. In the result of a
+                tool, a text takes its place instead.
         """
 
     @abstractmethod
     def render_request(self, request: CreateMessageRequestParams, model: str) -> dict[str, Any]:
-        """The body of a whole request; `request.tools` is not looked at, the format has its own.
+        """The body of a request. `request.tools` is ignored: the format has its own tools.
 
         Args:
-            request: What is to be asked.
+            request: The sampling request.
             model: The provider's name of the model.
 
         Raises:
@@ -225,11 +225,11 @@ class ModelFormat(ABC):
         """
 
     def render_result(self, use: ToolUseContent, result: CallToolResult) -> list[dict[str, Any]]:
-        """The messages that tell the model what a tool gave.
+        """The messages that give the result of a tool to the model.
 
         Args:
-            use: What the model asked for, from `parse_answer`.
-            result: What `call_tool` returned.
+            use: The tool use of the model, from `parse_answer`.
+            result: The result of `call_tool`.
         """
         block = types.ToolResultContent(tool_use_id=use.id, content=result.content)
         if result.has_data:
@@ -241,105 +241,106 @@ class ModelFormat(ABC):
         return self.render_messages([asked, told])[before:]
 
     def render_contents(self, contents: Iterable[ResourceContents]) -> list[dict[str, Any]]:
-        """Contents of a resource as the content of a message of the user.
+        """Contents of a resource as content of a user message.
 
         Raises:
-            Unrepresentable: The provider takes no data of that type.
+            Unrepresentable: The provider accepts no data of that type.
         """
         blocks = [types.EmbeddedResource(resource=part) for part in contents]
-        return [part for block in blocks for part in self._parts(block)]
+        return [part for block in blocks for part in self._render_block(block)]
 
     # -- to MCP
 
     @abstractmethod
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
-        """The tools that definitions are of; those of the format's own tools are these."""
+        """The tools of definitions; for tools of this format, the original `Tool` objects."""
 
     @abstractmethod
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
-        """A conversation, without what instructs the model.
+        """The messages of a conversation, without system and developer messages.
 
         Raises:
-            Unrepresentable: MCP has no such content, or it is an address and not the thing.
-            InvalidOutput: Arguments of a tool are no JSON object.
+            Unrepresentable: MCP has no such content, or the content is given by URL only.
+            InvalidOutput: The arguments of a tool call are not a JSON object.
         """
 
     @abstractmethod
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
-        """What a whole request asks for; fields that MCP does not have are left out."""
+        """A request as a sampling request; fields that MCP does not have are omitted."""
 
     @abstractmethod
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
-        """The model's answer.
+        """The answer of a model as a sampling result.
 
         Raises:
-            InvalidOutput: Arguments of a tool are no JSON object, or there is no answer in it.
+            InvalidOutput: The arguments of a tool call are not a JSON object, or no answer is
+                included.
         """
 
     def parse_calls(self, answer: dict[str, Any]) -> list[ToolUseContent]:
-        """The tools that the model's answer asks for: ``call_tool(use.name, use.input)``."""
+        """The tool calls in the answer of a model: ``call_tool(use.name, use.input)``."""
         blocks = self.parse_answer(answer).blocks
         return [block for block in blocks if isinstance(block, types.ToolUseContent)]
 
-    # -- for those that stand on this
+    # -- for subclasses
 
     @abstractmethod
-    def _parts(self, block: BaseModel) -> list[dict[str, Any]]:
-        """A block of content in a message of the user."""
+    def _render_block(self, block: BaseModel) -> list[dict[str, Any]]:
+        """A content block of a user message."""
 
-    def _parts_or_words(self, blocks: Iterable[ContentBlock]) -> list[dict[str, Any]]:
-        """Blocks of a tool's result: words stand for what the model cannot take."""
+    def _render_or_placeholder(self, blocks: Iterable[ContentBlock]) -> list[dict[str, Any]]:
+        """Content blocks of a tool result, with a text in place of each unrepresentable one."""
         parts: list[dict[str, Any]] = []
         for block in blocks:
             try:
-                parts += self._parts(block)
+                parts += self._render_block(block)
             except Unrepresentable:
-                parts += self._parts(types.TextContent(text=placeholder(block)))
+                parts += self._render_block(types.TextContent(text=placeholder_text(block)))
         return parts
 
-    def _offer_tools(
+    def _add_tools(
         self, body: dict[str, Any], request: CreateMessageRequestParams, choice: str = "tool_choice"
     ) -> None:
-        """Put into the body of a request what tools there are, and whether they may be used.
+        """Add the tools and the tool choice to the body of a request.
 
         Args:
-            body: The body.
-            request: What is to be asked.
-            choice: The field that says whether.
+            body: The body, which is changed.
+            request: The sampling request.
+            choice: The field of the tool choice.
         """
-        if tools := self._tools_or_those_used(request.messages):
+        if tools := self._declared_or_used_tools(request.messages):
             body["tools"] = tools
             may_use = request.tool_choice if len(self._tools) else types.ToolChoice(mode="none")
             if may_use is not None:
                 body[choice] = self.render_choice(may_use)
 
-    def _tools_or_those_used(self, messages: Iterable[SamplingMessage]) -> list[dict[str, Any]]:
-        """The definitions; without any, those of what the conversation has used before.
+    def _declared_or_used_tools(self, messages: Iterable[SamplingMessage]) -> list[dict[str, Any]]:
+        """The definitions of the tools; without tools, stubs of those that the messages use.
 
-        Providers refuse a conversation with tools that they were not told of.
+        Providers reject messages with calls of tools that the request does not define.
         """
         if len(self._tools):
             return self.render_tools()
         names = {
             block.name: None
             for message in messages
-            for block in blocks_of(message)
+            for block in message_blocks(message)
             if isinstance(block, types.ToolUseContent)
         }
         used = [types.Tool(name=name, input_schema={"type": "object"}) for name in names]
         return type(self)(used).render_tools()
 
 
-def answer_of(blocks: Sequence[Any], model: str, reason: str | None) -> CreateMessageResult:
-    """The answer of a model that has written these blocks, of which there may be none."""
+def make_answer(blocks: Sequence[Any], model: str, reason: str | None) -> CreateMessageResult:
+    """A sampling result with these blocks; with an empty text if there are none."""
     return types.CreateMessageResult(
         role="assistant",
-        content=content_of(blocks or [types.TextContent(text="")]),
+        content=message_content(blocks or [types.TextContent(text="")]),
         model=model,
         stop_reason=reason,
     )
 
 
-def content_of(blocks: Sequence[Any]) -> Any:
-    """Blocks as the content of a message: one of them alone, as every revision has it."""
+def message_content(blocks: Sequence[Any]) -> Any:
+    """Blocks as the content of a message: a single one not as a list, for older revisions."""
     return blocks[0] if len(blocks) == 1 else list(blocks)

@@ -1,4 +1,4 @@
-"""The format of OpenAI's Chat Completions, which many other providers speak, too."""
+"""The format of OpenAI's Chat Completions, which many other providers support, too."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from syncmcp.errors import InvalidOutput
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
-    answer_of,
-    arguments_of,
-    blocks_of,
-    content_of,
     data_url,
     file_name,
-    fitted_id,
     from_data_url,
     link_text,
+    make_answer,
+    message_blocks,
+    message_content,
     new_id,
+    parse_arguments,
+    provider_id,
     resource_text,
     tool_text,
 )
@@ -39,18 +39,23 @@ if TYPE_CHECKING:
         ToolResultContent,
     )
 
-__all__ = ["OPENAI_SCHEMAS", "OpenAIChatAssembly", "OpenAIChatFormat"]
+__all__ = ["OPENAI_SCHEMAS", "OpenAIChatAccumulator", "OpenAIChatFormat"]
 
 OPENAI_SCHEMAS: Final = SchemaRules(
-    None, frozenset(("$ref", "allOf", "anyOf", "enum", "not", "oneOf")), combines=False
+    None, frozenset(("$ref", "allOf", "anyOf", "enum", "not", "oneOf")), has_combinators=False
 )
-"""What both formats of OpenAI accept as a tool's schema."""
+"""The rules for schemas of tools in both formats of OpenAI."""
 
-_REASONS: Final = {"length": "maxTokens", "stop": "endTurn", "tool_calls": "toolUse"}
-_SOUNDS: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-_FORMATS: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
-_INSTRUCTS: Final = frozenset(("developer", "system"))
-_MOST_STOPS: Final = 4
+_STOP_REASONS: Final = {"length": "maxTokens", "stop": "endTurn", "tool_calls": "toolUse"}
+_AUDIO_FORMATS: Final = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}
+_AUDIO_TYPES: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+_SYSTEM_ROLES: Final = frozenset(("developer", "system"))
+_MAX_STOPS: Final = 4
 
 
 class OpenAIChatFormat(ModelFormat):
@@ -84,21 +89,21 @@ class OpenAIChatFormat(ModelFormat):
         """See `ModelFormat.render_messages`."""
         rendered: list[dict[str, Any]] = []
         for message in messages:
-            blocks = blocks_of(message)
+            blocks = message_blocks(message)
             if message.role == "assistant":
-                rendered.append(self._said(blocks))
+                rendered.append(self._render_said(blocks))
                 continue
             results = [block for block in blocks if isinstance(block, types.ToolResultContent)]
             others = [block for block in blocks if not isinstance(block, types.ToolResultContent)]
             shown: list[dict[str, Any]] = []
             for result in results:
-                parts = self._parts_or_words(result.content)
+                parts = self._render_or_placeholder(result.content)
                 media = [part for part in parts if part["type"] != "text"]
-                if media:  # a tool's message has text alone
-                    said = f"What the tool call {fitted_id(result.tool_use_id)} returned:"
+                if media:  # a tool message may hold text only
+                    said = f"What the tool call {provider_id(result.tool_use_id)} returned:"
                     shown += [{"type": "text", "text": said}, *media]
-                rendered.append(_told(result, parts))
-            if parts := [*shown, *(part for block in others for part in self._parts(block))]:
+                rendered.append(_tool_message(result, parts))
+            if parts := [*shown, *(part for block in others for part in self._render_block(block))]:
                 rendered.append({"role": "user", "content": parts})
         return rendered
 
@@ -115,40 +120,44 @@ class OpenAIChatFormat(ModelFormat):
         if request.temperature is not None:
             body["temperature"] = min(max(request.temperature, 0.0), 2.0)
         if stops := [stop for stop in request.stop_sequences or () if stop]:
-            body["stop"] = stops[:_MOST_STOPS]
-        self._offer_tools(body, request)
+            body["stop"] = stops[:_MAX_STOPS]
+        self._add_tools(body, request)
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
         """See `ModelFormat.parse_tools`."""
         functions = [tool["function"] for tool in definitions if tool["type"] == "function"]
         return [
-            self._tools.tool(tool["name"], tool.get("description"), tool.get("parameters") or _NONE)
+            self._tools.tool_for(
+                tool["name"], tool.get("description"), tool.get("parameters") or _EMPTY_SCHEMA
+            )
             for tool in functions
         ]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
         """See `ModelFormat.parse_messages`."""
         parsed: list[SamplingMessage] = []
-        results: list[Any] = []  # of one turn: MCP has them in one message
+        results: list[Any] = []  # of one turn: one message in MCP
         for message in messages:
             if message["role"] == "tool":
-                content = _texts(message["content"])
+                content = _text_blocks(message["content"])
                 id = message["tool_call_id"]
                 results.append(types.ToolResultContent(tool_use_id=id, content=content))
                 continue
             if results:
-                parsed.append(types.SamplingMessage(role="user", content=content_of(results)))
+                parsed.append(types.SamplingMessage(role="user", content=message_content(results)))
                 results = []
-            if message["role"] in _INSTRUCTS:
+            if message["role"] in _SYSTEM_ROLES:
                 continue
             if message["role"] == "assistant":
-                content = self._blocks(message) or [types.TextContent(text="")]
+                content = self._parse_blocks(message) or [types.TextContent(text="")]
             else:
-                content = _shown(message["content"])
-            parsed.append(types.SamplingMessage(role=message["role"], content=content_of(content)))
+                content = _parse_user_content(message["content"])
+            parsed.append(
+                types.SamplingMessage(role=message["role"], content=message_content(content))
+            )
         if results:
-            parsed.append(types.SamplingMessage(role="user", content=content_of(results)))
+            parsed.append(types.SamplingMessage(role="user", content=message_content(results)))
         return parsed
 
     def parse_request(self, body: dict[str, Any]) -> CreateMessageRequestParams:
@@ -160,8 +169,8 @@ class OpenAIChatFormat(ModelFormat):
         system = [
             block.text
             for message in body["messages"]
-            if message["role"] in _INSTRUCTS
-            for block in _texts(message["content"])
+            if message["role"] in _SYSTEM_ROLES
+            for block in _text_blocks(message["content"])
         ]
         if system:
             found.system_prompt = "\n".join(system)
@@ -182,18 +191,18 @@ class OpenAIChatFormat(ModelFormat):
             raise InvalidOutput("the model gave no answer")
         choice = answer["choices"][0]
         reason = choice.get("finish_reason")
-        blocks = self._blocks(choice["message"], cut_off=reason == "length")
-        return answer_of(blocks, answer["model"], _REASONS.get(reason, reason))
+        blocks = self._parse_blocks(choice["message"], cut_off=reason == "length")
+        return make_answer(blocks, answer["model"], _STOP_REASONS.get(reason, reason))
 
     # -- content
 
-    def _parts(self, block: BaseModel) -> list[dict[str, Any]]:
+    def _render_block(self, block: BaseModel) -> list[dict[str, Any]]:
         if isinstance(block, types.TextContent):
             return [{"type": "text", "text": block.text}]
         if isinstance(block, types.ImageContent):
-            return [_image(block.mime_type, block.data)]
+            return [_render_image(block.mime_type, block.data)]
         if isinstance(block, types.AudioContent):
-            kind = _SOUNDS.get(block.mime_type)
+            kind = _AUDIO_FORMATS.get(block.mime_type)
             if kind is None:
                 raise Unrepresentable(f"OpenAI's models take no sound of type {block.mime_type!r}")
             return [{"type": "input_audio", "input_audio": {"data": block.data, "format": kind}}]
@@ -204,7 +213,7 @@ class OpenAIChatFormat(ModelFormat):
             if isinstance(contents, types.TextResourceContents):
                 return [{"type": "text", "text": resource_text(contents)}]
             if (contents.mime_type or "").startswith("image/"):
-                return [_image(contents.mime_type, contents.blob)]
+                return [_render_image(contents.mime_type, contents.blob)]
             if contents.mime_type == "application/pdf":
                 data = data_url(contents.mime_type, contents.blob)
                 return [
@@ -217,15 +226,17 @@ class OpenAIChatFormat(ModelFormat):
         kind = getattr(block, "type", "")
         raise Unrepresentable(f"OpenAI's models take no {kind!r} content from the user")
 
-    def _said(self, blocks: Iterable[BaseModel]) -> dict[str, Any]:
+    def _render_said(self, blocks: Iterable[BaseModel]) -> dict[str, Any]:
         """A message of the model."""
         texts: list[str] = []
         calls: list[dict[str, Any]] = []
         for block in blocks:
             if isinstance(block, types.ToolUseContent):
-                name, arguments = self._tools.out(block)
+                name, arguments = self._tools.to_provider(block)
                 function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
-                calls.append({"id": fitted_id(block.id), "type": "function", "function": function})
+                calls.append(
+                    {"id": provider_id(block.id), "type": "function", "function": function}
+                )
             elif isinstance(block, types.TextContent):
                 texts.append(block.text)
             else:
@@ -237,22 +248,22 @@ class OpenAIChatFormat(ModelFormat):
             message["content"] = message["content"] or None
         return message
 
-    def _blocks(self, message: dict[str, Any], *, cut_off: bool = False) -> list[Any]:
-        """What a message of the model says."""
-        blocks: list[Any] = [block for block in _texts(message.get("content")) if block.text]
+    def _parse_blocks(self, message: dict[str, Any], *, cut_off: bool = False) -> list[Any]:
+        """Parse a message of the model."""
+        blocks: list[Any] = [block for block in _text_blocks(message.get("content")) if block.text]
         if refusal := message.get("refusal"):
             blocks.append(types.TextContent(text=refusal))
         for call in message.get("tool_calls") or ():
             function = call["function"]
-            arguments = arguments_of(function["name"], function["arguments"], cut_off=cut_off)
+            arguments = parse_arguments(function["name"], function["arguments"], cut_off=cut_off)
             if arguments is not None:
                 id = call.get("id") or new_id()
-                blocks.append(self._tools.back(id, function["name"], arguments))
+                blocks.append(self._tools.from_provider(id, function["name"], arguments))
         return blocks
 
 
-class OpenAIChatAssembly:
-    """A chat completion from the pieces of its stream."""
+class OpenAIChatAccumulator:
+    """Accumulates the chunks of a stream into a chat completion."""
 
     def __init__(self) -> None:
         self._model = ""
@@ -262,23 +273,23 @@ class OpenAIChatAssembly:
         self._places: dict[int, int] = {}
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one piece; return the text that it brings."""
+        """Add one chunk; return the text in it."""
         self._model = event.get("model") or self._model
         for choice in event.get("choices") or ():
             self._reason = choice.get("finish_reason") or self._reason
             delta = choice.get("delta") or {}
             for call in delta.get("tool_calls") or ():
-                self._grow(call)
+                self._append_delta(call)
             for kind, texts in self._texts.items():
                 if text := delta.get(kind):
                     texts.append(text)
                     return str(text)
         return ""
 
-    def _grow(self, call: dict[str, Any]) -> None:
+    def _append_delta(self, call: dict[str, Any]) -> None:
         index, id = call.get("index") or 0, call.get("id") or ""
         place = self._places.get(index)
-        # Some who speak this format give all calls one index, or none.
+        # Some providers give all calls the same index, or none.
         if place is None or (id and self._calls[place]["id"] not in ("", id)):
             place = self._places[index] = len(self._calls)
             self._calls.append({"id": "", "function": {"name": "", "arguments": ""}})
@@ -289,7 +300,7 @@ class OpenAIChatAssembly:
             known["function"][field] += function.get(field) or ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The whole completion; `None` if the stream ended before it."""
+        """The complete completion; `None` if the stream ended early."""
         if self._reason is None:
             return None
         message: dict[str, Any] = {
@@ -300,30 +311,30 @@ class OpenAIChatAssembly:
         return {"model": self._model, "choices": [choice]}
 
 
-_NONE: Final[dict[str, Any]] = {"type": "object"}
+_EMPTY_SCHEMA: Final[dict[str, Any]] = {"type": "object"}
 
 
-def _image(mime_type: str | None, data: str) -> dict[str, Any]:
+def _render_image(mime_type: str | None, data: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": data_url(mime_type, data)}}
 
 
-def _told(result: ToolResultContent, parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _tool_message(result: ToolResultContent, parts: list[dict[str, Any]]) -> dict[str, Any]:
     text = tool_text(result, (part["text"] for part in parts if part["type"] == "text"))
     if not text and parts:
         text = "See the next message."
     if result.is_error:
         text = f"Error: {text}"
-    return {"role": "tool", "tool_call_id": fitted_id(result.tool_use_id), "content": text}
+    return {"role": "tool", "tool_call_id": provider_id(result.tool_use_id), "content": text}
 
 
-def _texts(content: Any) -> list[Any]:
+def _text_blocks(content: Any) -> list[Any]:
     if isinstance(content, str):
         return [types.TextContent(text=content)]
     return [types.TextContent(text=part["text"]) for part in content or () if "text" in part]
 
 
-def _shown(content: Any) -> list[Any]:
-    """What a message of the user holds."""
+def _parse_user_content(content: Any) -> list[Any]:
+    """Parse the content of a user message."""
     if isinstance(content, str):
         return [types.TextContent(text=content)]
     blocks: list[Any] = []
@@ -336,7 +347,7 @@ def _shown(content: Any) -> list[Any]:
             blocks.append(types.ImageContent(data=data, mime_type=mime_type))
         elif kind == "input_audio":
             sound = part["input_audio"]
-            mime_type = _FORMATS[sound["format"]]
+            mime_type = _AUDIO_TYPES[sound["format"]]
             blocks.append(types.AudioContent(data=sound["data"], mime_type=mime_type))
         else:
             raise Unrepresentable(f"MCP has no {kind!r} content in a message")

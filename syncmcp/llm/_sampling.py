@@ -1,4 +1,4 @@
-"""What sampling by the models of all providers has in common; which model answers."""
+"""The base of the sampling handlers of all providers, and the choice of a model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from syncmcp._base.checks import whole_number
 from syncmcp._concurrency.timing import monotonic
 from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp.errors import InvalidOutput, Refused, UsageError
-from syncmcp.llm._format import Unrepresentable, content_of
-from syncmcp.llm._streaming import events
+from syncmcp.llm._format import Unrepresentable, message_content
+from syncmcp.llm._streaming import stream_events
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Assembly",
+    "Accumulator",
     "Model",
     "ModelSampling",
     "Settings",
     "SystemPrompt",
-    "accepted_by",
     "as_models",
-    "preferred",
+    "choose_model",
+    "fit_arguments",
 ]
 
 
-# Which model answers: what a server hints at, or what matters most to it.
+# The choice of a model by the preferences of the server.
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model that may be chosen, and what is known of it.
+    """A model that may be chosen, and its properties.
 
     Attributes:
-        name: What its provider calls it.
-        aliases: Other names that a server may hint at: those of like models of other providers.
-        cheapness: From 0 to 1, the cheapest; compared with the other models alone, like the rest.
+        name: The provider's name of the model.
+        aliases: Other names that match hints of a server: those of similar models, for example.
+        cheapness: From 0 to 1, the cheapest; only relative to the other models, like the rest.
         speed: From 0 to 1.
         intelligence: From 0 to 1.
     """
@@ -70,10 +70,10 @@ class Model:
 
 
 def as_models(given: str | Model | Iterable[str | Model]) -> tuple[Model, ...]:
-    """One model or several.
+    """The models as a tuple.
 
     Raises:
-        UsageError: There is none.
+        UsageError: No model is given.
     """
     several = [given] if isinstance(given, (str, Model)) else list(given)
     if not several:
@@ -81,12 +81,12 @@ def as_models(given: str | Model | Iterable[str | Model]) -> tuple[Model, ...]:
     return tuple(Model(each) if isinstance(each, str) else each for each in several)
 
 
-def preferred(models: Sequence[Model], preferences: ModelPreferences | None) -> Model:
+def choose_model(models: Sequence[Model], preferences: ModelPreferences | None) -> Model:
     """The model for a request (spec: sampling, "Model Preferences").
 
-    Hints come first, in their order, each as a part of a name or an alias in any case. Where none
-    fits, the model is the one whose cheapness, speed and intelligence, each times the priority that
-    the server gives it, come to the most; of equal ones, and without priorities, the first.
+    Hints are tried first, in order: a hint matches a model if it is a substring of its name or an
+    alias, ignoring case. If none matches, the model with the highest sum of cheapness, speed and
+    intelligence is chosen, each weighted by the server's priority; among equals, the first.
     """
     if preferences is None:
         return models[0]
@@ -112,29 +112,29 @@ def preferred(models: Sequence[Model], preferences: ModelPreferences | None) -> 
 
 
 SystemPrompt = Literal["use", "append", "ignore"]
-"""What becomes of a server's system prompt."""
+"""How the system prompt of a server is used."""
 
 PROGRESS_PAUSE: Final = 0.5
-"""Seconds between two reports of progress to the server."""
+"""The shortest time between two progress notifications to the server, in seconds."""
 
-# Guards the making of a provider's client by the first of several threads.
-_making = threading.Lock()
+# Guards that the default client of a provider is made once.
+_client_lock = threading.Lock()
 
 
-class Assembly(Protocol):
-    """An answer that is put together from the events of its stream."""
+class Accumulator(Protocol):
+    """Accumulates the events of a stream into an answer."""
 
     def add(self, event: Any, /) -> str:
-        """Take one event; return the text that it brings."""
+        """Add one event; return the text in it."""
         ...
 
     def answer(self) -> dict[str, Any] | None:
-        """The whole answer; `None` if the stream ended before it."""
+        """The complete answer; `None` if the stream ended early."""
         ...
 
 
 class Settings(TypedDict, total=False):
-    """What `ModelSampling` can be told besides model and client."""
+    """The keyword arguments of `ModelSampling`."""
 
     system: str | None
     system_prompt: SystemPrompt
@@ -147,40 +147,41 @@ class Settings(TypedDict, total=False):
 class ModelSampling(ABC):
     """Lets a provider's model answer for a server, or be the model of a `ToolLoop`.
 
-    The answer is streamed: whoever reviews it watches it grow, a server that wants to know hears
-    how far it is, and `context.cancel` ends the provider's work at once. What the provider's
-    package raises goes to whoever called: the server only learns that the handler failed.
+    The answer is streamed: a reviewer sees the partial answer, a server that asked for progress is
+    notified of it, and `context.cancel` aborts the provider's request at once. Exceptions of the
+    provider's package are raised to the caller: the server only learns that the handler failed.
 
-    Any number of threads may use one. It pickles where `client` does, or was left out.
+    Thread-safe. Can be pickled if `client` can, or was omitted.
 
     Attributes:
-        models: The models that it chooses from.
+        models: The models to choose from.
         tools: Whether servers may send tools along.
 
     Args:
-        model: The model, or several to choose from by what the server prefers; the first is the
-            usual one. See `Model`.
-        client: The provider's own client object, with the key, addresses, proxies and time limits
-            that it was made with.
-        system: A system prompt of your own.
-        system_prompt: What becomes of the server's: ``"use"`` it in the place of yours,
+        model: The model, or several to choose from by the preferences of the server; the first is
+            the default. See `Model`.
+        client: A client object of the provider's package, which has its own key, URLs, proxies and
+            time limits.
+        system: Your own system prompt.
+        system_prompt: How the server's system prompt is used: ``"use"`` it instead of yours,
             ``"append"`` it to yours, or ``"ignore"`` it.
-        max_tokens: The most tokens of an answer, whatever the server wants.
-        max_temperature: The highest temperature, whatever the server wants.
+        max_tokens: The upper limit for the tokens of an answer; a lower limit of the server counts.
+        max_temperature: The upper limit for the temperature; a lower one of the server counts.
         tools: Whether servers may send tools along for the model.
-        options: Fields of the provider's request, put in the place of ours; `None` leaves one out.
+        options: Fields of the provider's request that override those of this class; `None` omits
+            a field.
 
     Raises:
-        UsageError: An argument makes no sense; or the provider's package is not installed.
+        UsageError: An argument is invalid; or the provider's package is not installed.
     """
 
     context: ClassVar = False
-    """No context of other servers is added to a request."""
+    """The handler adds no context of other servers to a request (`includeContext`)."""
 
-    # The provider's package, the extra that installs it, and what a client of it has.
+    # The provider's package, the extra that installs it, and an attribute that its client has.
     _package: ClassVar[str]
     _extra: ClassVar[str]
-    _needs: ClassVar[str]
+    _required_attribute: ClassVar[str]
 
     def __init__(
         self,
@@ -203,7 +204,7 @@ class ModelSampling(ABC):
         self._check_client(client)
         self.tools = tools
         self._client = client
-        self._made: Any = None
+        self._default_client: Any = None
         self._system = system
         self._system_prompt = system_prompt
         self._max_tokens = None if max_tokens is None else whole_number(max_tokens, "max_tokens")
@@ -216,75 +217,77 @@ class ModelSampling(ABC):
         """Have a model answer.
 
         Raises:
-            Refused: The provider's models cannot take what the server sent, a sound for example.
+            Refused: The provider's format cannot represent the request: a sound, for example.
             RequestCancelled: `context.cancel` was cancelled.
-            InvalidOutput: The model's answer makes no sense.
+            InvalidOutput: The model's answer is invalid, or ended early.
         """
         context.cancel.raise_if_cancelled()
-        request = self._bounded(request)
-        model = preferred(self.models, request.model_preferences).name
+        request = self._limited(request)
+        model = choose_model(self.models, request.model_preferences).name
         format = self._format(request.tools or ())
         try:
-            body = {**self._fields(format.render_request(request, model)), **self._options}
+            body = {**self._provider_fields(format.render_request(request, model)), **self._options}
         except Unrepresentable as error:
             raise Refused(INVALID_PARAMS, str(error)) from error
         body = {name: value for name, value in body.items() if value is not None}
-        client, assembly = self._ready_client(), self._assembly()
-        shown = _Shown(context, model)
-        for event in events(lambda: self._open(client, body), self._http(client), context.cancel):
-            shown.add(assembly.add(self._event(event)))
-        answer = assembly.answer()
+        client, accumulator = self._get_client(), self._new_accumulator()
+        progress = _AnswerProgress(context, model)
+        for event in stream_events(
+            lambda: self._open_stream(client, body), self._http_client(client), context.cancel
+        ):
+            progress.add(accumulator.add(self._event_dict(event)))
+        answer = accumulator.answer()
         if answer is None:
             raise InvalidOutput("the model's answer ended before its end")
-        return _cut(format.parse_answer(answer), request.stop_sequences or ())
+        return _cut_at_stop(format.parse_answer(answer), request.stop_sequences or ())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_made": None}
+        return {**vars(self), "_default_client": None}
 
-    # -- what the providers do in their own ways
+    # -- implemented by each provider
 
     @abstractmethod
     def _format(self, tools: Iterable[Tool]) -> ModelFormat:
-        """The format of a request with these tools, and of its answer."""
+        """The format for a request with these tools, and for its answer."""
 
     @abstractmethod
     def _new_client(self) -> Any:
-        """A client of the provider as its package makes it from the environment."""
+        """A client of the provider with defaults from the environment."""
 
-    def _fields(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a request as the provider's package has them."""
+    def _provider_fields(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a request as arguments of the provider's package."""
         return body
 
     @abstractmethod
-    def _open(self, client: Any, body: dict[str, Any]) -> Any:
-        """Send a request; return the stream of its answer, which can be closed."""
+    def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
+        """Send a request; return the stream of its answer, an iterable with `close`."""
 
     @abstractmethod
-    def _assembly(self) -> Assembly:
-        """What puts the events of the stream together."""
+    def _new_accumulator(self) -> Accumulator:
+        """A new accumulator for the events of one stream."""
 
-    def _event(self, event: Any) -> dict[str, Any]:
-        """An event of the stream as the provider sent it."""
-        # A package older than what the provider sends would warn of each new value.
+    def _event_dict(self, event: Any) -> dict[str, Any]:
+        """An event of the stream as a dict, in the format of the provider's HTTP API."""
+        # Without warnings: an old version of the package would warn of every new value.
         found: dict[str, Any] = event.to_dict(mode="json", warnings=False)
         return found
 
-    def _http(self, client: Any) -> Any:
-        """The HTTP client that the provider's uses, if it can be found."""
+    def _http_client(self, client: Any) -> Any:
+        """The HTTP client inside the provider's client, if it can be found."""
         return getattr(client, "_client", None)
 
     # -- the request
 
-    def _bounded(self, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
-        """The request with our own prompt and within our limits."""
-        update: dict[str, Any] = {"system_prompt": self._prompt(request.system_prompt)}
+    def _limited(self, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
+        """The request with the combined system prompt, and within the limits of this handler."""
+        update: dict[str, Any] = {"system_prompt": self._combined_prompt(request.system_prompt)}
         if self._max_tokens is not None:
             update["max_tokens"] = min(request.max_tokens, self._max_tokens)
         if self._max_temperature is not None and request.temperature is not None:
             update["temperature"] = min(request.temperature, self._max_temperature)
         return request.model_copy(update=update)
 
-    def _prompt(self, theirs: str | None) -> str | None:
+    def _combined_prompt(self, theirs: str | None) -> str | None:
         ours = self._system
         if self._system_prompt == "ignore" or not theirs:
             return ours
@@ -292,13 +295,13 @@ class ModelSampling(ABC):
             return f"{ours}\n\n{theirs}"
         return theirs
 
-    def _ready_client(self) -> Any:
+    def _get_client(self) -> Any:
         if self._client is not None:
             return self._client
-        with _making:
-            if self._made is None:
-                self._made = self._new_client()
-            return self._made
+        with _client_lock:
+            if self._default_client is None:
+                self._default_client = self._new_client()
+            return self._default_client
 
     def _check_client(self, client: Any) -> None:
         if client is None:
@@ -306,22 +309,22 @@ class ModelSampling(ABC):
         kind = type(client).__name__
         if kind.startswith("Async"):
             raise UsageError(f"{kind} needs an event loop; a client that blocks is needed here")
-        if not hasattr(client, self._needs):
+        if not hasattr(client, self._required_attribute):
             raise UsageError(f"{kind} is no client of the package {self._package}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(model.name for model in self.models)}>"
 
 
-class _Shown:
-    """Tells whoever looks how far an answer is."""
+class _AnswerProgress:
+    """Shows the partial answer to the reviewer, and reports progress to the server."""
 
     def __init__(self, context: HandlerContext, model: str) -> None:
         self._context = context
         self._model = model
         self._pieces: list[str] = []
         self._length = 0
-        self._told: float | None = None
+        self._last_report: float | None = None
 
     def add(self, piece: str) -> None:
         if not piece:
@@ -330,15 +333,15 @@ class _Shown:
         self._length += len(piece)
         self._context.show("".join(self._pieces))
         now = monotonic()
-        if self._told is None or now - self._told >= PROGRESS_PAUSE:
-            self._told = now
+        if self._last_report is None or now - self._last_report >= PROGRESS_PAUSE:
+            self._last_report = now
             self._context.report_progress(
                 self._length, message=f"{self._model} has written {self._length} characters"
             )
 
 
-def accepted_by(create: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
-    """A request's fields as arguments of a provider's function, which may not know all of them."""
+def fit_arguments(create: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
+    """A request as arguments of `create`; fields that it does not know go into ``extra_body``."""
     known = inspect.signature(create).parameters
     accepted = {name: value for name, value in body.items() if name in known}
     if others := {name: value for name, value in body.items() if name not in known}:
@@ -352,15 +355,15 @@ def _check_installed(package: str, extra: str) -> None:
         raise UsageError(f"sampling needs the package {package}: install syncmcp-client[{extra}]")
 
 
-def _cut(result: CreateMessageResult, stops: Iterable[str]) -> CreateMessageResult:
-    """The answer up to the first stop sequence: some providers know none, or only a few."""
+def _cut_at_stop(result: CreateMessageResult, stops: Iterable[str]) -> CreateMessageResult:
+    """Cut the answer at the first stop sequence: some providers support none, or only a few."""
     blocks: list[Any] = []
     for block in result.blocks:
         if isinstance(block, types.TextContent):
             ends = [end for stop in stops if stop and (end := block.text.find(stop)) >= 0]
             if ends:
                 blocks.append(types.TextContent(text=block.text[: min(ends)]))
-                update = {"content": content_of(blocks), "stop_reason": "stopSequence"}
+                update = {"content": message_content(blocks), "stop_reason": "stopSequence"}
                 return result.model_copy(update=update)
         blocks.append(block)
     return result

@@ -1,4 +1,4 @@
-"""A model's answer as it is being written, to be left at any moment, its socket shut."""
+"""Reads the streamed answer of a model on a thread; can abort it by shutting down its socket."""
 
 from __future__ import annotations
 
@@ -17,77 +17,77 @@ from syncmcp.errors import RequestCancelled
 if TYPE_CHECKING:
     from syncmcp._concurrency.cancel import CancelToken
 
-__all__ = ["Left", "Tap", "events"]
+__all__ = ["CallAbandoned", "SocketTracker", "stream_events"]
 
 
-# Ends a request of a provider's package that waits for bytes, from another thread.
+# Aborts a request of a provider's package that waits for bytes, from another thread.
 #
-# The packages read with httpx or httpx2, and closing a response while another thread reads from
-# it does not wake that thread. What does is shutting its socket down. Hooks of the HTTP client
-# tell of its connections, and each of those tells who writes to it, for a kept one may be used
-# again; they do nothing to anybody else's requests.
+# The packages use httpx or httpx2. Closing a response while another thread reads it does not wake
+# that thread; shutting down its socket does. Event hooks of the HTTP client report new connections.
+# The `write` method of each connection is wrapped, too, because a pooled connection is reused
+# without being reported. Requests of other calls are not affected.
 
 
 _CONNECTED: Final = ("connect_tcp.complete", "connect_unix_socket.complete", "start_tls.complete")
-_OVER: Final = "response_closed.started"
+_RESPONSE_CLOSED: Final = "response_closed.started"
 
-# The call that a thread is making.
-_here = threading.local()
-# Guards that the hooks are put into a client once.
-_installing = threading.Lock()
-
-
-class Left(BaseException):
-    """Nobody waits for this call any more; not for those who repeat what failed."""
+# The `SocketTracker` of the call that the current thread is making.
+_this_thread = threading.local()
+# Guards that the hooks are installed once in each client.
+_install_lock = threading.Lock()
 
 
-class Tap:
-    """Knows the sockets that one call is using, and can shut them down.
+class CallAbandoned(BaseException):
+    """The call was aborted. A `BaseException`, so that no retry of the package catches it."""
+
+
+class SocketTracker:
+    """Tracks the sockets that one call uses, and can shut them down.
 
     Args:
-        http: The HTTP client that the call will use; without hooks, nothing can be shut down.
+        http: The HTTP client of the call; if it has no event hooks, no socket is tracked.
     """
 
     def __init__(self, http: Any) -> None:
         _install(http)
-        # Guards the two below. Shutting a socket down does not block.
+        # Guards the two attributes below. Shutting down a socket does not block.
         self._lock = threading.Lock()
         self._sockets: set[Any] = set()
-        self.closed = False
+        self.aborted = False
 
     @contextmanager
-    def here(self) -> Iterator[None]:
-        """What this thread asks for within is this call's."""
-        _here.tap = self
+    def attached(self) -> Iterator[None]:
+        """Track the connections that this thread uses within the context."""
+        _this_thread.tracker = self
         try:
             yield
         finally:
-            del _here.tap
-            self.forget()
+            del _this_thread.tracker
+            self.clear()
 
-    def close(self) -> None:
-        """End what the call waits for, now or later. From any thread."""
+    def abort(self) -> None:
+        """Shut down present and future sockets of the call. From any thread; idempotent."""
         with self._lock:
-            self.closed = True
+            self.aborted = True
             for each in self._sockets:
                 shut_down(each)
 
-    def keep(self, stream: Any) -> None:
-        """The call uses this connection."""
-        # Others may be using a connection of HTTP/2.
+    def add(self, stream: Any) -> None:
+        """Track a connection that the call uses."""
+        # An HTTP/2 connection may carry requests of other calls.
         secure = stream.get_extra_info("ssl_object")
         if secure is not None and secure.selected_alpn_protocol() == "h2":
             return
         each = stream.get_extra_info("socket")
-        if each is None:  # it goes nowhere, to an application in this process for example
+        if each is None:  # no network connection: an application in this process, for example
             return
         with self._lock:
             self._sockets.add(each)
-            if self.closed:
+            if self.aborted:
                 shut_down(each)
 
-    def forget(self) -> None:
-        """The sockets may be somebody else's from here on."""
+    def clear(self) -> None:
+        """Stop tracking: from now on, other calls may use the sockets."""
         with self._lock:
             self._sockets.clear()
 
@@ -96,10 +96,10 @@ def _install(http: Any) -> None:
     hooks = getattr(http, "event_hooks", None)
     if not isinstance(hooks, dict):
         return
-    with _installing:
+    with _install_lock:
         hooks = http.event_hooks
         if _on_request not in hooks["request"]:
-            # New lists: somebody may be going through the old ones.
+            # New lists: another thread may be iterating over the old ones.
             http.event_hooks = {
                 "request": [*hooks["request"], _on_request],
                 "response": [*hooks["response"], _on_response],
@@ -107,18 +107,18 @@ def _install(http: Any) -> None:
 
 
 def _on_request(request: Any) -> None:
-    tap: Tap | None = getattr(_here, "tap", None)
-    if tap is not None and tap.closed:
-        raise Left
+    tracker: SocketTracker | None = getattr(_this_thread, "tracker", None)
+    if tracker is not None and tracker.aborted:
+        raise CallAbandoned
     others = request.extensions.get("trace")
-    others = getattr(others, "others", others)  # ours, of the last time it was sent
+    others = getattr(others, "others", others)  # unwrap our own `trace` of an earlier attempt
 
     def trace(name: str, info: dict[str, Any]) -> None:
         if name.endswith(_CONNECTED):
-            _watch(info["return_value"])
-            _in_use(info["return_value"])
-        elif tap is not None and name.endswith(_OVER):
-            tap.forget()
+            _wrap_write(info["return_value"])
+            _track(info["return_value"])
+        elif tracker is not None and name.endswith(_RESPONSE_CLOSED):
+            tracker.clear()
         if others is not None:
             others(name, info)
 
@@ -127,58 +127,58 @@ def _on_request(request: Any) -> None:
 
 
 def _on_response(response: Any) -> None:
-    # Only now does one tell of itself that was there before the hooks were.
+    # A connection made before the hooks were installed is reported here for the first time.
     stream = response.extensions.get("network_stream")
     if stream is not None:
-        _in_use(stream)
+        _track(stream)
 
 
-def _watch(stream: Any) -> None:
-    """Have a connection tell that it is written to, when it is used again."""
+def _wrap_write(stream: Any) -> None:
+    """Wrap `write` of a connection, so that it is tracked when it is reused."""
     write: Callable[..., None] = stream.write
 
-    def told(*args: Any, **options: Any) -> None:
-        _in_use(stream)
+    def write_tracked(*args: Any, **options: Any) -> None:
+        _track(stream)
         write(*args, **options)
 
-    with suppress(AttributeError):  # not every connection may be one that can be changed
-        stream.write = told
+    with suppress(AttributeError):  # attributes of some connections may be read-only
+        stream.write = write_tracked
 
 
-def _in_use(stream: Any) -> None:
-    tap: Tap | None = getattr(_here, "tap", None)
-    if tap is not None:
-        tap.keep(stream)
+def _track(stream: Any) -> None:
+    tracker: SocketTracker | None = getattr(_this_thread, "tracker", None)
+    if tracker is not None:
+        tracker.add(stream)
 
 
-# A main thread on Windows that waits for a queue does not notice Ctrl-C.
-_SLICE: Final = 0.2 if sys.platform == "win32" else None
+# On Windows, Ctrl-C does not interrupt a main thread that waits for a queue without a timeout.
+_POLL_SECONDS: Final = 0.2 if sys.platform == "win32" else None
 
 
 class _End:
-    """The stream is over: as it should be, or with an error."""
+    """The end of the stream, with an error or without."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
-def events(begin: Callable[[], Any], http: Any, cancel: CancelToken) -> Iterator[Any]:
-    """Iterate over what a call of a provider's package brings.
+def stream_events(begin: Callable[[], Any], http: Any, cancel: CancelToken) -> Iterator[Any]:
+    """Yield the events of a streamed call of a provider's package.
 
     The call runs on a thread of its own, with the caller's context variables. When it is
-    cancelled, or the iterator is closed, what it waits for is ended; where that cannot be done, the
-    thread is left behind and ends when it next gets something.
+    cancelled, or the iterator is closed, its socket is shut down. If that is not possible, the
+    thread is abandoned and ends when it receives the next event.
 
     Args:
-        begin: Makes the call and returns its stream, an iterable.
+        begin: Makes the call and returns its stream, an iterable with `close`.
         http: The HTTP client that the package uses.
-        cancel: Ends it.
+        cancel: Cancels the call.
 
     Raises:
         RequestCancelled: `cancel` was cancelled.
     """
-    call = _Call(begin, Tap(http))
-    unsubscribe = call_when_cancelled(cancel, call.leave)
+    call = _Call(begin, SocketTracker(http))
+    unsubscribe = call_when_cancelled(cancel, call.abort)
     try:
         call.start()
         while True:
@@ -194,15 +194,15 @@ def events(begin: Callable[[], Any], http: Any, cancel: CancelToken) -> Iterator
             yield item
     finally:
         unsubscribe()
-        call.leave()
+        call.abort()
 
 
 class _Call:
-    """One call on its thread."""
+    """One call, on a thread of its own."""
 
-    def __init__(self, begin: Callable[[], Any], tap: Tap) -> None:
+    def __init__(self, begin: Callable[[], Any], tracker: SocketTracker) -> None:
         self._begin = begin
-        self._tap = tap
+        self._tracker = tracker
         self._items: SimpleQueue[Any] = SimpleQueue()
 
     def start(self) -> None:
@@ -214,31 +214,31 @@ class _Call:
     def next(self) -> Any:
         while True:
             try:
-                return self._items.get(timeout=_SLICE)
+                return self._items.get(timeout=_POLL_SECONDS)
             except Empty:
                 continue
 
-    def leave(self) -> None:
-        """Nobody looks at what still comes."""
-        self._tap.close()
+    def abort(self) -> None:
+        """Abort the call; later events are discarded."""
+        self._tracker.abort()
         self._items.put(_End())
 
     def _run(self) -> None:
         end = _End()
         try:
-            with self._tap.here():
-                self._read()
-        except Left:
+            with self._tracker.attached():
+                self._read_stream()
+        except CallAbandoned:
             pass
-        except BaseException as error:  # raised again where the answer is waited for
+        except BaseException as error:  # raised again in the thread that iterates
             end = _End(error)
         self._items.put(end)
 
-    def _read(self) -> None:
+    def _read_stream(self) -> None:
         stream = self._begin()
         try:
             for item in stream:
-                if self._tap.closed:
+                if self._tracker.aborted:
                     return
                 self._items.put(item)
         finally:

@@ -1,4 +1,4 @@
-"""The tools that a model is told of: under names, and with schemas, that its provider accepts."""
+"""The tools offered to a model, with names and schemas adapted to the rules of its provider."""
 
 from __future__ import annotations
 
@@ -16,116 +16,116 @@ from syncmcp.errors import UsageError
 if TYPE_CHECKING:
     from syncmcp.types import Tool, ToolUseContent
 
-__all__ = ["AdaptedSchema", "NameRule", "Names", "RenderedTool", "SchemaRules", "ToolTable"]
+__all__ = ["AdaptedSchema", "NameMap", "NameRule", "RenderedTool", "SchemaRules", "ToolTable"]
 
 
-# Names that a provider accepts, in the place of names that it may not.
+# Names: adapted to the rules of a provider, reversibly.
 
 
-_DIGEST = 8
+_DIGEST_LENGTH = 8
 
 
 @dataclass(frozen=True)
 class NameRule:
-    """What a provider accepts as a name.
+    """The rule of a provider for names.
 
     Attributes:
-        longest: In characters.
-        others: Characters besides ASCII letters and digits, ``_`` and ``-``.
-        begins_with_letter: Whether the first must be a letter or ``_``.
+        max_length: The maximal length, in characters.
+        extra_characters: Characters allowed besides ASCII letters and digits, ``_`` and ``-``.
+        begins_with_letter: Whether the first character must be a letter or ``_``.
     """
 
-    longest: int
-    others: str = ""
+    max_length: int
+    extra_characters: str = ""
     begins_with_letter: bool = False
-    _foreign: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _invalid: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        foreign = re.compile(f"[^A-Za-z0-9_{re.escape(self.others)}-]")
-        object.__setattr__(self, "_foreign", foreign)
+        invalid = re.compile(f"[^A-Za-z0-9_{re.escape(self.extra_characters)}-]")
+        object.__setattr__(self, "_invalid", invalid)
 
     def accepts(self, name: str) -> bool:
-        """Whether the provider takes this name as it is."""
+        """Whether the provider accepts this name unchanged."""
         return (
-            0 < len(name) <= self.longest
-            and self._foreign.search(name) is None
-            and not self._begins_badly(name)
+            0 < len(name) <= self.max_length
+            and self._invalid.search(name) is None
+            and not self._starts_invalid(name)
         )
 
-    def fitted(self, name: str, attempt: int = 0) -> str:
-        """The name itself, or one for it: the same for the same name, and recognisable.
+    def fit(self, name: str, attempt: int = 0) -> str:
+        """The name itself if accepted, else a similar name with a digest; deterministic.
 
         Args:
             name: Any string.
-            attempt: Another number gives another name, where the first is taken.
+            attempt: Varies the digest, to avoid a name that is taken.
         """
         if not attempt and self.accepts(name):
             return name
         seed = f"{attempt}:{name}".encode("utf-8", "surrogatepass")
-        digest = hashlib.sha256(seed).hexdigest()[:_DIGEST]
-        begin = self._foreign.sub("_", name[: self.longest])
-        if self._begins_badly(begin):
+        digest = hashlib.sha256(seed).hexdigest()[:_DIGEST_LENGTH]
+        begin = self._invalid.sub("_", name[: self.max_length])
+        if self._starts_invalid(begin):
             begin = f"_{begin}"
-        return f"{begin[: self.longest - _DIGEST - 1]}_{digest}"
+        return f"{begin[: self.max_length - _DIGEST_LENGTH - 1]}_{digest}"
 
-    def _begins_badly(self, name: str) -> bool:
+    def _starts_invalid(self, name: str) -> bool:
         return self.begins_with_letter and not (name[:1].isalpha() or name[:1] == "_")
 
 
-class Names:
-    """A translation of names that can be undone.
+class NameMap:
+    """A reversible mapping of names to names that a provider accepts.
 
     Args:
-        rule: What is accepted.
-        names: All names there are. A name that needs no change is never taken by another one,
-            whatever a server calls its tools.
+        rule: The rule of the provider.
+        names: All known names. No other name is mapped to one that is accepted unchanged, however
+            a server names its tools.
     """
 
     def __init__(self, rule: NameRule, names: Iterable[str]) -> None:
         self._rule = rule
-        self._out: dict[str, str] = {}
+        self._to_provider: dict[str, str] = {}
         given = list(dict.fromkeys(names))
-        self._back = {name: name for name in given if rule.accepts(name)}
+        self._from_provider = {name: name for name in given if rule.accepts(name)}
         for name in given:
             if rule.accepts(name):
                 continue
             attempt = 0
-            while (fitted := rule.fitted(name, attempt)) in self._back:
+            while (provider_name := rule.fit(name, attempt)) in self._from_provider:
                 attempt += 1
-            self._out[name] = fitted
-            self._back[fitted] = name
+            self._to_provider[name] = provider_name
+            self._from_provider[provider_name] = name
 
     @property
-    def changes(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether any name is changed."""
-        return bool(self._out)
+        return bool(self._to_provider)
 
-    def out(self, name: str) -> str:
-        """The name for the provider; also of one that was not announced."""
-        return self._out.get(name) or self._rule.fitted(name)
+    def to_provider(self, name: str) -> str:
+        """The provider name of any name, known or unknown."""
+        return self._to_provider.get(name) or self._rule.fit(name)
 
-    def changed(self, name: str) -> str:
-        """The name for the provider if it was announced, else the name itself."""
-        return self._out.get(name, name)
+    def to_provider_if_known(self, name: str) -> str:
+        """The provider name of a known name, else the name itself."""
+        return self._to_provider.get(name, name)
 
-    def back(self, name: str) -> str:
-        """The name that the provider's stands for; itself if it stands for none."""
-        return self._back.get(name, name)
+    def from_provider(self, name: str) -> str:
+        """The original of a provider name; the name itself if it is unknown."""
+        return self._from_provider.get(name, name)
 
 
-# JSON Schemas that a provider accepts, and arguments translated between the two.
+# JSON Schemas: adapted to the rules of a provider; arguments converted accordingly.
 
 
 MAX_DEPTH: Final = 64
-"""Subschemas within each other; what lies deeper may be anything."""
+"""The maximal nesting of subschemas; deeper ones are replaced by ``{}``."""
 
-# Schemas that contain themselves would be written out without end.
-_MOST_FOLLOWED: Final = 100
+# Recursive schemas would be expanded without end.
+_MAX_REFERENCES: Final = 100
 
 WRAPPER: Final = "input"
-"""The property that holds all arguments, where a schema may not stand at the root."""
+"""The property that wraps the arguments of a schema that is not allowed at the root."""
 
-_SCHEMAS: Final = frozenset(
+_SUBSCHEMA_KEYWORDS: Final = frozenset(
     (
         "additionalProperties",
         "contains",
@@ -139,54 +139,58 @@ _SCHEMAS: Final = frozenset(
         "unevaluatedProperties",
     )
 )
-_LISTS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
-_MAPS: Final = frozenset(("$defs", "definitions", "dependentSchemas", "patternProperties"))
-# What says nothing of the value.
+_SUBSCHEMA_LISTS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+_SUBSCHEMA_MAPS: Final = frozenset(
+    ("$defs", "definitions", "dependentSchemas", "patternProperties")
+)
+# Keywords that do not constrain the value.
 _ANNOTATIONS: Final = frozenset(
     ("$defs", "$id", "$schema", "default", "deprecated", "description", "examples", "title")
 )
-# Of no use to a model, or about the document.
+# Keywords about the schema document, of no use to a model.
 _IDENTITY: Final = frozenset(("$schema", "$id", "$comment", "$vocabulary"))
 
 
 @dataclass(frozen=True)
 class SchemaRules:
-    """What a provider accepts as the schema of a tool's arguments.
+    """The rules of a provider for the schema of a tool's arguments.
 
     Attributes:
-        keys: How properties may be called; `None` for anything.
-        not_at_root: Keywords that may stand anywhere but at the root.
-        keywords: The only ones there are; `None` for all. What others say is told in the
-            description.
-        combines: Whether ``oneOf``, ``allOf`` and ``const`` exist, and anything beside ``$ref``.
+        keys: The rule for names of properties; `None` for any name.
+        not_at_root: Keywords that are allowed anywhere but at the root.
+        keywords: The allowed keywords; `None` for all. Others are moved into the description.
+        has_combinators: Whether ``oneOf``, ``allOf``, ``const`` and siblings of ``$ref`` are
+            allowed.
     """
 
     keys: NameRule | None
     not_at_root: frozenset[str]
     keywords: frozenset[str] | None = None
-    combines: bool = True
+    has_combinators: bool = True
 
 
 class AdaptedSchema:
-    """A tool's schema in the form that a provider accepts.
+    """The schema of a tool, adapted to the rules of a provider.
 
-    Properties whose names it refuses have others; a schema that may not stand at the root is the
-    only property of one that may. Both are undone in arguments that come back.
+    Properties with unacceptable names are renamed; a schema that is not allowed at the root is
+    wrapped as the only property of an object. Both are reversed in arguments of the model.
 
     Args:
-        original: The schema, left as it is.
-        rules: What the provider accepts.
+        original: The schema, which is not changed.
+        rules: The rules of the provider.
     """
 
     def __init__(self, original: dict[str, Any], rules: SchemaRules) -> None:
         self._original = original
         self._rules = rules
-        self._followed = 0
-        self._keys = None if rules.keys is None else Names(rules.keys, set(_keys(original, 0)))
+        self._references_followed = 0
+        self._key_names = (
+            None if rules.keys is None else NameMap(rules.keys, set(_property_names(original, 0)))
+        )
         self._wrapped = original.get("type", "object") != "object" or any(
             word in original for word in rules.not_at_root
         )
-        schema = self._adapted(original, 0)
+        schema = self._adapt(original, 0)
         if self._wrapped:
             definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
             schema = {
@@ -199,47 +203,47 @@ class AdaptedSchema:
         schema.setdefault("properties", {})
         self.schema: dict[str, Any] = schema
 
-    def out(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Arguments as the model knows them."""
-        if self._keys is not None and self._keys.changes:
-            arguments = _renamed(arguments, self._keys.changed)
+    def to_provider(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Convert arguments of the tool into those of the adapted schema."""
+        if self._key_names is not None and self._key_names.has_changes:
+            arguments = _rename_keys(arguments, self._key_names.to_provider_if_known)
         return {WRAPPER: arguments} if self._wrapped else arguments
 
-    def back(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The model's arguments as the tool knows them."""
+    def from_provider(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Convert arguments of the adapted schema into those of the tool."""
         inner = arguments.get(WRAPPER)
         if self._wrapped and isinstance(inner, dict) and len(arguments) == 1:
             arguments = inner
-        if self._keys is not None and self._keys.changes:
-            arguments = _renamed(arguments, self._keys.back)
+        if self._key_names is not None and self._key_names.has_changes:
+            arguments = _rename_keys(arguments, self._key_names.from_provider)
         return arguments
 
     # -- the schema
 
-    def _adapted(self, schema: Any, depth: int) -> Any:
+    def _adapt(self, schema: Any, depth: int) -> Any:
         if not isinstance(schema, dict) or depth > MAX_DEPTH:
-            return {}  # `true`; nothing a model should be told says `false`
+            return {}  # `true`, too deep, or `false`, which is of no use to a model
         found: dict[str, Any] = {}
         dropped: dict[str, Any] = {}
-        schema = self._combined(schema)
-        alone = not self._rules.combines and isinstance(schema.get("$ref"), str)
+        schema = self._normalize(schema)
+        alone = not self._rules.has_combinators and isinstance(schema.get("$ref"), str)
         for word, value in schema.items():
             if word in _IDENTITY or (alone and not word.startswith("$")):
                 continue
             if self._rules.keywords is not None and word not in self._rules.keywords:
                 dropped[word] = value
                 continue
-            found[word] = self._keyword(word, value, depth)
+            found[word] = self._adapt_keyword(word, value, depth)
         if "array" in _types(found):
             found.setdefault("items", {})
-        if told := {word: value for word, value in dropped.items() if word not in _MAPS}:
+        if told := {word: value for word, value in dropped.items() if word not in _SUBSCHEMA_MAPS}:
             said = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
             found["description"] = f"{found.get('description', '')} {said}".strip()
         return found
 
-    def _keyword(self, word: str, value: Any, depth: int) -> Any:
+    def _adapt_keyword(self, word: str, value: Any, depth: int) -> Any:
         if word == "properties" and isinstance(value, dict):
-            return {self._key(key): self._adapted(sub, depth + 1) for key, sub in value.items()}
+            return {self._key(key): self._adapt(sub, depth + 1) for key, sub in value.items()}
         if word in ("required", "propertyOrdering") and isinstance(value, list):
             return [self._key(key) if isinstance(key, str) else key for key in value]
         if word == "dependentRequired" and isinstance(value, dict):
@@ -248,16 +252,16 @@ class AdaptedSchema:
             return self._reference(value)
         if word == "additionalProperties" and isinstance(value, bool):
             return value
-        if word in _SCHEMAS:
-            return self._adapted(value, depth + 1)
-        if word in _LISTS and isinstance(value, list):
-            return [self._adapted(sub, depth + 1) for sub in value]
-        if word in _MAPS and isinstance(value, dict):
-            return {key: self._adapted(sub, depth + 1) for key, sub in value.items()}
+        if word in _SUBSCHEMA_KEYWORDS:
+            return self._adapt(value, depth + 1)
+        if word in _SUBSCHEMA_LISTS and isinstance(value, list):
+            return [self._adapt(sub, depth + 1) for sub in value]
+        if word in _SUBSCHEMA_MAPS and isinstance(value, dict):
+            return {key: self._adapt(sub, depth + 1) for key, sub in value.items()}
         return value
 
     def _key(self, key: str) -> str:
-        return key if self._keys is None else self._keys.out(key)
+        return key if self._key_names is None else self._key_names.to_provider(key)
 
     def _reference(self, reference: str) -> str:
         path = [part.replace("~1", "/").replace("~0", "~") for part in reference.split("/")]
@@ -273,8 +277,8 @@ class AdaptedSchema:
         ]
         return "/".join(["#", *(part.replace("~", "~0").replace("/", "~1") for part in named)])
 
-    def _combined(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The same schema with the keywords of 2020-12, and those the provider has."""
+    def _normalize(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The schema with keywords of draft 2020-12 that the provider accepts."""
         if isinstance(schema.get("definitions"), dict):  # until draft 7
             schema = {**schema, "$defs": {**schema["definitions"], **schema.get("$defs", {})}}
             del schema["definitions"]
@@ -282,20 +286,20 @@ class AdaptedSchema:
             schema = {**schema, "prefixItems": schema["items"], "items": {}}
             if isinstance(rest := schema.pop("additionalItems", None), dict):
                 schema["items"] = rest
-        if self._rules.combines:
+        if self._rules.has_combinators:
             return schema
         if "const" in schema:
             schema = {**schema, "enum": [schema["const"]]}
             del schema["const"]
-        schema = self._one_of_all(schema)
+        schema = self._flatten_all_of(schema)
         if "oneOf" in schema:
             schema = dict(schema)
-            # Where there is an `anyOf` too, what that says is enough.
+            # If there is an `anyOf`, too, it is kept and `oneOf` is dropped.
             schema.setdefault("anyOf", schema.pop("oneOf"))
         return schema
 
-    def _one_of_all(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """The same schema with what ``allOf`` says in it, those within each other included."""
+    def _flatten_all_of(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The schema with all branches of ``allOf`` merged into it, nested ones included."""
         seen: set[str] = set()
         for _ in range(MAX_DEPTH):
             branches = schema.get("allOf")
@@ -305,32 +309,32 @@ class AdaptedSchema:
             more = len(branches) > 1 or not _ANNOTATIONS.issuperset(schema)
             for branch in branches:
                 if isinstance(branch, dict):
-                    schema = _merged(schema, self._resolved(branch, seen) if more else branch)
+                    schema = _merge(schema, self._resolve_branch(branch, seen) if more else branch)
         return {word: value for word, value in schema.items() if word != "allOf"}
 
-    def _resolved(self, branch: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-        """What a branch refers to, as nothing may stand beside a reference.
+    def _resolve_branch(self, branch: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+        """A branch with its ``$ref`` resolved, because a ``$ref`` may have no siblings.
 
         Args:
-            branch: One of an ``allOf``.
-            seen: The references that were followed there.
+            branch: A branch of an ``allOf``.
+            seen: The references that have been resolved in this ``allOf``.
         """
         name = branch.get("$ref")
-        if not isinstance(name, str) or self._followed >= _MOST_FOLLOWED:
+        if not isinstance(name, str) or self._references_followed >= _MAX_REFERENCES:
             return branch
         beside = {word: value for word, value in branch.items() if word != "$ref"}
         if name in seen:
             return beside
-        found = _found(self._original, name)
+        found = _resolve_pointer(self._original, name)
         if found is None:
             return branch
         seen.add(name)
-        self._followed += 1
-        return _merged(beside, found)
+        self._references_followed += 1
+        return _merge(beside, found)
 
 
-def _merged(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
-    """Both at once, as far as that can be said without ``allOf``."""
+def _merge(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
+    """The conjunction of two schemas, as far as possible without ``allOf``."""
     merged = {**branch, **schema}
     ours, theirs = schema.get("allOf"), branch.get("allOf")
     if isinstance(ours, list) and isinstance(theirs, list):
@@ -344,8 +348,8 @@ def _merged(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _found(schema: Any, reference: str) -> dict[str, Any] | None:
-    """What a reference into the same document leads to, if that is a schema."""
+def _resolve_pointer(schema: Any, reference: str) -> dict[str, Any] | None:
+    """The schema to which a reference into the same document points, if any."""
     if not reference.startswith("#/"):
         return None
     for part in reference[2:].split("/"):
@@ -359,66 +363,66 @@ def _types(schema: dict[str, Any]) -> list[Any]:
     return kind if isinstance(kind, list) else [kind]
 
 
-def _keys(schema: Any, depth: int) -> Iterator[str]:
+def _property_names(schema: Any, depth: int) -> Iterator[str]:
     """The names of all properties in a schema."""
     if depth > MAX_DEPTH + 1 or not isinstance(schema, dict):
         return
     for word, value in schema.items():
         if word == "properties" and isinstance(value, dict):
             yield from value
-        if (word in _MAPS or word == "properties") and isinstance(value, dict):
+        if (word in _SUBSCHEMA_MAPS or word == "properties") and isinstance(value, dict):
             subschemas = list(value.values())
-        elif word in _SCHEMAS or word in _LISTS:
+        elif word in _SUBSCHEMA_KEYWORDS or word in _SUBSCHEMA_LISTS:
             subschemas = value if isinstance(value, list) else [value]
         else:
             continue
         for subschema in subschemas:
-            yield from _keys(subschema, depth + 1)
+            yield from _property_names(subschema, depth + 1)
 
 
-def _renamed(value: Any, name: Callable[[str], str]) -> Any:
+def _rename_keys(value: Any, name: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
-        return {name(key): _renamed(member, name) for key, member in value.items()}
+        return {name(key): _rename_keys(member, name) for key, member in value.items()}
     if isinstance(value, list):
-        return [_renamed(item, name) for item in value]
+        return [_rename_keys(item, name) for item in value]
     return value
 
 
 class RenderedTool:
-    """One tool as a provider is to see it.
+    """One tool, adapted to the rules of a provider.
 
     Attributes:
-        tool: The tool.
-        name: What the model calls it.
-        description: What the model is told; cut where the provider sets a limit.
+        tool: The original tool.
+        name: The provider name.
+        description: The description, cut to the limit of the provider.
     """
 
-    def __init__(self, tool: Tool, name: str, rules: SchemaRules, longest: int | None) -> None:
+    def __init__(self, tool: Tool, name: str, rules: SchemaRules, max_length: int | None) -> None:
         self.tool = tool
         self.name = name
         self._rules = rules
         said = tool.description or tool.title or ""
         self.description = (
-            said if longest is None or len(said) <= longest else said[: longest - 1] + "…"
+            said if max_length is None or len(said) <= max_length else said[: max_length - 1] + "…"
         )
 
     @cached_property
     def adapted(self) -> AdaptedSchema:
-        """Its schema."""
+        """The adapted input schema."""
         return AdaptedSchema(self.tool.input_schema, self._rules)
 
 
 class ToolTable:
-    """All tools of a request.
+    """The tools of a request, by original and by provider name.
 
     Args:
         tools: The tools.
-        names: How a tool may be called.
-        rules: What a schema may be.
-        longest_description: In characters; `None` for any length.
+        names: The rule of the provider for tool names.
+        rules: The rules of the provider for schemas.
+        longest_description: The maximal length of a description, in characters; `None` for any.
 
     Raises:
-        UsageError: Two tools have one name.
+        UsageError: Two tools have the same name.
     """
 
     def __init__(
@@ -429,12 +433,12 @@ class ToolTable:
         longest_description: int | None = None,
     ) -> None:
         given = list(tools)
-        self._names = Names(names, (tool.name for tool in given))
+        self._names = NameMap(names, (tool.name for tool in given))
         self._tools: dict[str, RenderedTool] = {}
         for tool in given:
             if tool.name in self._tools:
                 raise UsageError(f"two tools are called {tool.name!r}: a model could not tell them")
-            name = self._names.out(tool.name)
+            name = self._names.to_provider(tool.name)
             self._tools[tool.name] = RenderedTool(tool, name, rules, longest_description)
 
     def __iter__(self) -> Iterator[RenderedTool]:
@@ -443,28 +447,24 @@ class ToolTable:
     def __len__(self) -> int:
         return len(self._tools)
 
-    def out(self, use: ToolUseContent) -> tuple[str, dict[str, Any]]:
-        """What the model calls a tool, and its arguments as the model knows them."""
+    def to_provider(self, use: ToolUseContent) -> tuple[str, dict[str, Any]]:
+        """The provider name and the arguments of a tool use, as the model knows them."""
         known = self._tools.get(use.name)
-        return self._names.out(use.name), use.input if known is None else known.adapted.out(
-            use.input
-        )
+        return self._names.to_provider(
+            use.name
+        ), use.input if known is None else known.adapted.to_provider(use.input)
 
-    def name_of(self, name: str) -> str:
-        """The name of the tool that the model calls so."""
-        return self._names.back(name)
-
-    def back(self, id: str, name: str, arguments: dict[str, Any]) -> ToolUseContent:
-        """What the model wants, in the tool's own words."""
-        name = self._names.back(name)
+    def from_provider(self, id: str, name: str, arguments: dict[str, Any]) -> ToolUseContent:
+        """A tool use of the model, with the original name and arguments."""
+        name = self._names.from_provider(name)
         known = self._tools.get(name)
         if known is not None:
-            arguments = known.adapted.back(arguments)
+            arguments = known.adapted.from_provider(arguments)
         return types.ToolUseContent(id=id, name=name, input=arguments)
 
-    def tool(self, name: str, description: str | None, schema: dict[str, Any]) -> Tool:
-        """The tool that a definition is of: the one it was made from, or a new one."""
-        known = self._tools.get(self._names.back(name))
+    def tool_for(self, name: str, description: str | None, schema: dict[str, Any]) -> Tool:
+        """The tool of a definition: the original one if known, else a new one."""
+        known = self._tools.get(self._names.from_provider(name))
         if known is not None:
             return known.tool
         return types.Tool(name=name, description=description, input_schema=schema)

@@ -12,22 +12,22 @@ from syncmcp import types
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
-    answer_of,
-    arguments_of,
-    blocks_of,
-    content_of,
-    fitted_id,
     link_text,
+    make_answer,
+    message_blocks,
+    message_content,
+    parse_arguments,
+    provider_id,
     resource_text,
     tool_text,
 )
-from syncmcp.llm._sampling import ModelSampling, accepted_by
+from syncmcp.llm._sampling import ModelSampling, fit_arguments
 from syncmcp.llm._tools import NameRule, SchemaRules
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from syncmcp.llm._sampling import Assembly
+    from syncmcp.llm._sampling import Accumulator
     from syncmcp.types import (
         CreateMessageRequestParams,
         CreateMessageResult,
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 __all__ = ["AnthropicFormat", "AnthropicSampling"]
 
-_KEPT: Final = "syncmcp/anthropic"
-"""Where the `_meta` of a tool use keeps the thoughts that led to it; the model wants them back."""
+_META_KEY: Final = "syncmcp/anthropic"
+"""The key in `_meta` of a tool use for its thinking blocks, which must be sent back."""
 
-_NAMELESS: Final = "document:"
+_DEFAULT_URI: Final = "document:"
 _PDF: Final = "application/pdf"
 _IMAGES: Final = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
-_THOUGHTS: Final = frozenset(("redacted_thinking", "thinking"))
-_ANSWERS: Final = _THOUGHTS | {"text", "tool_use"}
-_REASONS: Final = {
+_THINKING_TYPES: Final = frozenset(("redacted_thinking", "thinking"))
+_ANSWER_PARTS: Final = _THINKING_TYPES | {"text", "tool_use"}
+_STOP_REASONS: Final = {
     "end_turn": "endTurn",
     "max_tokens": "maxTokens",
     "stop_sequence": "stopSequence",
@@ -91,8 +91,8 @@ class AnthropicFormat(ModelFormat):
             of_user = message.role == "user"
             content = [
                 part
-                for block in blocks_of(message)
-                for part in (self._parts(block) if of_user else self._said(block))
+                for block in message_blocks(message)
+                for part in (self._render_block(block) if of_user else self._render_said(block))
             ]
             if content:
                 rendered.append({"role": message.role, "content": content})
@@ -109,25 +109,26 @@ class AnthropicFormat(ModelFormat):
             body["system"] = request.system_prompt
         if request.temperature is not None:
             body["temperature"] = min(max(request.temperature, 0.0), 1.0)
-        # A sequence of nothing but blanks is refused.
+        # The API rejects stop sequences of white space only.
         if stops := [stop for stop in request.stop_sequences or () if stop.strip()]:
             body["stop_sequences"] = stops
-        self._offer_tools(body, request)
+        self._add_tools(body, request)
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
         """See `ModelFormat.parse_tools`."""
         return [
-            self._tools.tool(tool["name"], tool.get("description"), tool["input_schema"])
+            self._tools.tool_for(tool["name"], tool.get("description"), tool["input_schema"])
             for tool in definitions
-            if "input_schema" in tool  # others run at the provider
+            if "input_schema" in tool  # other tools are run by the provider
         ]
 
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
         """See `ModelFormat.parse_messages`."""
         return [
             types.SamplingMessage(
-                role=message["role"], content=content_of(self._blocks(message["content"]))
+                role=message["role"],
+                content=message_content(self._parse_blocks(message["content"])),
             )
             for message in messages
         ]
@@ -156,45 +157,50 @@ class AnthropicFormat(ModelFormat):
     def parse_answer(self, answer: dict[str, Any]) -> CreateMessageResult:
         """See `ModelFormat.parse_answer`."""
         reason: Any = answer.get("stop_reason")
-        # What tools of the provider's own have done is in what the model says of it.
-        content = [part for part in answer["content"] if part["type"] in _ANSWERS]
-        blocks = self._blocks(content, cut_off=reason == "max_tokens")
-        return answer_of(blocks, answer["model"], _REASONS.get(reason, reason))
+        # Blocks about tools that the provider itself ran are dropped: the text tells their results.
+        content = [part for part in answer["content"] if part["type"] in _ANSWER_PARTS]
+        blocks = self._parse_blocks(content, cut_off=reason == "max_tokens")
+        return make_answer(blocks, answer["model"], _STOP_REASONS.get(reason, reason))
 
     # -- content
 
-    def _parts(self, block: BaseModel) -> list[dict[str, Any]]:
+    def _render_block(self, block: BaseModel) -> list[dict[str, Any]]:
         if isinstance(block, types.TextContent):
             return [{"type": "text", "text": block.text}] if block.text else []
         if isinstance(block, types.ImageContent):
-            return [_image(block.mime_type, block.data)]
+            return [_render_image(block.mime_type, block.data)]
         if isinstance(block, types.ResourceLink):
             return [{"type": "text", "text": link_text(block)}]
         if isinstance(block, types.ToolResultContent):
-            return [self._result(block)]
+            return [self._render_tool_result(block)]
         if isinstance(block, types.EmbeddedResource):
-            return [_document(block.resource)]
+            return [_render_document(block.resource)]
         kind = getattr(block, "type", "")
         raise Unrepresentable(f"Anthropic's models take no {kind!r} content from the user")
 
-    def _said(self, block: BaseModel) -> list[dict[str, Any]]:
-        """A block of content in a message of the model."""
+    def _render_said(self, block: BaseModel) -> list[dict[str, Any]]:
+        """A content block of a message of the model."""
         if isinstance(block, types.ToolUseContent):
-            name, arguments = self._tools.out(block)
-            use = {"type": "tool_use", "id": fitted_id(block.id), "name": name, "input": arguments}
-            return [*(block.meta or {}).get(_KEPT, ()), use]
+            name, arguments = self._tools.to_provider(block)
+            use = {
+                "type": "tool_use",
+                "id": provider_id(block.id),
+                "name": name,
+                "input": arguments,
+            }
+            return [*(block.meta or {}).get(_META_KEY, ()), use]
         if isinstance(block, types.TextContent):
-            return self._parts(block)
+            return self._render_block(block)
         kind = getattr(block, "type", "")
         raise Unrepresentable(f"Anthropic's models write no {kind!r} content")
 
-    def _result(self, block: ToolResultContent) -> dict[str, Any]:
-        content = self._parts_or_words(block.content)
+    def _render_tool_result(self, block: ToolResultContent) -> dict[str, Any]:
+        content = self._render_or_placeholder(block.content)
         if not content and (text := tool_text(block, ())):
             content = [{"type": "text", "text": text}]
         result: dict[str, Any] = {
             "type": "tool_result",
-            "tool_use_id": fitted_id(block.tool_use_id),
+            "tool_use_id": provider_id(block.tool_use_id),
         }
         if content:
             result["content"] = content
@@ -202,41 +208,41 @@ class AnthropicFormat(ModelFormat):
             result["is_error"] = True
         return result
 
-    def _blocks(self, content: Any, *, cut_off: bool = False) -> list[Any]:
+    def _parse_blocks(self, content: Any, *, cut_off: bool = False) -> list[Any]:
         if isinstance(content, str):
             return [types.TextContent(text=content)]
         blocks: list[Any] = []
         thoughts: list[dict[str, Any]] = []
         for part in content:
             kind = part["type"]
-            if kind in _THOUGHTS:
+            if kind in _THINKING_TYPES:
                 thoughts.append(part)
             elif kind == "tool_use":
-                arguments = arguments_of(part["name"], part["input"], cut_off=cut_off)
+                arguments = parse_arguments(part["name"], part["input"], cut_off=cut_off)
                 if arguments is None:
                     continue
-                use = self._tools.back(part["id"], part["name"], arguments)
+                use = self._tools.from_provider(part["id"], part["name"], arguments)
                 if thoughts:
-                    use.meta = {_KEPT: thoughts}
+                    use.meta = {_META_KEY: thoughts}
                     thoughts = []
                 blocks.append(use)
             elif kind == "tool_result":
-                blocks.append(_result_of(part))
+                blocks.append(_parse_tool_result(part))
             else:
-                blocks.append(_content_of(part))
+                blocks.append(_parse_content(part))
         return blocks
 
 
 class AnthropicSampling(ModelSampling):
     """Lets a model of Anthropic's answer for a server, or be the model of a `ToolLoop`.
 
-    See `ModelSampling`. `client` is an `anthropic.Anthropic`, or one of its kin for another cloud;
-    by default one that finds its key in the environment (``ANTHROPIC_API_KEY``).
+    See `ModelSampling`. `client` is an `anthropic.Anthropic`, or a client of the same package for
+    another cloud; by default one with the key of the environment (``ANTHROPIC_API_KEY``).
     """
 
     _package = "anthropic"
     _extra = "anthropic"
-    _needs = "messages"
+    _required_attribute = "messages"
 
     def _new_client(self) -> Any:
         import anthropic
@@ -246,23 +252,23 @@ class AnthropicSampling(ModelSampling):
     def _format(self, tools: Iterable[Tool]) -> ModelFormat:
         return AnthropicFormat(tools)
 
-    def _open(self, client: Any, body: dict[str, Any]) -> Any:
+    def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
         create = client.messages.create
-        return create(**accepted_by(create, body), stream=True)
+        return create(**fit_arguments(create, body), stream=True)
 
-    def _assembly(self) -> Assembly:
-        return AnthropicAssembly()
+    def _new_accumulator(self) -> Accumulator:
+        return AnthropicAccumulator()
 
 
-class AnthropicAssembly:
-    """A message from the events of its stream."""
+class AnthropicAccumulator:
+    """Accumulates the events of a stream into a message."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
         self._json: dict[int, list[str]] = {}
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one event; return the text that it brings."""
+        """Add one event; return the text in it."""
         kind = event["type"]
         if kind == "message_start":
             self._message = {**event["message"], "content": []}
@@ -270,12 +276,12 @@ class AnthropicAssembly:
             self._message["content"].append(dict(event["content_block"]))
             return str(event["content_block"].get("text", ""))
         elif kind == "content_block_delta":
-            return self._grow(event["index"], event["delta"])
+            return self._append_delta(event["index"], event["delta"])
         elif kind == "message_delta":
             self._message["stop_reason"] = event["delta"].get("stop_reason")
         return ""
 
-    def _grow(self, index: int, delta: dict[str, Any]) -> str:
+    def _append_delta(self, index: int, delta: dict[str, Any]) -> str:
         block = self._message["content"][index]
         kind = delta["type"]
         if kind == "input_json_delta":
@@ -287,7 +293,7 @@ class AnthropicAssembly:
         return ""
 
     def answer(self) -> dict[str, Any] | None:
-        """The whole message; `None` if the stream ended before it."""
+        """The complete message; `None` if the stream ended early."""
         if self._message.get("stop_reason") is None:
             return None
         for index, pieces in self._json.items():
@@ -302,29 +308,29 @@ _DELTAS: Final = {
 }
 
 
-def _image(mime_type: str | None, data: str) -> dict[str, Any]:
+def _render_image(mime_type: str | None, data: str) -> dict[str, Any]:
     if mime_type not in _IMAGES:
         raise Unrepresentable(f"Anthropic's models take no images of type {mime_type!r}")
     source = {"type": "base64", "media_type": mime_type, "data": data}
     return {"type": "image", "source": source}
 
 
-def _document(contents: ResourceContents) -> dict[str, Any]:
+def _render_document(contents: ResourceContents) -> dict[str, Any]:
     if isinstance(contents, types.TextResourceContents):
         source = {"type": "text", "media_type": "text/plain", "data": contents.text}
     elif contents.mime_type == _PDF:
         source = {"type": "base64", "media_type": _PDF, "data": contents.blob}
     else:
-        return _image(contents.mime_type, contents.blob)
+        return _render_image(contents.mime_type, contents.blob)
     return {"type": "document", "source": source, "title": contents.uri}
 
 
-def _result_of(part: dict[str, Any]) -> ToolResultContent:
+def _parse_tool_result(part: dict[str, Any]) -> ToolResultContent:
     content = part.get("content") or []
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     blocks = [
-        _resource_of(inner) if inner["type"] == "document" else _content_of(inner)
+        _parse_resource(inner) if inner["type"] == "document" else _parse_content(inner)
         for inner in content
     ]
     result = types.ToolResultContent(tool_use_id=part["tool_use_id"], content=blocks)
@@ -333,8 +339,8 @@ def _result_of(part: dict[str, Any]) -> ToolResultContent:
     return result
 
 
-def _content_of(part: dict[str, Any]) -> Any:
-    """A part that may stand in any message."""
+def _parse_content(part: dict[str, Any]) -> Any:
+    """A part that is allowed in any message."""
     kind = part["type"]
     if kind == "text":
         return types.TextContent(text=part["text"])
@@ -342,14 +348,14 @@ def _content_of(part: dict[str, Any]) -> Any:
         source = part["source"]
         return types.ImageContent(data=source["data"], mime_type=source["media_type"])
     if kind == "document" and part["source"]["type"] == "text":
-        source, uri = part["source"], part.get("title") or _NAMELESS
+        source, uri = part["source"], part.get("title") or _DEFAULT_URI
         said = types.TextResourceContents(uri=uri, text=source["data"])
         return types.TextContent(text=resource_text(said))
     raise Unrepresentable(f"MCP has no {kind!r} content of this kind in a message")
 
 
-def _resource_of(part: dict[str, Any]) -> EmbeddedResource:
-    source, uri = part["source"], part.get("title") or _NAMELESS
+def _parse_resource(part: dict[str, Any]) -> EmbeddedResource:
+    source, uri = part["source"], part.get("title") or _DEFAULT_URI
     contents: ResourceContents
     if source["type"] == "text":
         contents = types.TextResourceContents(uri=uri, text=source["data"])

@@ -14,14 +14,14 @@ from syncmcp.errors import InvalidOutput
 from syncmcp.llm._format import (
     ModelFormat,
     Unrepresentable,
-    answer_of,
-    arguments_of,
-    blocks_of,
-    content_of,
-    fitted_id,
     link_text,
-    merged_text,
+    make_answer,
+    merge_text,
+    message_blocks,
+    message_content,
     new_id,
+    parse_arguments,
+    provider_id,
     resource_text,
     tool_text,
 )
@@ -31,7 +31,7 @@ from syncmcp.llm._tools import NameRule, SchemaRules
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from syncmcp.llm._sampling import Assembly
+    from syncmcp.llm._sampling import Accumulator
     from syncmcp.types import (
         CreateMessageRequestParams,
         CreateMessageResult,
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 __all__ = ["GeminiFormat", "GeminiSampling"]
 
-_KEPT: Final = "syncmcp/gemini"
-"""Where the `_meta` of a tool use keeps the signature of its thought; the model wants it back."""
+_META_KEY: Final = "syncmcp/gemini"
+"""The key in `_meta` of a tool use for its thought signature, which must be sent back."""
 
-_ANSWERS: Final = frozenset(("functionCall", "inlineData", "text"))
-_REASONS: Final = {"STOP": "endTurn", "MAX_TOKENS": "maxTokens"}
+_ANSWER_PARTS: Final = frozenset(("functionCall", "inlineData", "text"))
+_STOP_REASONS: Final = {"STOP": "endTurn", "MAX_TOKENS": "maxTokens"}
 _CHOICES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _MEDIA: Final = ("application/pdf", "audio/", "image/", "text/", "video/")
-_MOST_STOPS: Final = 5
+_MAX_STOPS: Final = 5
 
 _KEYWORDS: Final = frozenset(
     (
@@ -86,7 +86,7 @@ class GeminiFormat(ModelFormat):
         NameRule(64),
         frozenset(("$ref", "allOf", "anyOf", "enum", "not", "oneOf")),
         _KEYWORDS,
-        combines=False,
+        has_combinators=False,
     )
 
     def render_tools(self) -> list[dict[str, Any]]:
@@ -115,18 +115,18 @@ class GeminiFormat(ModelFormat):
         for message in messages:
             parts: list[dict[str, Any]] = []
             media: list[dict[str, Any]] = []
-            for block in blocks_of(message):
+            for block in message_blocks(message):
                 if isinstance(block, types.ToolUseContent):
-                    call = self._call(block)
+                    call = self._render_call(block)
                     names[block.id] = call["functionCall"]["name"]
                     parts.append(call)
                 elif isinstance(block, types.ToolResultContent):
-                    shown = self._parts_or_words(block.content)
-                    parts.append(_response(block, names, shown))
+                    shown = self._render_or_placeholder(block.content)
+                    parts.append(_render_response(block, names, shown))
                     media += [part for part in shown if "inlineData" in part]
                 else:
-                    parts += self._parts(block)
-            if parts:  # what a function's response shows stands behind all of them
+                    parts += self._render_block(block)
+            if parts:  # media of function responses follow after all parts
                 role = "user" if message.role == "user" else "model"
                 rendered.append({"role": role, "parts": parts + media})
         return rendered
@@ -137,7 +137,7 @@ class GeminiFormat(ModelFormat):
         if request.temperature is not None:
             settings["temperature"] = min(max(request.temperature, 0.0), 2.0)
         if stops := [stop for stop in request.stop_sequences or () if stop]:
-            settings["stopSequences"] = stops[:_MOST_STOPS]
+            settings["stopSequences"] = stops[:_MAX_STOPS]
         body: dict[str, Any] = {
             "model": model,
             "contents": self.render_messages(request.messages),
@@ -145,13 +145,13 @@ class GeminiFormat(ModelFormat):
         }
         if request.system_prompt:
             body["systemInstruction"] = {"parts": [{"text": request.system_prompt}]}
-        self._offer_tools(body, request, "toolConfig")
+        self._add_tools(body, request, "toolConfig")
         return body
 
     def parse_tools(self, definitions: Iterable[dict[str, Any]]) -> list[Tool]:
         """See `ModelFormat.parse_tools`."""
         return [
-            self._tools.tool(
+            self._tools.tool_for(
                 function["name"],
                 function.get("description"),
                 function.get("parametersJsonSchema")
@@ -164,13 +164,15 @@ class GeminiFormat(ModelFormat):
     def parse_messages(self, messages: Iterable[dict[str, Any]]) -> list[SamplingMessage]:
         """See `ModelFormat.parse_messages`."""
         parsed: list[SamplingMessage] = []
-        # The functions that were called without an id, which their responses do not have either.
-        waiting: dict[str, list[str]] = {}
+        # Ids made for calls without an id, by function: their responses have no id either.
+        open_calls: dict[str, list[str]] = {}
         for message in messages:
             role = "assistant" if message.get("role") == "model" else "user"
-            blocks = self._blocks(message.get("parts") or (), waiting)
+            blocks = self._parse_blocks(message.get("parts") or (), open_calls)
             parsed.append(
-                types.SamplingMessage.model_validate({"role": role, "content": content_of(blocks)})
+                types.SamplingMessage.model_validate(
+                    {"role": role, "content": message_content(blocks)}
+                )
             )
         return parsed
 
@@ -204,37 +206,39 @@ class GeminiFormat(ModelFormat):
         candidate = answer["candidates"][0]
         reason = candidate.get("finishReason")
         parts = (candidate.get("content") or {}).get("parts") or ()
-        # What tools of the provider's own have done is in what the model says of it.
-        known = [part for part in parts if not _ANSWERS.isdisjoint(part)]
-        blocks = merged_text(self._blocks(known, {}))
-        stop = _REASONS.get(reason, (reason or "").lower()) or None
+        # Parts about tools that the provider itself ran are dropped: the text tells their results.
+        known = [part for part in parts if not _ANSWER_PARTS.isdisjoint(part)]
+        blocks = merge_text(self._parse_blocks(known, {}))
+        stop = _STOP_REASONS.get(reason, (reason or "").lower()) or None
         if reason == "STOP" and any(isinstance(block, types.ToolUseContent) for block in blocks):
             stop = "toolUse"
-        return answer_of(blocks, model, stop)
+        return make_answer(blocks, model, stop)
 
     # -- content
 
-    def _parts(self, block: BaseModel) -> list[dict[str, Any]]:
+    def _render_block(self, block: BaseModel) -> list[dict[str, Any]]:
         if isinstance(block, types.TextContent):
             return [{"text": block.text}]
         if isinstance(block, (types.ImageContent, types.AudioContent)):
-            return [_media(block.mime_type, block.data)]
+            return [_render_media(block.mime_type, block.data)]
         if isinstance(block, types.ResourceLink):
             return [{"text": link_text(block)}]
         if isinstance(block, types.EmbeddedResource):
             contents = block.resource
             if isinstance(contents, types.TextResourceContents):
                 return [{"text": resource_text(contents)}]
-            return [_media(contents.mime_type, contents.blob)]
+            return [_render_media(contents.mime_type, contents.blob)]
         kind = getattr(block, "type", "")
         raise Unrepresentable(f"Gemini takes no {kind!r} content")
 
-    def _call(self, use: types.ToolUseContent) -> dict[str, Any]:
-        name, arguments = self._tools.out(use)
-        call = {"functionCall": {"id": fitted_id(use.id), "name": name, "args": arguments}}
-        return {**call, **(use.meta or {}).get(_KEPT, {})}
+    def _render_call(self, use: types.ToolUseContent) -> dict[str, Any]:
+        name, arguments = self._tools.to_provider(use)
+        call = {"functionCall": {"id": provider_id(use.id), "name": name, "args": arguments}}
+        return {**call, **(use.meta or {}).get(_META_KEY, {})}
 
-    def _blocks(self, parts: Iterable[dict[str, Any]], waiting: dict[str, list[str]]) -> list[Any]:
+    def _parse_blocks(
+        self, parts: Iterable[dict[str, Any]], open_calls: dict[str, list[str]]
+    ) -> list[Any]:
         blocks: list[Any] = []
         for part in parts:
             if part.get("thought"):
@@ -243,17 +247,17 @@ class GeminiFormat(ModelFormat):
                 id = call.get("id")
                 if not id:
                     id = new_id()
-                    waiting.setdefault(call["name"], []).append(id)
-                use = self._tools.back(
-                    id, call["name"], arguments_of(call["name"], call.get("args") or {}) or {}
+                    open_calls.setdefault(call["name"], []).append(id)
+                use = self._tools.from_provider(
+                    id, call["name"], parse_arguments(call["name"], call.get("args") or {}) or {}
                 )
                 if signature := part.get("thoughtSignature"):
-                    use.meta = {_KEPT: {"thoughtSignature": signature}}
+                    use.meta = {_META_KEY: {"thoughtSignature": signature}}
                 blocks.append(use)
             elif response := part.get("functionResponse"):
-                blocks.append(_result(response, waiting))
+                blocks.append(_parse_response(response, open_calls))
             elif media := part.get("inlineData"):
-                blocks.append(_shown(media))
+                blocks.append(_parse_media(media))
             elif "text" in part:
                 blocks.append(types.TextContent(text=part["text"]))
             else:
@@ -271,7 +275,7 @@ class GeminiSampling(ModelSampling):
 
     _package = "google.genai"
     _extra = "gemini"
-    _needs = "models"
+    _required_attribute = "models"
 
     def _new_client(self) -> Any:
         from google import genai
@@ -281,73 +285,73 @@ class GeminiSampling(ModelSampling):
     def _format(self, tools: Iterable[Tool]) -> ModelFormat:
         return GeminiFormat(tools)
 
-    def _fields(self, body: dict[str, Any]) -> dict[str, Any]:
-        # The package has the settings beside everything else.
+    def _provider_fields(self, body: dict[str, Any]) -> dict[str, Any]:
+        # In the package, these settings are fields of the same object as all others.
         return {**body.pop("generationConfig"), **body}
 
-    def _open(self, client: Any, body: dict[str, Any]) -> Any:
+    def _open_stream(self, client: Any, body: dict[str, Any]) -> Any:
         from google.genai import types as of_google
 
         config = {"automaticFunctionCalling": {"disable": True}, **body}
         model, contents = config.pop("model"), config.pop("contents")
-        # Read as JSON, base64 is what it is; from Python objects it would be taken for the bytes.
+        # Validated as JSON, because base64 in Python objects would be taken for the raw bytes.
         return client.models.generate_content_stream(
             model=model,
             contents=[of_google.Content.model_validate_json(json.dumps(it)) for it in contents],
             config=of_google.GenerateContentConfig.model_validate_json(json.dumps(config)),
         )
 
-    def _event(self, event: Any) -> dict[str, Any]:
+    def _event_dict(self, event: Any) -> dict[str, Any]:
         found: dict[str, Any] = event.model_dump(
             mode="json", by_alias=True, exclude_none=True, warnings=False
         )
         return found
 
-    def _http(self, client: Any) -> Any:
+    def _http_client(self, client: Any) -> Any:
         return getattr(getattr(client, "_api_client", None), "_httpx_client", None)
 
-    def _assembly(self) -> Assembly:
-        return GeminiAssembly()
+    def _new_accumulator(self) -> Accumulator:
+        return GeminiAccumulator()
 
 
-class GeminiAssembly:
-    """An answer from the pieces of its stream."""
+class GeminiAccumulator:
+    """Accumulates the chunks of a stream into an answer."""
 
     def __init__(self) -> None:
         self._answer: dict[str, Any] = {}
-        self._parts: list[dict[str, Any]] = []
+        self._render_block: list[dict[str, Any]] = []
         self._reason: str | None = None
 
     def add(self, event: dict[str, Any]) -> str:
-        """Take one piece; return the text that it brings."""
+        """Add one chunk; return the text in it."""
         self._answer.update(event)
         text = ""
         for candidate in event.get("candidates") or ():
             self._reason = candidate.get("finishReason") or self._reason
             parts = (candidate.get("content") or {}).get("parts") or ()
-            self._parts += parts
+            self._render_block += parts
             text += "".join(part.get("text", "") for part in parts if not part.get("thought"))
         return text
 
     def answer(self) -> dict[str, Any] | None:
-        """The whole answer; `None` if the stream ended before it."""
+        """The complete answer; `None` if the stream ended early."""
         if self._answer.get("promptFeedback", {}).get("blockReason"):
             return {**self._answer, "candidates": []}
         if self._reason is None:
             return None
-        candidate = {"content": {"parts": self._parts}, "finishReason": self._reason}
+        candidate = {"content": {"parts": self._render_block}, "finishReason": self._reason}
         return {**self._answer, "candidates": [candidate]}
 
 
-def _media(mime_type: str | None, data: str) -> dict[str, Any]:
+def _render_media(mime_type: str | None, data: str) -> dict[str, Any]:
     if not (mime_type or "").startswith(_MEDIA):
         raise Unrepresentable(f"Gemini takes no data of type {mime_type!r}")
     return {"inlineData": {"mimeType": mime_type, "data": data}}
 
 
-def _shown(media: dict[str, Any]) -> Any:
+def _parse_media(media: dict[str, Any]) -> Any:
     kind = media["mimeType"]
-    data = media["data"].replace("-", "+").replace("_", "/")  # it may be base64 for addresses
+    data = media["data"].replace("-", "+").replace("_", "/")  # it may be URL-safe base64
     if kind.startswith("image/"):
         return types.ImageContent(data=data, mime_type=kind)
     if kind.startswith("audio/"):
@@ -355,7 +359,7 @@ def _shown(media: dict[str, Any]) -> Any:
     raise Unrepresentable(f"MCP has no {kind!r} content in a message")
 
 
-def _response(
+def _render_response(
     block: ToolResultContent, names: dict[str, str], shown: list[dict[str, Any]]
 ) -> dict[str, Any]:
     name = names.get(block.tool_use_id)
@@ -364,13 +368,15 @@ def _response(
     text = tool_text(block, (part["text"] for part in shown if "text" in part))
     said = {"error" if block.is_error else "output": text}
     return {
-        "functionResponse": {"id": fitted_id(block.tool_use_id), "name": name, "response": said}
+        "functionResponse": {"id": provider_id(block.tool_use_id), "name": name, "response": said}
     }
 
 
-def _result(response: dict[str, Any], waiting: dict[str, list[str]]) -> ToolResultContent:
+def _parse_response(
+    response: dict[str, Any], open_calls: dict[str, list[str]]
+) -> ToolResultContent:
     name = response["name"]
-    ids = waiting.get(name) or []
+    ids = open_calls.get(name) or []
     id = response.get("id") or (ids.pop(0) if ids else name)
     said = response.get("response") or {}
     failed = "error" in said and "output" not in said
@@ -383,7 +389,7 @@ def _result(response: dict[str, Any], waiting: dict[str, list[str]]) -> ToolResu
 
 
 def _lower_types(schema: Any) -> Any:
-    """A schema of Gemini's own, which has its types in capitals, as JSON Schema."""
+    """A schema in Gemini's own notation, with types in upper case, as JSON Schema."""
     if isinstance(schema, list):
         return [_lower_types(item) for item in schema]
     if not isinstance(schema, dict):

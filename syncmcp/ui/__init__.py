@@ -1,8 +1,8 @@
-"""Text from servers and models, made safe to show.
+"""User interfaces for questions of servers, and text of servers and models made safe to show.
 
-Whatever a server or a model wrote may try to look like something it is not: an escape sequence that
-moves the cursor over our own words, a hidden character, an override of the writing direction.
-Every user interface passes such text through `visible` before it shows it.
+Text of a server or a model may be deceptive: an escape sequence can move the cursor over text of
+the program, characters can be hidden, the writing direction can be overridden. Every user
+interface passes such text through `visible` before it shows it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
 _DELETE_PICTURE = "\u2421"
 
-# Marks that are invisible although their category is not a control or format one.
+# Characters that are invisible although their category is neither control nor format.
 _BLANK = frozenset(
     "\u034f"  # combining grapheme joiner
     "\u115f\u1160\u3164\uffa0"  # Hangul fillers
@@ -24,24 +24,24 @@ _BLANK = frozenset(
     "\u2800"  # Braille blank
 )
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-# More marks than this on one letter serve no language and reach into the lines above and below.
+# More combining marks than this on one letter occur in no language, and overlap other lines.
 _MOST_MARKS = 4
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """Write out every character of `text` that a screen would obey or hide instead of showing.
+    """Replace every control or hidden character of `text` with a visible notation.
 
     C0 controls become their pictures (ESC becomes `␛`), all others their code point
     (`<U+202E>`): C1 controls, writing direction, zero width, private and unassigned characters,
-    unpaired surrogates, tags, line separators, variation selectors, fillers, and what is piled
-    too high onto one letter.
+    unpaired surrogates, tags, line separators, variation selectors, fillers, and combining marks
+    after the fourth on one letter.
 
     Args:
         text: Any text, usually of a server or a model.
-        lines: Keep newlines and tabs (CR LF counts as a newline); otherwise they are shown as well.
+        lines: Keep newlines and tabs (CR LF counts as a newline); otherwise they are replaced, too.
 
     Returns:
-        Text without any character that moves the cursor, but for newlines and tabs if `lines`.
+        Text in which no character moves the cursor, except newlines and tabs if `lines`.
     """
     if lines:
         text = text.replace("\r\n", "\n")
@@ -65,7 +65,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 def shorten(text: str, limit: int) -> str:
     """Cut `text` to at most `limit` characters and say how many were left out.
 
-    Where the text may be huge, cut it before `visible` looks at every character.
+    For a text that may be huge, call this before `visible`, which examines every character.
 
     Args:
         text: Any text.
@@ -95,6 +95,3 @@ def _written_out(character: str) -> str:
     if code == _DELETE:
         return _DELETE_PICTURE
     return f"<U+{code:04X}>"
-
-
-# Ready-made user interfaces in which a person answers what servers ask.

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from syncmcp.cli.app import app
-from syncmcp.cli.options import Settings
+from syncmcp.cli.parsing import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 WIDTH = 100

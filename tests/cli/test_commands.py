@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import syncmcp
-from syncmcp.cli import session
+from syncmcp.cli import parsing
 from syncmcp.testing import Server, ToolContext, serve_http
 from syncmcp.types import CallToolResult, ListToolsResult
 from tests.cli.running import Command
@@ -276,7 +276,7 @@ def test_roots_that_cannot_be_read_are_no_roots(command: Command, elsewhere: Pat
 
 def test_headers_and_variables_are_checked(command: Command, elsewhere: Path) -> None:
     (elsewhere / "token").write_text("from-a-file\n")
-    made = session.http("http://127.0.0.1", ["X-Key:@token", "X-Other: a:b"])
+    made = parsing.http_target("http://127.0.0.1", ["X-Key:@token", "X-Other: a:b"])
     assert made.headers == {"X-Key": "from-a-file", "X-Other": "a:b"}
     assert command("ping", "http://127.0.0.1:9", "-H", "nonsense").code == 2
     assert command("ping", "-e", "nonsense", "--", "true").code == 2

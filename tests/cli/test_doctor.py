@@ -25,7 +25,7 @@ def last(ran: Ran) -> dict[str, Any]:
 def test_a_healthy_server_gets_a_word_for_every_step(
     command: Command, demo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("doctor", "look"):  # by whose clocks no server is slow
+    for module in ("doctor", "inspection"):  # by whose clocks no server is slow
         monkeypatch.setattr(f"syncmcp.cli.{module}.perf_counter", lambda: 0.0)
     found = command("doctor", demo, "--json")
     steps = ["target", "name", "connection", "sign-in", "opening", "capabilities"]
@@ -40,7 +40,7 @@ def test_a_healthy_server_gets_a_word_for_every_step(
 def test_a_server_that_takes_its_time_is_a_warning(
     command: Command, demo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("doctor", "look"):
+    for module in ("doctor", "inspection"):
         clock = itertools.count(step=2.0)  # seconds, each time that somebody looks
         monkeypatch.setattr(f"syncmcp.cli.{module}.perf_counter", clock.__next__)
     found = command("doctor", demo, "--json")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp.cli import items
+from syncmcp.cli import parsing
 from syncmcp.cli.output import CommandError
 
 
@@ -32,7 +32,7 @@ from syncmcp.cli.output import CommandError
     ],
 )
 def test_an_item_is_a_name_and_a_value(word: str, name: str, value: Any) -> None:
-    assert items.parse([word]) == {name: value}
+    assert parsing.parse_arguments([word]) == {name: value}
 
 
 def test_values_come_from_files_and_from_stdin(
@@ -42,7 +42,7 @@ def test_values_come_from_files_and_from_stdin(
     text.write_text("é\n", "utf-8")
     json.write_text('{"deep": true}')
     monkeypatch.setattr("sys.stdin", io.StringIO("piped"))
-    found = items.parse([f"a=@{text}", f"b:=@{json}", "c=@-"])
+    found = parsing.parse_arguments([f"a=@{text}", f"b:=@{json}", "c=@-"])
     assert found == {"a": "é\n", "b": {"deep": True}, "c": "piped"}
 
 
@@ -62,25 +62,27 @@ def test_what_is_no_item_is_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CommandError) as caught:
-        items.parse(words)
+        parsing.parse_arguments(words)
     assert message in str(caught.value)
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "picture").write_bytes(b"\xff\xd8")
     with pytest.raises(CommandError, match="it is no UTF-8"):
-        items.parse([f"a=@{tmp_path / 'picture'}"])
+        parsing.parse_arguments([f"a=@{tmp_path / 'picture'}"])
 
 
 def test_where_only_strings_are_taken_json_is_refused() -> None:
-    assert items.texts(["a=1"]) == {"a": "1"}
+    assert parsing.parse_strings(["a=1"]) == {"a": "1"}
     with pytest.raises(CommandError) as caught:
-        items.texts(["a:=1"])
+        parsing.parse_strings(["a:=1"])
     assert caught.value.hint == "write a=..."
 
 
 def test_all_arguments_can_be_one_object(tmp_path: Path) -> None:
     (tmp_path / "all").write_text('{"a": 1}')
-    assert items.object_of(f"@{tmp_path / 'all'}") == items.object_of('{"a": 1}') == {"a": 1}
+    assert (
+        parsing.parse_object(f"@{tmp_path / 'all'}") == parsing.parse_object('{"a": 1}') == {"a": 1}
+    )
     with pytest.raises(CommandError, match="no JSON object"):
-        items.object_of("[1]")
+        parsing.parse_object("[1]")

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from syncmcp.cli.session import PROVIDERS, sampling_by
+from syncmcp.cli.parsing import PROVIDERS, sampling_model
 from syncmcp.llm import OpenAISampling
 from tests.cli.running import ENTER, Command, at_terminal
 from tests.llm.double import Double, double
@@ -83,7 +83,7 @@ def test_a_model_that_is_none_is_refused(command: Command, demo: str, word: str,
 
 
 def test_every_provider_makes_a_handler() -> None:
-    kinds = {name: type(sampling_by(f"{name}:m")).__name__ for name in PROVIDERS}
+    kinds = {name: type(sampling_model(f"{name}:m")).__name__ for name in PROVIDERS}
     assert kinds == {
         "anthropic": "AnthropicSampling",
         "gemini": "GeminiSampling",

@@ -31,7 +31,6 @@ KNOWN = {
     ("_connection",): 9,
     ("_protocol",): 5,
     ("auth",): 2,
-    ("cli",): 4,
     ("testing",): 12,
 }
 

@@ -324,11 +324,11 @@ def test_every_name_of_a_tool_is_accepted_and_comes_back(format: type[ModelForma
     tools = [Tool(name=name, input_schema={"type": "object"}) for name in AWKWARD]
     made = format(tools)
     rule = format._names
-    spelt = {tool.name: made._tools.out(_use(tool.name))[0] for tool in tools}
+    spelt = {tool.name: made._tools.to_provider(_use(tool.name))[0] for tool in tools}
     assert len(set(spelt.values())) == len(AWKWARD)
     assert all(rule.accepts(name) for name in spelt.values())
     assert spelt["ok_name-1"] == "ok_name-1"
-    assert [made._tools.back("1", name, {}).name for name in spelt.values()] == AWKWARD
+    assert [made._tools.from_provider("1", name, {}).name for name in spelt.values()] == AWKWARD
     assert made.parse_tools(made.render_tools()) == tools
 
 
@@ -337,13 +337,13 @@ def test_no_server_can_take_the_name_that_another_s_tool_is_given(
     format: type[ModelFormat],
 ) -> None:
     innocent = Tool(name="get.money!", input_schema={"type": "object"})
-    spelt = format._names.fitted(innocent.name)
+    spelt = format._names.fit(innocent.name)
     thief = Tool(name=spelt, input_schema={"type": "object"})
     made = format([innocent, thief])
-    assert made._tools.back("1", spelt, {}).name == thief.name
-    other = made._tools.out(_use(innocent.name))[0]
+    assert made._tools.from_provider("1", spelt, {}).name == thief.name
+    other = made._tools.to_provider(_use(innocent.name))[0]
     assert other != spelt
-    assert made._tools.back("1", other, {}).name == innocent.name
+    assert made._tools.from_provider("1", other, {}).name == innocent.name
 
 
 def test_two_tools_of_one_name_are_refused() -> None:

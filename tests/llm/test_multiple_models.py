@@ -34,7 +34,7 @@ def test_the_host_changes_the_model_in_the_middle_of_a_conversation() -> None:
         (tool,) = client.list_tools().tools
         for number, provider in enumerate([*PROVIDERS, ANTHROPIC]):
             with double() as there, provider.sampling(there.url) as model:
-                name = provider.format([tool])._tools.out(use(tool.name))[0]
+                name = provider.format([tool])._tools.to_provider(use(tool.name))[0]
                 assert provider.format._names.accepts(name)
                 call = Call(f"{provider}-{number}", name, {"city": f"town {number}"})
                 there.say(

@@ -162,9 +162,9 @@ def test_a_loop_uses_tools_by_the_model(provider: Provider, there: Double) -> No
         asked.append(city)
         return f"rain in {city}"
 
-    name = provider.format([Tool(name="weather.today!", input_schema={})])._tools._names.out(
-        "weather.today!"
-    )
+    name = provider.format(
+        [Tool(name="weather.today!", input_schema={})]
+    )._tools._names.to_provider("weather.today!")
     there.say(
         provider.turn(calls=[Call("1", name, {"city": "Bergen"})], reason="toolUse"),
         provider.turn("It ", "rains."),
@@ -395,7 +395,7 @@ def test_who_cancels_ends_the_request_over_a_kept_connection_too(
         if opened == "after":
             assert model(asking(), Watch().context).text == "First"
         # The program uses its client, too, and what it has used is kept.
-        model._http(client).post(f"{there.url}/v1/of-the-program", json={}).read()
+        model._http_client(client).post(f"{there.url}/v1/of-the-program", json={}).read()
         stopper = threading.Thread(target=stop)
         stopper.start()
         with pytest.raises(RequestCancelled):
@@ -625,11 +625,11 @@ def test_without_a_client_one_is_made_from_the_environment(
     copy = pickle.loads(pickle.dumps(model))
     try:
         assert model(asking(), Watch().context).text == "Yes"
-        assert pickle.loads(pickle.dumps(model))._made is None
+        assert pickle.loads(pickle.dumps(model))._default_client is None
         assert copy(asking(), Watch().context).text == "Yes again"
     finally:
         for one in (model, copy):
-            one._made.close()
+            one._default_client.close()
 
 
 def test_many_threads_use_one_handler(there: Double) -> None:

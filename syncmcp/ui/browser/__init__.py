@@ -1,4 +1,4 @@
-"""Questions from servers on a page in the browser, for programs without a terminal.
+"""Questions of servers on pages in the browser, for programs without a terminal.
 
 Needs the extra ``browser``: ``pip install "syncmcp-client[browser]"``.
 """
@@ -35,34 +35,34 @@ A = TypeVar("A")
 
 _log = logging.getLogger("syncmcp.ui.browser")
 
-# After so many seconds without a sign of life the page has been closed. (Browsers let pages in the
-# background speak once a minute.)
-_ABANDONED = 90.0
+# Seconds without a request from a page after which it counts as closed. (Browsers let pages in the
+# background send one request a minute.)
+_PAGE_TIMEOUT = 90.0
 
 
 class Browser:
     """Asks a person on pages that only the browser on this computer can open.
 
-    It can be given to clients as `elicitation`, and is the reviewer of `AskInBrowser`. Any number
-    of questions, from any number of clients, wait side by side on the pages. The server of the
-    pages starts with the first question. Where nobody answers, a question waits until its
-    `context.cancel` is cancelled, which `human_timeout` of the client takes care of.
+    Pass it to clients as `elicitation`; it is also the reviewer of `AskInBrowser`. Any number of
+    questions, from any number of clients, can be open on the pages at the same time. The web server
+    of the pages starts with the first question. An unanswered question stays open until its
+    `context.cancel` is cancelled, which the client does after its `human_timeout`.
 
     All methods may be called from any thread.
 
     Args:
-        open_page: Called with the address when a question comes and no page is open, on a thread
-            of its own; returns whether it worked. `None`: the program shows `address` itself.
+        open_page: Called with the address, on a thread of its own, when a question arrives and no
+            page is open; returns whether it succeeded. `None`: the program shows `address` itself.
         roots: The `Client.roots` to manage on a page.
-        human_timeout: Seconds to wait for an answer to a question that no client bounds; `None`
-            for no limit.
+        human_timeout: The time limit, in seconds, of questions that no client limits; `None` for no
+            limit.
 
     Raises:
         UsageError: The extra ``browser`` is not installed.
     """
 
     asks_person = True
-    """What it answers, a person has answered: a client's approval does not ask again."""
+    """Its answers come from a person: the approval of a client does not ask again."""
 
     def __init__(
         self,
@@ -74,18 +74,18 @@ class Browser:
         if find_spec("flask") is None:
             raise UsageError("questions in the browser need Flask: install syncmcp-client[browser]")
         self.roots = roots
-        """May be set later: the client may need this object before it has roots."""
+        """May be set later: a client may need this object before its roots exist."""
         self._open_page = open_page
         self._human_timeout = human_timeout
-        self._desk = PendingQuestions()
-        # Guards the three below; held while the server starts, which is quick.
+        self._questions = PendingQuestions()
+        # Guards the three attributes below; also held while the web server starts, which is quick.
         self._lock = threading.RLock()
         self._running: tuple[PageServer, AccessControl] | None = None
         self._closed = False
-        self._seen = float("-inf")
+        self._last_view = float("-inf")
 
     def start(self) -> Self:
-        """Start the server of the pages, unless it runs. The first question does it as well.
+        """Start the web server of the pages unless it runs; so does the first question.
 
         Raises:
             ClosedError: The interface has been closed.
@@ -95,9 +95,9 @@ class Browser:
 
     @property
     def address(self) -> str:
-        """A link to the pages, for a person on this computer. It works once; then it is another.
+        """A link to the pages, for a person on this computer; valid once, then replaced by another.
 
-        Starts the server. Whoever has the link can answer the questions: show it to nobody else.
+        Starts the web server. Whoever has the link can answer the questions: keep it secret.
 
         Raises:
             ClosedError: The interface has been closed.
@@ -105,11 +105,11 @@ class Browser:
         return self._start().address
 
     def close(self) -> None:
-        """Give up all questions and stop the server. For good: later questions get no answer."""
+        """End all questions without an answer and stop the web server, for good. Idempotent."""
         with self._lock:
             self._closed = True
             running, self._running = self._running, None
-        self._desk.close()
+        self._questions.close()
         if running is not None:
             running[0].stop()
 
@@ -120,10 +120,10 @@ class Browser:
         self.close()
 
     def form(self, request: ElicitRequestFormParams, context: HandlerContext, /) -> ElicitResult:
-        """Have a person fill in a form; ``cancel`` if nobody does.
+        """Let a person fill in a form; the action is ``cancel`` if nobody answers.
 
         Raises:
-            UnsupportedForm: The form has something in it that no form has.
+            UnsupportedForm: The schema is not one of a form.
         """
         from syncmcp.ui.browser.cards import FillCard
 
@@ -131,13 +131,13 @@ class Browser:
         return self._ask(FillCard(question, None)) or ElicitResult.cancel()
 
     def url(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
-        """Have a person agree to open a link; ``cancel`` if nobody does.
+        """Ask a person for consent to open a link; the action is ``cancel`` if nobody answers.
 
-        The link can be clicked only after that. Then the page has a button to say that it is done
-        (`HandlerContext.completed`) and one to give up (which cancels `context.cancel`).
+        The link can be clicked only after consent. From then on the page has a button to confirm
+        completion (`HandlerContext.completed`) and one to cancel (`context.cancel`).
 
         Raises:
-            UnsafeLink: The URL is none that may be shown.
+            UnsafeLink: The URL may not be shown.
         """
         from syncmcp.ui.browser.cards import LinkCard
 
@@ -145,18 +145,18 @@ class Browser:
         return self._ask(LinkCard(question, None)) or ElicitResult.cancel()
 
     def review(self, question: Question, /) -> Verdict:
-        """Have a person decide; a denial if nobody does.
+        """Let a person decide; a denial if nobody answers.
 
         Raises:
-            UnsupportedForm: The question is about a form that is none.
+            UnsupportedForm: The question is about a form with an unsupported schema.
             UnsafeLink: The question is about a URL that may not be shown.
         """
         return self._ask(self._card(question)) or Verdict.deny("nobody answered")
 
     def update(self, question: Question, text: str) -> None:
-        """Show what a model has written so far, with a button that cancels the question."""
+        """Show the partial answer of a model, with a button that cancels the question."""
         if question.context is not None:
-            self._desk.write(question.server.name, question.context, text)
+            self._questions.update_draft(question.server.name, question.context, text)
 
     def _card(self, question: Question) -> Card[Verdict]:
         from syncmcp.ui.browser.cards import AnswerCard, ConsentCard, RequestCard, ReviewFormCard
@@ -171,11 +171,11 @@ class Browser:
 
     def _ask(self, card: Card[A]) -> A | None:
         try:
-            gate = self._start()
+            access = self._start()
         except ClosedError:
             _log.warning("[%s] asked after the interface was closed", card.server.name)
             return None
-        return self._desk.ask(card, lambda: self._invite(gate))
+        return self._questions.ask(card, lambda: self._open_page_unless_open(access))
 
     def _start(self) -> AccessControl:
         from syncmcp.ui.browser.app import AccessControl, Pages, PageServer
@@ -185,33 +185,33 @@ class Browser:
                 raise ClosedError("this interface has been closed")
             if self._running is None:
                 server = PageServer()
-                gate = AccessControl(server.port)
-                pages = Pages(self._desk, gate, lambda: self.roots, self._look)
+                access = AccessControl(server.port)
+                pages = Pages(self._questions, access, lambda: self.roots, self._note_view)
                 server.start(pages.app)
-                self._running = server, gate
+                self._running = server, access
             return self._running[1]
 
-    def _look(self) -> None:
-        self._seen = monotonic()
+    def _note_view(self) -> None:
+        self._last_view = monotonic()
 
-    def _invite(self, gate: AccessControl) -> None:
-        """Open a page, unless one is open."""
+    def _open_page_unless_open(self, access: AccessControl) -> None:
+        """Open a page in the browser, unless one is open."""
         if self._open_page is None:
             return
         with self._lock:
-            if monotonic() - self._seen < _ABANDONED:
+            if monotonic() - self._last_view < _PAGE_TIMEOUT:
                 return
-            self._seen = monotonic()
-        # A browser in a terminal runs until the person leaves it.
+            self._last_view = monotonic()
+        # On a thread: the call of a browser in a terminal returns when the person leaves it.
         threading.Thread(
-            target=self._show_page, args=(gate,), name="syncmcp-browser-open", daemon=True
+            target=self._call_open_page, args=(access,), name="syncmcp-browser-open", daemon=True
         ).start()
 
-    def _show_page(self, gate: AccessControl) -> None:
+    def _call_open_page(self, access: AccessControl) -> None:
         assert self._open_page is not None
         try:
-            opened = self._open_page(gate.address)
-        except Exception:  # the questions wait, and the program may show the address itself
+            opened = self._open_page(access.address)
+        except Exception:  # questions stay open, and the program may show the address itself
             _log.exception("the page could not be opened")
             return
         if opened is False:
@@ -219,16 +219,17 @@ class Browser:
 
 
 class AskInBrowser(Approval):
-    """Has a person decide in the browser whatever the policy does not decide.
+    """An approval that asks a person in the browser where the policy does not decide.
 
     Args:
-        policy: Decides first; by default a person is asked always.
+        policy: Decides first; by default the person is asked about everything.
         limit: See `Approval`.
         audit: See `Approval`.
-        browser: Where to ask; a `Browser` of its own by default.
+        browser: The interface in which the person is asked; by default a new `Browser`.
 
     Attributes:
-        browser: Where a person is asked. Clients can have it as `elicitation` as well.
+        browser: The interface in which the person is asked; may also be the `elicitation` of
+            clients.
 
     Raises:
         UsageError: The extra ``browser`` is not installed.

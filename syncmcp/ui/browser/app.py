@@ -1,4 +1,4 @@
-"""The pages: what the browser gets for each address."""
+"""The web application of the pages, its web server, and its access control."""
 
 from __future__ import annotations
 
@@ -39,102 +39,106 @@ if TYPE_CHECKING:
     from syncmcp.handlers.roots import Roots
 
 
-# The longest form that a browser may send, in bytes.
-_LONGEST_FORM = 64 * 2**20
+# The limit for a submitted form, in bytes.
+_MAX_FORM_BYTES = 64 * 2**20
 
 
-def shown(value: Any) -> Any:
-    """What Jinja does to every value before it escapes it."""
+def make_visible(value: Any) -> Any:
+    """Make every value visible that Jinja inserts, before it is escaped."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return visible(value, lines=True)
     return value
 
 
 class _App(Flask):
-    jinja_options = {"finalize": shown, "undefined": StrictUndefined}  # noqa: RUF012 - as in Flask
+    jinja_options = {"finalize": make_visible, "undefined": StrictUndefined}  # noqa: RUF012 - as in Flask
 
 
 class Pages:
-    """Answers the browser. Every method but the first runs on a thread of the web server.
+    """The pages as a Flask application. All methods but `__init__` run on web server threads.
 
     Args:
-        desk: The questions.
-        gate: Who may come in.
-        roots: The directories to manage here, if any.
-        seen: Called whenever a page is looked at.
+        questions: The questions to show.
+        access: Decides which requests are accepted.
+        roots: Returns the roots to manage, or `None`.
+        page_viewed: Called when a page is loaded, and when an open page polls its state.
     """
 
     def __init__(
         self,
-        desk: PendingQuestions,
-        gate: AccessControl,
+        questions: PendingQuestions,
+        access: AccessControl,
         roots: Callable[[], Roots | None],
-        seen: Callable[[], object],
+        page_viewed: Callable[[], object],
     ) -> None:
-        self._desk = desk
-        self._gate = gate
+        self._questions = questions
+        self._access = access
         self._roots = roots
-        self._seen = seen
+        self._page_viewed = page_viewed
         self._csrf = secrets.token_urlsafe(24)
         self.app = self._make_app()
 
     def _make_app(self) -> Flask:
         app = _App(__name__, static_folder=None)
-        app.debug = False  # whatever the environment says
-        app.config["MAX_CONTENT_LENGTH"] = app.config["MAX_FORM_MEMORY_SIZE"] = _LONGEST_FORM
+        app.debug = False  # even if FLASK_DEBUG is set
+        app.config["MAX_CONTENT_LENGTH"] = app.config["MAX_FORM_MEMORY_SIZE"] = _MAX_FORM_BYTES
         app.add_template_filter(visible, "line")
         app.add_template_filter(_short, "short")
         app.before_request(self._guard)
-        app.after_request(self._gate.seal)
+        app.after_request(self._access.add_headers)
         app.add_url_rule("/open/<token>", "open", self._open)
-        rooms = Blueprint(
-            "pages", __name__, url_prefix=f"/{self._gate.room}", static_folder="static"
+        blueprint = Blueprint(
+            "pages", __name__, url_prefix=f"/{self._access.path_prefix}", static_folder="static"
         )
-        rooms.add_url_rule("/", "index", self._index)
-        rooms.add_url_rule("/state", "state", self._state)
-        rooms.add_url_rule("/questions/<key>", "question", self._question, methods=["GET", "POST"])
-        rooms.add_url_rule("/writing/<key>", "writing", self._writing, methods=["GET", "POST"])
-        rooms.add_url_rule("/directories", "roots", self._directories, methods=["GET", "POST"])
-        app.register_blueprint(rooms)
+        blueprint.add_url_rule("/", "index", self._index)
+        blueprint.add_url_rule("/state", "state", self._state)
+        blueprint.add_url_rule(
+            "/questions/<key>", "question", self._question, methods=["GET", "POST"]
+        )
+        blueprint.add_url_rule(
+            "/writing/<key>", "writing", self._draft_page, methods=["GET", "POST"]
+        )
+        blueprint.add_url_rule("/directories", "roots", self._roots_page, methods=["GET", "POST"])
+        app.register_blueprint(blueprint)
         return app
 
     def _guard(self) -> ResponseReturnValue | None:
-        reason = self._gate.refusal(request)
-        if reason is None and request.endpoint != "open" and not self._gate.knows(request):
+        reason = self._access.refusal(request)
+        if reason is None and request.endpoint != "open" and not self._access.has_cookie(request):
             reason = "Only the browser that opened the link of the program gets in."
         if reason is not None:
             return render_template("refused.html", reason=reason), 403
         return None
 
     def _open(self, token: str) -> ResponseReturnValue:
-        # A browser that fetches ahead of the person must not use the link up.
-        if "prefetch" in request.headers.get("Sec-Purpose", "") or not self._gate.redeem(token):
+        # A prefetch by the browser must not consume the link.
+        if "prefetch" in request.headers.get("Sec-Purpose", "") or not self._access.redeem(token):
             words = "This link has been used, or is none. The program can show you a new one."
             return render_template("refused.html", reason=words), 403
-        self._seen()
-        waiting = self._desk.waiting()
-        target = self._url(waiting[0]) if len(waiting) == 1 else url_for("pages.index")
+        self._page_viewed()
+        waiting = self._questions.waiting()
+        target = self._url_of(waiting[0]) if len(waiting) == 1 else url_for("pages.index")
         response = make_response(redirect(target, 303))
-        self._gate.let_in(response)
+        self._access.set_cookie(response)
         return response
 
     def _index(self) -> ResponseReturnValue:
-        return self._page("index.html", heading="Questions to you")
+        return self._render("index.html", heading="Questions to you")
 
     def _question(self, key: str) -> ResponseReturnValue:
-        card = self._desk.card(key)
+        card = self._questions.card(key)
         if card is None or card.state != "waiting":
-            past = self._desk.past(key) if card is None else card.past()
-            return abort(404) if past is None else self._over(key, past)
+            closed = self._questions.closed(key) if card is None else card.to_closed()
+            return abort(404) if closed is None else self._closed_page(key, closed)
         if request.method == "GET":
-            return self._show(key, card, {})
-        self._check(card.csrf)
-        problems = card.act(request.form.get("action", ""), request.form)
+            return self._question_page(key, card, {})
+        self._check_csrf(card.csrf)
+        problems = card.submit(request.form.get("action", ""), request.form)
         if problems:
-            return self._show(key, card, problems), 422
+            return self._question_page(key, card, problems), 422
         return redirect(url_for("pages.question", key=key), 303)
 
-    def _show(self, key: str, card: Card[Any], problems: Mapping[str, str]) -> str:
+    def _question_page(self, key: str, card: Card[Any], problems: Mapping[str, str]) -> str:
         answers = request.form if request.method == "POST" else None
         inputs = card.inputs(answers) if isinstance(card, (FillCard, ReviewFormCard)) else []
         call = None if card.context is None else card.context.call
@@ -142,7 +146,7 @@ class Pages:
         if call is not None:
             about = (call.params or {}).get("name") or (call.params or {}).get("uri") or ""
             cause = f"{call.method} {about}".strip()
-        return self._page(
+        return self._render(
             card.template,
             page=key,
             state=card.page_state,
@@ -154,46 +158,46 @@ class Pages:
             left=duration(card.time_left()),
         )
 
-    def _over(self, key: str, past: ClosedQuestion) -> ResponseReturnValue:
-        visit = past.visit
+    def _closed_page(self, key: str, closed: ClosedQuestion) -> ResponseReturnValue:
+        visit = closed.visit
         if request.method == "POST" and visit is not None:
-            self._check(past.csrf)
+            self._check_csrf(closed.csrf)
             done = request.form.get("action") == "done"
-            if not done and past.token is not None:
-                past.token.cancel("the person gave up")
+            if not done and closed.token is not None:
+                closed.token.cancel("the person gave up")
             visit.settle(done=done)
         if request.method == "POST":
             return redirect(url_for("pages.question", key=key), 303)
-        # Checked when the card was made; made visible, it would be another URL.
-        href = Markup(escape(past.url))  # noqa: S704 - escaped right here
-        state = past_state(past)
-        return self._page(
-            "over.html", page=key, state=state, heading=past.title, past=past, href=href
+        # The URL was checked when the card was made; `visible` must not change it.
+        href = Markup(escape(closed.url))  # noqa: S704 - escaped right here
+        state = closed_state(closed)
+        return self._render(
+            "over.html", page=key, state=state, heading=closed.title, closed=closed, href=href
         )
 
-    def _writing(self, key: str) -> ResponseReturnValue:
-        writing = self._desk.writing(key)
-        if writing is None:
+    def _draft_page(self, key: str) -> ResponseReturnValue:
+        draft = self._questions.draft(key)
+        if draft is None:
             abort(404)
         if request.method == "POST":
-            self._check(writing.csrf)
-            writing.stop()
+            self._check_csrf(draft.csrf)
+            draft.cancel()
             return redirect(url_for("pages.writing", key=key), 303)
-        return self._page(
+        return self._render(
             "writing.html",
             page=key,
-            state="over" if writing.over else "writing",
-            heading=writing.title,
-            writing=writing,
+            state="over" if draft.finished else "writing",
+            heading=draft.title,
+            draft=draft,
         )
 
-    def _directories(self) -> ResponseReturnValue:
+    def _roots_page(self) -> ResponseReturnValue:
         roots = self._roots()
         if roots is None:
             abort(404)
         problems: dict[str, str] = {}
         if request.method == "POST":
-            self._check(self._csrf)
+            self._check_csrf(self._csrf)
             try:
                 if request.form.get("action") == "remove":
                     roots.remove(request.form.get("uri", ""))
@@ -203,7 +207,7 @@ class Pages:
                 problems["path"] = str(error)
             else:
                 return redirect(url_for("pages.roots"), 303)
-        page = self._page(
+        page = self._render(
             "roots.html",
             heading="Directories",
             roots=roots.list(),
@@ -213,57 +217,59 @@ class Pages:
         return page, (422 if problems else 200)
 
     def _state(self) -> ResponseReturnValue:
-        """What a page needs to stay up to date, as JSON."""
-        self._seen()
+        """The state of a page that polls, as JSON."""
+        self._page_viewed()
         key = request.args.get("page", "")
         news: dict[str, Any] = {"state": "", "left": "", "text": "", "next": None}
-        if (card := self._desk.card(key)) is not None and card.state == "waiting":
+        if (card := self._questions.card(key)) is not None and card.state == "waiting":
             news |= {"state": card.page_state, "left": duration(card.time_left())}
-        elif (writing := self._desk.writing(key)) is not None:
+        elif (draft := self._questions.draft(key)) is not None:
             news |= {
-                "state": "over" if writing.over else "writing",
-                "text": visible(writing.end, lines=True),
-                "next": self._next(key, writing),
+                "state": "over" if draft.finished else "writing",
+                "text": visible(draft.tail, lines=True),
+                "next": self._next_url(key, draft),
             }
-        elif (past := card.past() if card is not None else self._desk.past(key)) is not None:
-            news |= {"state": past_state(past), "next": self._next(key, past)}
-        return news | {"waiting": self._waiting(key)}
+        elif (
+            closed := card.to_closed() if card is not None else self._questions.closed(key)
+        ) is not None:
+            news |= {"state": closed_state(closed), "next": self._next_url(key, closed)}
+        return news | {"waiting": self._queue(key)}
 
-    def _next(self, key: str, of: ClosedQuestion | LiveDraft) -> str | None:
-        then = self._desk.next_of(of.token)
-        return None if then is None or then.id == key else self._url(then)
+    def _next_url(self, key: str, of: ClosedQuestion | LiveDraft) -> str | None:
+        then = self._questions.find_by_token(of.token)
+        return None if then is None or then.id == key else self._url_of(then)
 
-    def _waiting(self, key: str) -> list[dict[str, str]]:
-        """The list of what waits elsewhere, as every page has it."""
+    def _queue(self, key: str) -> list[dict[str, str]]:
+        """The open questions besides that of this page, as every page lists them."""
         return [
             {
-                "url": self._url(one),
+                "url": self._url_of(one),
                 "title": one.title,
                 "server": visible(one.server_name),
             }
-            for one in self._desk.all()
+            for one in self._questions.open_items()
             if one.id != key
         ]
 
     @staticmethod
-    def _url(of: Card[Any] | LiveDraft) -> str:
+    def _url_of(of: Card[Any] | LiveDraft) -> str:
         page = "pages.writing" if isinstance(of, LiveDraft) else "pages.question"
         return url_for(page, key=of.id)
 
-    def _page(self, template: str, *, heading: str, **values: Any) -> str:
-        self._seen()
+    def _render(self, template: str, *, heading: str, **values: Any) -> str:
+        self._page_viewed()
         sent = request.form if request.method == "POST" else {}
 
         def value(name: str, otherwise: object) -> Markup:
-            """What a field holds: the person's own words as they are, or what it held before."""
-            return escape(sent[name] if name in sent else shown(otherwise))
+            """The value of a field: as the person submitted it, or else its initial value."""
+            return escape(sent[name] if name in sent else make_visible(otherwise))
 
         key = values.setdefault("page", "")
         values.setdefault("state", "")
         return render_template(
             template,
             heading=heading,
-            waiting=self._waiting(key),
+            waiting=self._queue(key),
             queue_title="Also waiting for you" if key else "Waiting for you",
             has_roots=self._roots() is not None,
             value=value,
@@ -271,25 +277,25 @@ class Pages:
         )
 
     @staticmethod
-    def _check(csrf: str) -> None:
-        """Refuse what was not sent with the form of this very page."""
+    def _check_csrf(csrf: str) -> None:
+        """Reject a form that was not submitted from this page."""
         if not hmac.compare_digest(request.form.get("csrf", "").encode(), csrf.encode()):
             response = Response(render_template("refused.html", reason="This form is not ours."))
             response.status_code = 403
             abort(response)
 
 
-def past_state(past: ClosedQuestion) -> str:
-    """The state of a question that is over, as pages tell changes by it."""
-    if past.visit is None:
-        return past.state
-    if not past.visit.settled:
+def closed_state(closed: ClosedQuestion) -> str:
+    """The state of a closed question, by which a page notices changes."""
+    if closed.visit is None:
+        return closed.state
+    if not closed.visit.ended:
         return "visiting"
-    return "visited" if past.visit.done else "given-up"
+    return "visited" if closed.visit.done else "given-up"
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time for a person; empty if there is no end."""
+    """A duration as text for a person; empty for `None`."""
     if seconds is None:
         return ""
     minutes, rest = divmod(int(seconds), 60)
@@ -300,17 +306,17 @@ def _short(text: str, limit: int = 200) -> str:
     return shorten(text, limit)
 
 
-# The web server of the pages: on the loopback interface, on threads that keep no program alive.
+# The web server of the pages: on the loopback interface, on daemon threads.
 
 
 _log = logging.getLogger("syncmcp.ui.browser")
 
-# How often, in seconds, the server looks whether it is to stop.
-_GLANCE = 0.1
+# How often, in seconds, the server checks whether it is to stop.
+_STOP_POLL_SECONDS = 0.1
 
 
 class PageServer(ThreadedWSGIServer):
-    """Serves one application on a port that the system chooses."""
+    """Serves one application on a port that the operating system chooses."""
 
     def __init__(self) -> None:
         # Guards the open connections; held to add or remove one.
@@ -318,16 +324,19 @@ class PageServer(ThreadedWSGIServer):
         self._open: set[socket.socket] = set()
         super().__init__("127.0.0.1", 0, _no_pages_yet, _Handler)
         self._thread = threading.Thread(
-            target=self.serve_forever, args=(_GLANCE,), name="syncmcp-browser", daemon=True
+            target=self.serve_forever,
+            args=(_STOP_POLL_SECONDS,),
+            name="syncmcp-browser",
+            daemon=True,
         )
 
     def start(self, pages: WSGIApplication) -> None:
-        """Begin to serve."""
+        """Start to serve `pages`."""
         self.app = pages
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and end the connections that a browser holds open."""
+        """Stop, and shut down the connections that a browser keeps open."""
         self.shutdown()
         self._thread.join()
         with self._lock:
@@ -335,37 +344,37 @@ class PageServer(ThreadedWSGIServer):
         for connection in connections:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # the other side was faster
+            except OSError:  # already closed by the browser
                 continue
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection on a thread of its own."""
+        """Register a connection, and serve it on a thread of its own."""
         with self._lock:
             self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
+        """Unregister a connection, and close it."""
         with self._lock:
             self._open.discard(request)
         super().shutdown_request(request)
 
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Keep to our own log."""
+        """Log to the logger of the library."""
         _log.log(logging.ERROR if type == "error" else logging.DEBUG, message, *args)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what went wrong with a connection."""
+        """Log an error of a connection."""
         _log.exception("a connection of the browser failed")
 
 
 class _Handler(WSGIRequestHandler):
-    # A browser that opens a connection and then sends nothing holds a thread no longer than this.
+    # The time limit, in seconds, for a connection on which the browser sends nothing.
     timeout = 30.0
     protocol_version = "HTTP/1.0"
 
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Log nothing of single requests: their addresses hold a token."""
+        """Do not log single requests: their URLs hold a token."""
 
     def version_string(self) -> str:
         return "syncmcp"
@@ -376,12 +385,12 @@ def _no_pages_yet(environ: Any, start_response: Any) -> list[bytes]:
     return []
 
 
-# Who may come in: only the browser that was given the link, and only from our own pages.
+# Access control: only the browser that opened the link, and only requests from our own pages.
 #
-# Other programs and users of this computer can reach the port, and every page that the person
-# visits can send requests to it. So a request needs the right `Host` (a foreign name that was
-# made to point here is none), must not come from another site or another port, and carries a
-# cookie that was given out once, for a link that nobody can guess.
+# Other programs and users of this computer can reach the port, and every web page that the person
+# visits can send requests to it. So a request must have our `Host` header (against DNS rebinding),
+# must not be cross-site or from another port, and must carry a cookie, which is issued once, for a
+# link with an unguessable token.
 
 
 COOKIE: Final = "syncmcp"
@@ -401,65 +410,65 @@ _HEADERS: Final = {
 
 
 class AccessControl:
-    """Lets requests in or says why not.
+    """Accepts or rejects requests, by `Host`, origin and cookie.
 
     Args:
-        port: The port of the server.
+        port: The port of the web server.
     """
 
     def __init__(self, port: int) -> None:
         self._hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
-        self.room = secrets.token_urlsafe(9)
-        """The path of all pages. Cookies know no ports: this keeps ours from other local sites."""
+        self.path_prefix = secrets.token_urlsafe(9)
+        """The first path segment of all pages; the cookie is bound to it, since ports are not."""
         self._cookie = secrets.token_urlsafe(32)
-        # Guards the token; held for a comparison.
+        # Guards the token of the link.
         self._lock = threading.Lock()
         self._token = secrets.token_urlsafe(32)
 
     @property
     def address(self) -> str:
-        """A link that opens the pages once; after that there is another one."""
+        """A link that opens the pages once; then the token is replaced."""
         with self._lock:
             return f"http://{self._hosts[0]}/open/{self._token}"
 
     def refusal(self, request: Request) -> str | None:
-        """Say why a request is not let in, whoever sends it; `None`: it may be."""
+        """The reason to reject a request by its `Host` and origin; `None` to accept it."""
         host = request.headers.get("Host", "")
         if host not in self._hosts:
             return "This server answers under its own address only."
         site = request.headers.get("Sec-Fetch-Site")
-        # "none" is the person: an address typed or handed over by another program.
+        # "none": the person typed the address, or another program opened it.
         if site not in (None, "same-origin", "none"):
             return "This page cannot be opened from another one; copy the link into a new tab."
         if request.method in ("GET", "HEAD"):
             return None
-        # Under our Referrer-Policy a browser may send `null` with our own forms.
+        # Under our Referrer-Policy a browser may send `Origin: null` with our own forms.
         origin = request.headers.get("Origin", "null")
         if origin not in ("null", f"http://{host}") or (origin == "null" and site != "same-origin"):
             return "This was not sent from a page of this server."
         return None
 
-    def knows(self, request: Request) -> bool:
-        """Whether a request comes from the browser that was let in."""
+    def has_cookie(self, request: Request) -> bool:
+        """Whether a request carries the cookie."""
         sent = request.cookies.get(COOKIE, "")
         return hmac.compare_digest(sent.encode(), self._cookie.encode())
 
     def redeem(self, token: str) -> bool:
-        """Whether `token` is that of the link; it is so once."""
+        """Consume the token of the link; return whether `token` is it."""
         with self._lock:
             if not hmac.compare_digest(token.encode(), self._token.encode()):
                 return False
             self._token = secrets.token_urlsafe(32)
             return True
 
-    def let_in(self, response: Response) -> None:
-        """Give a browser the cookie; it forgets it when it is closed."""
+    def set_cookie(self, response: Response) -> None:
+        """Issue the cookie, which the browser deletes when it is closed."""
         response.set_cookie(
-            COOKIE, self._cookie, path=f"/{self.room}/", httponly=True, samesite="Strict"
+            COOKIE, self._cookie, path=f"/{self.path_prefix}/", httponly=True, samesite="Strict"
         )
 
     @staticmethod
-    def seal(response: Response) -> Response:
-        """Tell the browser what a page may do: show itself, and talk to this server."""
+    def add_headers(response: Response) -> Response:
+        """Set the security headers of a page."""
         response.headers.update(_HEADERS)
         return response

@@ -1,4 +1,4 @@
-"""The pages of questions: forms, a model's work, and whatever wants a yes or no."""
+"""The questions on pages: forms, sampling requests and answers, links, and other consent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from syncmcp.types import (
     ElicitResult,
 )
 from syncmcp.ui.browser import message
-from syncmcp.ui.browser.message import as_json, editable
+from syncmcp.ui.browser.message import as_json, editable_text
 from syncmcp.ui.browser.questions import Answers, Card
 
 if TYPE_CHECKING:
@@ -34,48 +34,48 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
-_MOMENT = TypeAdapter(datetime)
+_DATETIME = TypeAdapter(datetime)
 
 _INPUT_TYPES = {"email": "email", "uri": "url", "date": "date", "date-time": "datetime-local"}
 
-# With more options than this a list to open is clearer than buttons.
-_BUTTONS = 6
-# A text that may be longer than this gets several lines.
-_ONE_LINE = 200
+# A choice with more options is shown as a drop-down list.
+_MAX_RADIO_BUTTONS = 6
+# A text that may be longer gets an input of several lines.
+_MAX_ONE_LINE = 200
 
 
 class Input(NamedTuple):
-    """A field as the page shows it. Its values are texts, or the numbers of its options."""
+    """A form field on a page. Its values are texts, or the indexes of its options."""
 
     name: str
     field: Field
     widget: str
     """``text``, ``lines``, ``number``, ``tick``, ``yes-no``, ``radio``, ``list``, ``ticks``."""
     type: str
-    """Of an HTML input."""
+    """The ``type`` of an HTML input."""
     values: list[str]
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether no answer is one: without a default, which would take its place."""
+        """Whether the field can be omitted: optional, and without a default to take its place."""
         return not self.field.required and self.field.default is ABSENT
 
     @property
     def hints(self) -> list[str]:
-        """What is to be known of the field, in words."""
+        """The constraints of the field as text."""
         return list(_hints(self.field))
 
 
 class _FormCard(Card[A]):
-    """What filling in and looking over have in common.
+    """The base of cards with a form: filling it in, and reviewing the answers.
 
     Raises:
-        UnsupportedForm: The schema is no form.
+        UnsupportedForm: The schema is not one of a form.
     """
 
     template: ClassVar[str] = "form.html"
     send: ClassVar[str]
-    """What is written on the button that sends."""
+    """The label of the button that sends."""
 
     def __init__(
         self,
@@ -90,20 +90,20 @@ class _FormCard(Card[A]):
         self._shown = self.form.defaults() if content is None else content
 
     def inputs(self, answers: Answers | None) -> list[Input]:
-        """The fields with what was sent, or with what they hold before anything was."""
+        """The fields with the submitted values; with their initial ones if `answers` is `None`."""
         return [
-            _input(number, field, self._shown.get(field.name, ABSENT), answers)
+            _make_input(number, field, self._shown.get(field.name, ABSENT), answers)
             for number, field in enumerate(self.form.fields)
         ]
 
-    def read(self, answers: Answers) -> tuple[dict[str, Value], dict[str, str]]:
-        """Read what was sent: the content, and what is wrong with it by the names of inputs."""
+    def parse_answers(self, answers: Answers) -> tuple[dict[str, Value], dict[str, str]]:
+        """Parse the submitted values: the content, and errors by the names of inputs."""
         content: dict[str, Value] = {}
         problems: dict[str, str] = {}
         for number, field in enumerate(self.form.fields):
             name = f"field-{number}"
             try:
-                value = _value(field, answers.getlist(name))
+                value = _parse_field(field, answers.getlist(name))
             except ValueError as error:
                 problems[name] = str(error)
                 continue
@@ -125,10 +125,10 @@ class FillCard(_FormCard[ElicitResult]):
         super().__init__(question, human_timeout)
         self.title = "A form to fill in"
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Send, decline or cancel."""
         if action == "send":
-            content, problems = self.read(answers)
+            content, problems = self.parse_answers(answers)
             if problems:
                 return problems
             self.settle(ElicitResult.accept(content), "Your answers were sent.")
@@ -140,7 +140,7 @@ class FillCard(_FormCard[ElicitResult]):
 
 
 class ReviewFormCard(_FormCard[Verdict]):
-    """Answers to a form that a program gave, before they are sent."""
+    """A review of the answers that a program gave to a form."""
 
     send = "Send these answers"
 
@@ -149,24 +149,24 @@ class ReviewFormCard(_FormCard[Verdict]):
         super().__init__(question, human_timeout, given.content or {})
         self.title = "Answers to look over before they are sent"
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
-        """Send them as they stand on the page, or not at all."""
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
+        """Send the answers as edited on the page, or deny."""
         if action != "send":
             self.settle(Verdict.deny("a person said no"), "You said no; no answers were sent.")
             return {}
-        content, problems = self.read(answers)
+        content, problems = self.parse_answers(answers)
         if problems:
             return problems
         self.settle(Verdict.allow(answer=ElicitResult.accept(content)), "The answers were sent.")
         return {}
 
 
-def _input(number: int, field: Field, shown: Value | Absent, answers: Answers | None) -> Input:
+def _make_input(number: int, field: Field, shown: Value | Absent, answers: Answers | None) -> Input:
     name = f"field-{number}"
     widget, kind = _widget(field)
-    # A person's own words stay as they are; those of others are made visible where they are shown.
+    # Text of the person stays as it is; Jinja makes all other text visible.
     if answers is None:
-        return Input(name, field, widget, kind, _texts(field, shown))
+        return Input(name, field, widget, kind, _input_texts(field, shown))
     return Input(name, field, widget, kind, [escape(text) for text in answers.getlist(name)])
 
 
@@ -174,23 +174,25 @@ def _widget(field: Field) -> tuple[str, str]:
     if field.kind in ("number", "integer"):
         return "number", "number"
     if field.kind == "boolean":
-        # Without a default, "no" and "no answer" are two things.
+        # Without a default, "no" differs from "no answer", which a checkbox cannot express.
         return ("tick" if field.required or field.default is not ABSENT else "yes-no"), "checkbox"
     if field.kind == "choices":
         return "ticks", "checkbox"
     if field.kind == "choice":
-        return ("radio" if len(field.options) <= _BUTTONS else "list"), "radio"
+        return ("radio" if len(field.options) <= _MAX_RADIO_BUTTONS else "list"), "radio"
     if field.format is not None:
         return "text", _INPUT_TYPES[field.format]
     if field.secret:
         return "text", "password"
     longest = field.bounds.maximum or 0
-    lines = longest > _ONE_LINE or any("\n" in text for text in _texts(field, field.default))
+    lines = longest > _MAX_ONE_LINE or any(
+        "\n" in text for text in _input_texts(field, field.default)
+    )
     return ("lines" if lines else "text"), "text"
 
 
-def _texts(field: Field, value: Value | Absent) -> list[str]:
-    """A value as the page's inputs hold it."""
+def _input_texts(field: Field, value: Value | Absent) -> list[str]:
+    """A value as texts for HTML inputs."""
     if value is ABSENT:
         return []
     if field.kind in ("choice", "choices"):
@@ -199,50 +201,50 @@ def _texts(field: Field, value: Value | Absent) -> list[str]:
     if isinstance(value, bool):
         return ["yes" if value else "no"]
     if field.format == "date-time" and isinstance(value, str):
-        return [_local(value)]
-    return [editable(str(value))]
+        return [_local_time(value)]
+    return [editable_text(str(value))]
 
 
-def _local(text: str) -> str:
-    """A point in time on this computer's clock, without an offset, as inputs want it."""
+def _local_time(text: str) -> str:
+    """A time in the time zone of this computer, without an offset, as HTML inputs need it."""
     try:
-        moment = _MOMENT.validate_python(text).astimezone().replace(tzinfo=None)
+        moment = _DATETIME.validate_python(text).astimezone().replace(tzinfo=None)
     except (ValueError, OverflowError):  # a leap second, the end of the calendar
         return ""
     return moment.isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
 
 
-def _is_shown(field: Field, value: Value, text: str) -> bool:
-    """Whether `text` is how the page shows `value`; browsers have ways of their own with times."""
-    (shown,) = _texts(field, value)
+def _shows(field: Field, value: Value, text: str) -> bool:
+    """Whether the page shows `value` as `text`; browsers may write times in another notation."""
+    (shown,) = _input_texts(field, value)
     if field.format != "date-time" or not shown:
         return text == shown
     try:
-        return _MOMENT.validate_python(text) == _MOMENT.validate_python(shown)
+        return _DATETIME.validate_python(text) == _DATETIME.validate_python(shown)
     except ValueError:
         return False
 
 
-def _value(field: Field, sent: list[str]) -> Value | Absent:
-    """Read one field. Raises `ValueError` with a sentence for a person."""
+def _parse_field(field: Field, sent: list[str]) -> Value | Absent:
+    """Parse one field. Raises `ValueError` with a sentence for a person."""
     if field.kind == "boolean":
         if _widget(field)[0] == "tick":
             return "yes" in sent
         return ABSENT if sent in ([], [""]) else sent == ["yes"]
     if field.kind in ("choice", "choices"):
-        chosen = [_option(field, number) for number in sent if number]
+        chosen = [_parse_option(field, number) for number in sent if number]
         if field.kind == "choice":
             return chosen[0] if chosen else ABSENT
         return chosen if chosen or field.required or field.default is not ABSENT else ABSENT
     text = "".join(sent).replace("\r\n", "\n")
     if not text:
         return ABSENT
-    if field.default is not ABSENT and _is_shown(field, field.default, text):
-        return field.default  # the input may have shown it in other words
+    if field.default is not ABSENT and _shows(field, field.default, text):
+        return field.default  # unedited: the input may show it in another notation
     return field.parse(text)
 
 
-def _option(field: Field, number: str) -> str:
+def _parse_option(field: Field, number: str) -> str:
     if not (number.isascii() and number.isdigit() and int(number) < len(field.options)):
         raise ValueError("This is none of the options.")
     return field.options[int(number)].value
@@ -269,11 +271,11 @@ def _hints(field: Field) -> list[str]:
     return hints
 
 
-# The pages of a model's work: what it is asked to do, and what it has written.
+# Sampling: the request to a model, and its answer.
 
 
 class RequestCard(Card[Verdict]):
-    """The first review: may a model work on this?"""
+    """The first review: of the request, before a model is asked."""
 
     template: ClassVar[str] = "sampling.html"
 
@@ -282,14 +284,14 @@ class RequestCard(Card[Verdict]):
         self.title = "A request to your model"
         self.request = cast("CreateMessageRequestParams", question.request)
         self.messages = [
-            message.show(one, f"message-{number}")
+            message.render_message(one, f"message-{number}")
             for number, one in enumerate(self.request.messages[: message.MOST_MESSAGES])
         ]
         self.left_out = len(self.request.messages) - len(self.messages)
-        self.system = message.editable(self.request.system_prompt or "")
+        self.system = message.editable_text(self.request.system_prompt or "")
 
     def facts(self) -> list[tuple[str, str]]:
-        """What else is asked for, by name."""
+        """The other parameters of the request: names and texts, without empty ones."""
         request = self.request
         wishes = request.model_preferences
         hints = [] if wishes is None else [hint.name or "" for hint in wishes.hints or ()]
@@ -314,13 +316,13 @@ class RequestCard(Card[Verdict]):
         ]
         return [(name, value) for name, value in facts if value]
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
-        """Approve what stands on the page, or deny."""
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
+        """Approve the request as edited on the page, or deny."""
         if action not in ("approve", "remember"):
             self.settle(Verdict.deny("a person said no"), "You said no; no model was asked.")
             return {}
         wire = self.request.to_wire()
-        problems = self._edit(wire, answers)
+        problems = self._apply_edits(wire, answers)
         if problems:
             return problems
         changed = wire != self.request.to_wire()
@@ -329,12 +331,12 @@ class RequestCard(Card[Verdict]):
         self.settle(verdict, "You approved the request; the model is at work.")
         return {}
 
-    def _edit(self, wire: dict[str, Any], answers: Answers) -> dict[str, str]:
+    def _apply_edits(self, wire: dict[str, Any], answers: Answers) -> dict[str, str]:
         instructions = self.request.system_prompt or ""
-        if (sent := message.edited("system", instructions, answers)) != instructions:
+        if (sent := message.edited_text("system", instructions, answers)) != instructions:
             wire["systemPrompt"] = sent
         for number, one in enumerate(wire["messages"][: len(self.messages)]):
-            message.edit(one, f"message-{number}", answers)
+            message.apply_edits(one, f"message-{number}", answers)
         problems: dict[str, str] = {}
         most = answers.get("max-tokens") or str(self.request.max_tokens)
         if not (most.isascii() and most.isdigit() and 0 < len(most) < 10):
@@ -348,14 +350,14 @@ class RequestCard(Card[Verdict]):
             wire.pop("temperature", None)
         elif warmth is not None and warmth != str(self.request.temperature):
             try:
-                wire["temperature"] = _finite(warmth)
+                wire["temperature"] = _finite_number(warmth)
             except ValueError:
                 problems["temperature"] = "This must be a number."
         return problems
 
 
 class AnswerCard(Card[Verdict]):
-    """The second review: may the server have this?"""
+    """The second review: of the answer, before it is sent to the server."""
 
     template: ClassVar[str] = "answer.html"
 
@@ -363,15 +365,15 @@ class AnswerCard(Card[Verdict]):
         super().__init__(question, human_timeout)
         self.title = "An answer of your model"
         self.result = cast("CreateMessageResult", question.answer)
-        self.shown = message.show(self.result, "answer")
+        self.shown = message.render_message(self.result, "answer")
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
-        """Send what stands on the page, or nothing."""
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
+        """Send the answer as edited on the page, or deny."""
         if action not in ("approve", "remember"):
             self.settle(Verdict.deny("a person said no"), "You said no; nothing was sent.")
             return {}
         wire = self.result.to_wire()
-        message.edit(wire, "answer", answers)
+        message.apply_edits(wire, "answer", answers)
         changed = wire != self.result.to_wire()
         answer = CreateMessageResult.from_wire(wire) if changed else None
         self.settle(
@@ -380,21 +382,21 @@ class AnswerCard(Card[Verdict]):
         return {}
 
 
-def _finite(text: str) -> float:
+def _finite_number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(text)
     return number
 
 
-# The pages that ask for a yes or no: to a link, and to whatever a policy wants a person for.
+# Consent: to a link, and to whatever a policy leaves to a person.
 
 
 _AUTHORITY = re.compile(r"(https?://)([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 
 
 class LinkParts(NamedTuple):
-    """A link as it is shown, the part that says where it leads set apart."""
+    """A link for display, split so that its host can be highlighted."""
 
     before: str
     host: str
@@ -403,17 +405,17 @@ class LinkParts(NamedTuple):
 
     @classmethod
     def of(cls, link: Link) -> LinkParts:
-        """Take a link apart."""
+        """Split a link."""
         match = _AUTHORITY.fullmatch(link.url)
         before, host, after = match.groups() if match else ("", link.url, "")
         return cls(before, host, after, tuple(link.warnings))
 
 
 class LinkCard(Card[ElicitResult]):
-    """A server wants to send the person somewhere.
+    """A link that a server asks the person to open.
 
     Raises:
-        UnsafeLink: The URL is none that may be shown.
+        UnsafeLink: The URL may not be shown.
     """
 
     template: ClassVar[str] = "link.html"
@@ -428,13 +430,13 @@ class LinkCard(Card[ElicitResult]):
 
     @property
     def page_state(self) -> str:
-        """See `Card`. The server may say at any time that the visit is done."""
+        """See `Card`. The server may notify at any time that the visit is completed."""
         done = self.context is not None and self.context.wait_completed(0)
         return "waiting-visited" if done else super().page_state
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Consent, decline or cancel."""
-        del answers  # a yes or a no is all there is
+        del answers  # there are no fields
         if action == "consent":
             self.settle(ElicitResult.accept(), "You agreed to open this page:")
         elif action == "decline":
@@ -443,16 +445,16 @@ class LinkCard(Card[ElicitResult]):
             self.settle(ElicitResult.cancel(), "You cancelled; nothing was opened.")
         return {}
 
-    def past(self) -> ClosedQuestion:
-        """What to remember; of a link that may be opened, the link."""
-        past, context = super().past(), self.context
+    def to_closed(self) -> ClosedQuestion:
+        """See `Card`; after consent with the link and its visit."""
+        closed, context = super().to_closed(), self.context
         if context is None or self.answer is None or self.answer.action != "accept":
-            return past
-        return past._replace(visit=visit_of(context), url=self.link.url)
+            return closed
+        return closed._replace(visit=visit_of(context), url=self.link.url)
 
 
 class ConsentCard(Card[Verdict]):
-    """Whether something may go on that has no page of its own."""
+    """Consent to a request that has no page of its own."""
 
     template: ClassVar[str] = "consent.html"
 
@@ -473,9 +475,9 @@ class ConsentCard(Card[Verdict]):
         self.link: LinkParts | None = None
         self.facts = list(self._facts())
 
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
         """Allow or deny."""
-        del answers  # a yes or a no is all there is
+        del answers  # there are no fields
         if action in ("approve", "remember"):
             self.settle(Verdict.allow(remember=action == "remember"), "You allowed it.")
         else:

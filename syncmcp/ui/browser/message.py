@@ -1,7 +1,7 @@
-"""Messages to and from a model, as a page shows and edits them.
+"""Messages to and from a model: rendered on a page, and edited there.
 
-What a person sees is what is sent: a text that is left alone goes on unchanged to the last
-character; a text that is edited goes on as it stood on the page, hidden characters written out.
+An unedited text is sent on exactly as it was received. An edited text is sent as it was on the
+page, with hidden characters in their visible notation.
 """
 
 from __future__ import annotations
@@ -37,25 +37,24 @@ if TYPE_CHECKING:
     from syncmcp.ui.browser.questions import Answers
 
 
-# A little of Markdown as HTML, for text that nobody vouches for.
+# A subset of Markdown as HTML, for untrusted text.
 #
-# Headings, lists, quotes, code, bold and italics look as they are meant; everything else, HTML,
-# links and pictures included, stands there as it was written. Takes time in proportion to the
-# text.
+# Headings, lists, quotes, code, bold and italics are rendered; everything else, including HTML,
+# links and pictures, is shown as plain text. Runs in linear time.
 
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6} (.*)")
 _ITEM = re.compile(r" {0,8}[-*+] (.*)")
 _QUOTE = re.compile(r" {0,3}> ?(.*)")
-# No alternative can run past the next mark of its kind, so that no text is slow to look through.
+# No alternative can match past the next mark of its kind, so matching takes linear time.
 _SPAN = re.compile(r"`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*")
 # In the order of the groups of `_SPAN`.
 _SPANS = (Markup("<code>{}</code>"), Markup("<strong>{}</strong>"), Markup("<em>{}</em>"))
 
 
 def markdown(text: str) -> Markup:
-    """Return `text` as safe HTML; what would be obeyed or hidden is written out."""
+    """Return `text` as safe HTML, with control and hidden characters made visible."""
     return Markup("\n").join(_blocks(visible(text, lines=True).split("\n")))
 
 
@@ -86,7 +85,7 @@ def _blocks(lines: list[str]) -> Iterator[Markup]:
 def _kind(line: str) -> tuple[str, str]:
     """The kind of block that a line belongs to, and the line as it is shown there."""
     if _FENCE.match(line):
-        return "pre", line  # with what follows the mark: nothing is hidden from who reads this
+        return "pre", line  # with the text after the fence: nothing is hidden from the person
     if match := _HEADING.match(line):
         return "h", match[1]
     if match := _ITEM.match(line):
@@ -100,7 +99,7 @@ def _block(kind: str, lines: list[str]) -> Markup:
     if kind == "pre":
         return Markup("<pre><code>{}</code></pre>").format("\n".join(lines))
     if kind == "h":
-        # Not a heading of the page: those are ours.
+        # Not an HTML heading, which would look like one of the page itself.
         return Markup('<p class="heading">{}</p>').format(_spans(lines[0]))
     if kind == "ul":
         items = Markup("").join(Markup("<li>{}</li>").format(_spans(line)) for line in lines)
@@ -123,11 +122,11 @@ def _spans(line: str) -> Markup:
     return Markup("").join(parts)
 
 
-# Pictures in messages: shown only if their bytes are what they claim to be.
+# Pictures in messages: shown only if their first bytes identify a raster image.
 
 
 # The longest picture to show, in characters of base64 (2 MiB of bytes).
-_LONGEST: Final = 4 * 2**21 // 3
+_MAX_IMAGE: Final = 4 * 2**21 // 3
 
 _SIGNATURES: Final = (
     ("image/png", 0, b"\x89PNG\r\n\x1a\n"),
@@ -139,12 +138,12 @@ _SIGNATURES: Final = (
 
 
 def data_url(data: str) -> str | None:
-    """Return a `data:` URL of a raster picture given in base64; `None` if it is not to be shown.
+    """Return a `data:` URL of a raster picture given in base64; `None` if it may not be shown.
 
-    What the sender says of the type does not count, only the first bytes. Drawings (SVG) are
-    documents of their own and never shown.
+    The type is detected from the first bytes; the declared type is ignored. SVG drawings are
+    documents of their own, and never shown.
     """
-    if len(data) > _LONGEST:
+    if len(data) > _MAX_IMAGE:
         return None
     try:
         content = base64.b64decode(data, validate=True)
@@ -156,12 +155,12 @@ def data_url(data: str) -> str | None:
     return None
 
 
-# A page must stay usable, whatever a server sends: longer texts are cut, and cannot be edited.
-_LONGEST_TEXT = 50_000
+# Limits that keep a page usable. Longer texts are cut, and cannot be edited.
+_MAX_TEXT = 50_000
 MOST_MESSAGES = 100
-_MOST_BLOCKS = 50
-# How much of a message stands beside its role, in characters.
-_BEGINNING = 90
+_MAX_BLOCKS = 50
+# The length of the beginning of a message that is shown beside its role, in characters.
+_MAX_BEGINNING = 90
 
 
 class Part(NamedTuple):
@@ -172,16 +171,16 @@ class Part(NamedTuple):
     edit: str | None = None
     """The name of the field in which the text can be edited."""
     text: str = ""
-    """What that field holds."""
+    """The initial value of that field."""
     image: str | None = None
     """A picture, as a `data:` URL."""
     note: str | None = None
-    """Words of ours on what is shown or left out."""
+    """Text of the program about content that is shown or omitted."""
     code: str | None = None
     """Data, as JSON."""
 
 
-class Shown(NamedTuple):
+class MessageView(NamedTuple):
     """A message on a page."""
 
     role: str
@@ -189,55 +188,55 @@ class Shown(NamedTuple):
     parts: list[Part]
 
 
-def editable(text: str) -> str:
-    """What a field to edit `text` holds."""
+def editable_text(text: str) -> str:
+    """The initial value of a field to edit `text`."""
     return visible(text.replace("\r\n", "\n").replace("\r", "\n"), lines=True)
 
 
-def edited(name: str, original: str, answers: Answers) -> str:
-    """What became of `original` in the field `name`; itself if it was left alone."""
+def edited_text(name: str, original: str, answers: Answers) -> str:
+    """The text of the field `name`; `original` itself if the person did not edit it."""
     sent = answers.get(name)
     if sent is None:
         return original
-    # Browsers send CR LF, whatever they were given.
+    # Browsers submit line breaks as CR LF.
     sent = sent.replace("\r\n", "\n")
-    return original if sent == editable(original) else sent
+    return original if sent == editable_text(original) else sent
 
 
-def show(message: SamplingMessage | CreateMessageResult, name: str) -> Shown:
-    """Prepare a message for a page; the fields of its texts are called `name` and a number."""
+def render_message(message: SamplingMessage | CreateMessageResult, name: str) -> MessageView:
+    """Render a message for a page; the fields of its texts are named `name` and a number."""
     parts = [
         part
-        for number, block in enumerate(message.blocks[:_MOST_BLOCKS])
-        for part in _parts(block, f"{name}-{number}")
+        for number, block in enumerate(message.blocks[:_MAX_BLOCKS])
+        for part in _render_block(block, f"{name}-{number}")
     ]
-    left_out = len(message.blocks) - _MOST_BLOCKS
+    left_out = len(message.blocks) - _MAX_BLOCKS
     if left_out > 0:
         parts.append(Part(note=f"{left_out} more parts are not shown."))
-    beginning = " ".join(message.text[: 2 * _BEGINNING].split())
-    if len(beginning) > _BEGINNING:
-        beginning = f"{beginning[:_BEGINNING]}…"
-    return Shown(message.role, beginning or "no text", parts)
+    beginning = " ".join(message.text[: 2 * _MAX_BEGINNING].split())
+    if len(beginning) > _MAX_BEGINNING:
+        beginning = f"{beginning[:_MAX_BEGINNING]}…"
+    return MessageView(message.role, beginning or "no text", parts)
 
 
-def edit(message: dict[str, Any], name: str, answers: Answers) -> None:
-    """Put what was edited into a message as it goes over the wire."""
+def apply_edits(message: dict[str, Any], name: str, answers: Answers) -> None:
+    """Insert the edited texts into a message in wire format."""
     content = message["content"]
     blocks = content if isinstance(content, list) else [content]
     for number, block in enumerate(blocks):
         if block.get("type") == "text":
-            block["text"] = edited(f"{name}-{number}", block["text"], answers)
+            block["text"] = edited_text(f"{name}-{number}", block["text"], answers)
 
 
 def as_json(value: Any) -> str:
-    """Data for a person to read, cut where it is very long."""
-    return shorten(json.dumps(value, indent=2, ensure_ascii=False, default=str), _LONGEST_TEXT)
+    """Data as JSON for a person, cut if very long."""
+    return shorten(json.dumps(value, indent=2, ensure_ascii=False, default=str), _MAX_TEXT)
 
 
-def _parts(block: SamplingMessageContentBlock | ContentBlock, name: str) -> Iterator[Part]:
+def _render_block(block: SamplingMessageContentBlock | ContentBlock, name: str) -> Iterator[Part]:
     match block:
         case TextContent():
-            yield _text(block.text, name)
+            yield _render_text(block.text, name)
         case ImageContent():
             picture = data_url(block.data)
             if picture is None:
@@ -252,11 +251,11 @@ def _parts(block: SamplingMessageContentBlock | ContentBlock, name: str) -> Iter
         case ToolResultContent():
             failed = "failed and" if block.is_error else "has"
             yield Part(note=f"A tool {failed} answered:")
-            for number, inner in enumerate(block.content[:_MOST_BLOCKS]):
-                for part in _parts(inner, f"{name}-{number}"):
+            for number, inner in enumerate(block.content[:_MAX_BLOCKS]):
+                for part in _render_block(inner, f"{name}-{number}"):
                     yield part._replace(edit=None)
-            if len(block.content) > _MOST_BLOCKS:
-                yield Part(note=f"{len(block.content) - _MOST_BLOCKS} more parts are not shown.")
+            if len(block.content) > _MAX_BLOCKS:
+                yield Part(note=f"{len(block.content) - _MAX_BLOCKS} more parts are not shown.")
             if block.structured_content is not None:
                 yield Part(code=as_json(block.structured_content))
         case ResourceLink():
@@ -269,7 +268,7 @@ def _parts(block: SamplingMessageContentBlock | ContentBlock, name: str) -> Iter
             yield Part(code=as_json(block.to_wire()))
 
 
-def _text(text: str, name: str) -> Part:
-    if len(text) > _LONGEST_TEXT:
-        return Part(html=markdown(shorten(text, _LONGEST_TEXT)), note="Too long to edit here.")
-    return Part(html=markdown(text), edit=name, text=editable(text))
+def _render_text(text: str, name: str) -> Part:
+    if len(text) > _MAX_TEXT:
+        return Part(html=markdown(shorten(text, _MAX_TEXT)), note="Too long to edit here.")
+    return Part(html=markdown(text), edit=name, text=editable_text(text))

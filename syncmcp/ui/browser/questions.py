@@ -1,4 +1,4 @@
-"""The questions that wait for a person, and what became of the last ones. No web in here."""
+"""The open questions of a person, and the last closed ones; independent of the web server."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ A = TypeVar("A")
 
 State = Literal["waiting", "answered", "withdrawn", "expired", "closed"]
 
-_WORDS: dict[State, str] = {
+_OUTCOMES: dict[State, str] = {
     "withdrawn": "The question was withdrawn: nobody waits for an answer any more.",
     "expired": "Time ran out: the question was given up without an answer.",
     "closed": "The program stopped asking here.",
 }
 
-# What happened to this many questions is remembered for the pages that still show them.
-_REMEMBERED = 100
+# How many closed questions are kept, for pages that still show them.
+_MAX_CLOSED = 100
 
-# Of a model's text in the making, so many characters at the end are shown.
-_LIVE = 20_000
+# The length of the end of a model's partial answer that is shown, in characters.
+_MAX_TAIL = 20_000
 
 
 class Answers(Protocol):
-    """What a person sent: the fields of a page by their names."""
+    """The submitted fields of a page, by name."""
 
     def get(self, name: str, /) -> str | None:
         """The value of a field."""
@@ -48,18 +48,18 @@ class Answers(Protocol):
 
 
 class Card(ABC, Generic[A]):
-    """A question before a person. Settled once, by whoever comes first.
+    """A question on a page. Settled once: the first outcome counts.
 
     Args:
-        question: What is asked.
-        human_timeout: Seconds to wait for a question that brings no clock of its own.
+        question: The question.
+        human_timeout: The time limit, in seconds, if the question has no context with its own.
     """
 
     template: ClassVar[str]
-    """The page that shows it."""
+    """The file name of the template of its page."""
 
     title: str
-    """What it is about, in a few words of our own."""
+    """What the question is about, in trusted text."""
 
     def __init__(self, question: Question, human_timeout: float | None) -> None:
         self.id = secrets.token_urlsafe(9)
@@ -68,102 +68,102 @@ class Card(ABC, Generic[A]):
         self.server = question.server
         self.server_name = question.server.name
         self.state: State = "waiting"
-        self.words = ""
+        self.outcome = ""
         self.answer: A | None = None
         self._deadline = Deadline(human_timeout)
-        # Guards the state and the answer; held for no longer than it takes to set them.
+        # Guards the state, the outcome and the answer.
         self._lock = threading.RLock()
         self._settled = threading.Event()
 
     @property
     def context(self) -> HandlerContext | None:
-        """Where the question belongs, if it came from a server."""
+        """The context of the question, if it came from a server."""
         return self.question.context
 
     @property
     def token(self) -> CancelToken | None:
-        """The token that ends the question; it tells which pages belong to one question."""
+        """The token that cancels the question; it also identifies the pages of one question."""
         return None if self.context is None else self.context.cancel
 
     @property
     def page_state(self) -> str:
-        """The state of its page while it waits; the page is loaded anew when that changes."""
+        """The state of its page while it is open; when it changes, the page is reloaded."""
         return "waiting"
 
     def time_left(self) -> float | None:
-        """Seconds until the question is given up; `None` if it never is."""
+        """Seconds until the question expires; `None` for no limit."""
         return self._deadline.remaining() if self.context is None else self.context.time_left()
 
     @abstractmethod
-    def act(self, action: str, answers: Answers) -> Mapping[str, str]:
-        """Do what a person asked for.
+    def submit(self, action: str, answers: Answers) -> Mapping[str, str]:
+        """Handle the form that a person submitted.
 
         Returns:
-            What is wrong with the answers, by field; empty if the question is settled.
+            Error messages by field; empty if the question is settled.
         """
 
-    def settle(self, answer: A, words: str) -> None:
-        """Answer, if nothing else has happened to the question."""
-        self._end("answered", words, answer)
+    def settle(self, answer: A, outcome: str) -> None:
+        """Settle the question with an answer, unless it is settled."""
+        self._settle_once("answered", outcome, answer)
 
-    def give_up(self, state: State) -> None:
-        """End it without an answer, if nothing else has happened to it."""
-        self._end(state, _WORDS[state], None)
+    def settle_unanswered(self, state: State) -> None:
+        """Settle the question without an answer, unless it is settled."""
+        self._settle_once(state, _OUTCOMES[state], None)
 
     def wait(self) -> None:
-        """Block until it is settled or out of time."""
-        # The time left may have grown meanwhile: clocks can stand still.
+        """Block until the question is settled or has expired."""
+        # The time left may have grown meanwhile: the clock of a call can be paused.
         while not self._settled.wait(self.time_left()):
             if self.time_left() == 0:
-                self.give_up("expired")
+                self.settle_unanswered("expired")
 
     def withdraw(self) -> None:
-        """End it because its token was cancelled."""
+        """Settle the question because its token was cancelled."""
         left = self.time_left()
-        self.give_up("withdrawn" if left is None or left > 0 else "expired")
+        self.settle_unanswered("withdrawn" if left is None or left > 0 else "expired")
 
-    def past(self) -> ClosedQuestion:
-        """What to remember of it, without what the server and the person wrote."""
+    def to_closed(self) -> ClosedQuestion:
+        """The record to keep of it, without text of the server and the person."""
         token = self.token
         return ClosedQuestion(
             self.title,
             self.server_name,
             self.state,
-            self.words,
+            self.outcome,
             self.csrf,
             None if token is None else weakref.ref(token),
         )
 
-    def _end(self, state: State, words: str, answer: A | None) -> None:
+    def _settle_once(self, state: State, outcome: str, answer: A | None) -> None:
         with self._lock:
             if self.state != "waiting":
                 return
-            self.state, self.words, self.answer = state, words, answer
+            self.state, self.outcome, self.answer = state, outcome, answer
         self._settled.set()
 
 
 class ClosedQuestion(NamedTuple):
-    """A question that is over: what its page still shows, and nothing of the client that asked."""
+    """A closed question: the content of its page, without references to the client."""
 
     title: str
     server: str
     state: State
-    words: str
+    outcome: str
     csrf: str
     token_ref: weakref.ref[CancelToken] | None
     visit: UrlVisit | None = None
-    """Of a link that a person agreed to open: how it goes."""
+    """The visit, if the question was a link and the person consented."""
     url: str = ""
-    """That link."""
+    """The URL of that link."""
 
     @property
     def token(self) -> CancelToken | None:
-        """The token of the question, while somebody holds it."""
+        """The token of the question, while it is referenced elsewhere."""
         return None if self.token_ref is None else self.token_ref()
 
 
 class LiveDraft:
-    """What a model has written so far for one question, and the means to stop it."""
+    """The partial answer of a model to one question; can be cancelled."""
 
     def __init__(self, server: str, context: HandlerContext) -> None:
         self.id = secrets.token_urlsafe(9)
@@ -171,62 +171,62 @@ class LiveDraft:
         self.title = "Your model is writing"
         self.server_name = server
         self.text = ""
-        self.stopped = False
-        self.written = False
-        """Whether the whole of it has come up for review."""
-        # Not the token itself: with it goes the last one who could go on writing.
+        self.cancelled = False
+        self.complete = False
+        """Whether the whole answer has been submitted for review."""
+        # A weak reference: once the token is gone, nothing can extend this draft any more.
         self._token = weakref.ref(context.cancel)
 
     @property
     def token(self) -> CancelToken | None:
-        """The token of the question, while somebody holds it."""
+        """The token of the question, while it is referenced elsewhere."""
         return self._token()
 
     @property
-    def end(self) -> str:
-        """The last of what has been written: as much as a page shows."""
-        return self.text[-_LIVE:]
+    def tail(self) -> str:
+        """The end of the text, as much as a page shows."""
+        return self.text[-_MAX_TAIL:]
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more will be written."""
+    def finished(self) -> bool:
+        """Whether the text will not be extended any more."""
         token = self.token
-        return self.written or token is None or token.cancelled
+        return self.complete or token is None or token.cancelled
 
-    def stop(self) -> None:
+    def cancel(self) -> None:
         """Cancel the question."""
-        self.stopped = True
+        self.cancelled = True
         if (token := self.token) is not None:
             token.cancel("stopped by the person who was asked")
 
 
 class PendingQuestions:
-    """All questions of one browser interface. Thread-safe."""
+    """The questions of one `Browser`. Thread-safe."""
 
     def __init__(self) -> None:
-        # Guards the three tables; held for look-ups and changes only.
+        # Guards the three tables and the flag; held for look-ups and updates only.
         self._lock = threading.RLock()
         self._waiting: dict[str, Card[object]] = {}
-        self._past: OrderedDict[str, ClosedQuestion] = OrderedDict()
-        self._writings: dict[str, LiveDraft] = {}
+        self._closed_questions: OrderedDict[str, ClosedQuestion] = OrderedDict()
+        self._drafts: dict[str, LiveDraft] = {}
         self._closed = False
 
     def ask(self, card: Card[A], arrived: Callable[[], object]) -> A | None:
-        """Put a question before a person and wait.
+        """Open a question and block until it is settled.
 
         Args:
             card: The question.
-            arrived: Called once it can be seen.
+            arrived: Called once the question is listed on the pages.
 
         Returns:
-            The answer; `None` if there was none until the question was given up.
+            The answer; `None` if the question was settled without one.
         """
         with self._lock:
             if self._closed:
                 return None
             self._waiting[card.id] = card  # type: ignore[assignment]
-            for writing in self._writings.values():
-                writing.written |= writing.token is card.token
+            for draft in self._drafts.values():
+                draft.complete |= draft.token is card.token
         unsubscribe = card.token.on_cancel(card.withdraw) if card.token else None
         try:
             arrived()
@@ -234,68 +234,68 @@ class PendingQuestions:
         finally:
             if unsubscribe is not None:
                 unsubscribe()
-            card.give_up("closed")  # for one who is thrown out of waiting
+            card.settle_unanswered("closed")  # if an exception interrupted `wait`
             with self._lock:
                 del self._waiting[card.id]
-                self._past[card.id] = card.past()
-                while len(self._past) > _REMEMBERED:
-                    self._past.popitem(last=False)
+                self._closed_questions[card.id] = card.to_closed()
+                while len(self._closed_questions) > _MAX_CLOSED:
+                    self._closed_questions.popitem(last=False)
         return card.answer
 
-    def write(self, server: str, context: HandlerContext, text: str) -> None:
-        """Show what a model has written so far."""
+    def update_draft(self, server: str, context: HandlerContext, text: str) -> None:
+        """Set the text of a draft, which is created with its first text."""
         with self._lock:
-            self._writings = {key: one for key, one in self._writings.items() if not one.over}
-            for writing in self._writings.values():
-                if writing.token is context.cancel:
+            self._drafts = {key: one for key, one in self._drafts.items() if not one.finished}
+            for draft in self._drafts.values():
+                if draft.token is context.cancel:
                     break
             else:
                 if self._closed or context.cancel.cancelled:
                     return
-                writing = LiveDraft(server, context)
-                self._writings[writing.id] = writing
-            writing.text = text
+                draft = LiveDraft(server, context)
+                self._drafts[draft.id] = draft
+            draft.text = text
 
     def waiting(self) -> list[Card[object]]:
-        """The questions that wait, the oldest first."""
+        """The open questions, the oldest first."""
         with self._lock:
             return [card for card in self._waiting.values() if card.state == "waiting"]
 
-    def writings(self) -> list[LiveDraft]:
-        """What is being written and has not yet come up for review."""
+    def drafts(self) -> list[LiveDraft]:
+        """The drafts that are not finished."""
         with self._lock:
-            return [one for one in self._writings.values() if not one.over]
+            return [one for one in self._drafts.values() if not one.finished]
 
-    def all(self) -> list[Card[object] | LiveDraft]:
-        """Everything a person may want to look at."""
-        return [*self.waiting(), *self.writings()]
+    def open_items(self) -> list[Card[object] | LiveDraft]:
+        """All open questions and unfinished drafts."""
+        return [*self.waiting(), *self.drafts()]
 
     def card(self, key: str) -> Card[object] | None:
-        """A question that waits, or is just being settled."""
+        """A question that is open, or is just being settled."""
         with self._lock:
             return self._waiting.get(key)
 
-    def past(self, key: str) -> ClosedQuestion | None:
-        """A question that is over."""
+    def closed(self, key: str) -> ClosedQuestion | None:
+        """A closed question, if it is still kept."""
         with self._lock:
-            return self._past.get(key)
+            return self._closed_questions.get(key)
 
-    def writing(self, key: str) -> LiveDraft | None:
-        """Something that is, or was last, being written."""
+    def draft(self, key: str) -> LiveDraft | None:
+        """A draft, which may be finished."""
         with self._lock:
-            return self._writings.get(key)
+            return self._drafts.get(key)
 
-    def next_of(self, token: CancelToken | None) -> Card[object] | LiveDraft | None:
-        """Where the question with this token goes on: at a review, or at what is being written."""
+    def find_by_token(self, token: CancelToken | None) -> Card[object] | LiveDraft | None:
+        """The open question or draft with this token, at which a question continues."""
         if token is None:
             return None
-        return next((one for one in self.all() if one.token is token), None)
+        return next((one for one in self.open_items() if one.token is token), None)
 
     def close(self) -> None:
-        """Give up every question, and all that come later."""
+        """Settle every question, and all later ones, without an answer."""
         with self._lock:
             self._closed = True
             waiting = list(self._waiting.values())
-            self._writings.clear()
+            self._drafts.clear()
         for card in waiting:
-            card.give_up("closed")
+            card.settle_unanswered("closed")

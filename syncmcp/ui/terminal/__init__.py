@@ -1,4 +1,4 @@
-"""A person at the terminal answers what servers ask. Needs the extra `terminal`.
+"""A person answers questions of servers at a terminal. Needs the extra `terminal`.
 
 ::
 
@@ -6,8 +6,8 @@
 
     client = syncmcp.connect(target, elicitation=Terminal(), approval=AskOnTerminal())
 
-Every question starts with a banner that names the server as the program calls it. Whatever the
-server or a model wrote stands behind a bar, with control and other hidden characters written out.
+Every question starts with a banner that shows the name which the program gave the server. Text of
+the server or a model is printed behind a bar, with control and hidden characters made visible.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ _log = logging.getLogger("syncmcp.ui")
 
 
 class Terminal:
-    """Shows questions of servers on a terminal, one at a time; the others wait.
+    """Shows questions of servers on a terminal, one at a time; the others are queued.
 
-    Give it as `elicitation` of a client, or as the reviewer of an `Approval`. A question that is
-    withdrawn, or whose time is over, goes away and says so. Ctrl-C cancels the question. Where
-    there is no terminal nobody can be asked: elicitations are cancelled, reviews end in a denial,
-    and the log says why. Its methods are called on pool threads, and block.
+    Pass it as `elicitation` of a client, or as the reviewer of an `Approval`. A question that is
+    withdrawn, or whose deadline passes, is removed with a message. Ctrl-C cancels the question.
+    Without a terminal elicitations are cancelled, reviews are denied, and the log says why. The
+    methods are called on pool threads, and block.
 
     Args:
         stdin: The terminal to read from; `sys.stdin` by default.
         stdout: The terminal to write to; `sys.stdout` by default.
-        open_url: Opens a URL, after consent, and says whether it could.
-        beside: Makes a context in which a question is asked, for a program that writes to the same
-            terminal: to take a progress bar away meanwhile. Entered on the thread of the question.
+        open_url: Opens a URL, after consent, and returns whether it succeeded.
+        beside: Returns a context manager that is entered, on the thread of the question, while the
+            question is shown: for a program that writes to the same terminal, to hide a progress
+            bar meanwhile.
 
     Raises:
         UsageError: The packages of the extra `terminal` are not installed.
@@ -80,58 +81,58 @@ class Terminal:
         self._stdout = stdout
         self._open_url = open_url
         self._beside = beside
-        # What `update` has shown: whose text, and how many lines of it.
-        self._shown: tuple[HandlerContext | None, int] = (None, 0)
+        # The context of the text that `update` has printed, and how many lines of it.
+        self._partial_shown: tuple[HandlerContext | None, int] = (None, 0)
 
     def form(self, request: ElicitRequestFormParams, context: HandlerContext, /) -> ElicitResult:
         """Let the person fill in a form, decline or cancel (spec: "Elicitation", form mode).
 
         Raises:
-            UnsupportedForm: The form has something in it that no form has.
+            UnsupportedForm: The schema is not one of a form.
         """
         form = Form.read(request.requested_schema)
-        return self._elicit(context, lambda screen: _form(screen, request, form, context))
+        return self._ask(context, lambda screen: _ask_form(screen, request, form, context))
 
     def url(self, request: ElicitRequestURLParams, context: HandlerContext, /) -> ElicitResult:
         """Send the person to a URL, with their consent (spec: "Elicitation", URL mode).
 
-        The URL is shown in full and nothing is fetched. The server is told of the consent at once.
-        Where the call behind it is sent again afterwards (`HandlerContext.resumes_call`), the
-        person says first when they are done there, unless the server does. Elsewhere a line tells
-        that the server said so, whenever it does.
+        The URL is shown in full and nothing is fetched. Consent is sent to the server at once,
+        except where the call is sent again afterwards (`HandlerContext.resumes_call`): there the
+        person is asked first whether they are done, until the server notifies it. Otherwise that
+        notification is printed on a line, whenever it arrives.
         """
-        return self._elicit(context, lambda screen: self._url(screen, request, context))
+        return self._ask(context, lambda screen: self._ask_url(screen, request, context))
 
     def review(self, question: Question, /) -> Verdict:
-        """Let the person allow, deny or edit what a server asks, or what it would be answered."""
+        """Let the person allow, deny or edit a request of a server, or the answer to it."""
         from syncmcp.ui.terminal import cards
-        from syncmcp.ui.terminal.screen import Gone, Quit
+        from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded
 
         try:
-            with self._turn(question.context) as screen:
+            with self._acquire_screen(question.context) as screen:
                 return cards.review(screen, question)
-        except Quit:
+        except PersonCancelled:
             return Verdict.deny("the person cancelled")
-        except Gone:
+        except QuestionEnded:
             return Verdict.deny("it was withdrawn, or the time to answer is over")
         except _NoTerminal as problem:
             return Verdict.deny(str(problem))
 
     def update(self, question: Question, text: str, /) -> None:
-        """Show what a model has written so far, unless another question is on the screen."""
-        with _turns.if_free() as free:
+        """Print the partial answer of a model, unless a question is on the terminal."""
+        with _queue.acquire_if_free() as free:
             if free:
-                self._show(question, text)
+                self._show_partial(question, text)
 
     def approve(self, review: ServerReview, /) -> bool:
         """Ask whether a server that a file names may be used; Ctrl-C means no.
 
-        For `servers_file.read` (``approve=terminal.approve``). Without a terminal the answer is no.
+        Meant for `servers_file.read` (``approve=terminal.approve``). False without a terminal.
         """
-        from syncmcp.ui.terminal.screen import Quit
+        from syncmcp.ui.terminal.screen import PersonCancelled
 
         try:
-            with self._turn(None) as screen:
+            with self._acquire_screen(None) as screen:
                 screen.say()
                 screen.headline("A file in this folder names the server")
                 screen.quote(str(review))
@@ -139,22 +140,20 @@ class Terminal:
                     "Use it? The answer is remembered as long as this stays the same.",
                     [("no", "No"), ("yes", "Yes, use exactly this")],
                 )
-        except (Quit, _NoTerminal):
+        except (PersonCancelled, _NoTerminal):
             return False
         return answer == "yes"
 
-    def _elicit(
-        self, context: HandlerContext, ask: Callable[[Screen], ElicitResult]
-    ) -> ElicitResult:
-        from syncmcp.ui.terminal.screen import Gone, Quit
+    def _ask(self, context: HandlerContext, ask: Callable[[Screen], ElicitResult]) -> ElicitResult:
+        from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded
 
         try:
-            with self._turn(context) as screen:
+            with self._acquire_screen(context) as screen:
                 return ask(screen)
-        except (Gone, Quit, _NoTerminal):
+        except (QuestionEnded, PersonCancelled, _NoTerminal):
             return ElicitResult.cancel()
 
-    def _url(
+    def _ask_url(
         self, screen: Screen, request: ElicitRequestURLParams, context: HandlerContext
     ) -> ElicitResult:
         from syncmcp.ui.terminal.cards import show_cause, show_link
@@ -173,11 +172,11 @@ class Terminal:
             return ElicitResult.decline()
         if action == "cancel":
             return ElicitResult.cancel()
-        if action == "open" and not self._opened(request.url):
+        if action == "open" and not self._open_in_browser(request.url):
             screen.warn("the browser could not be started; open the address yourself")
         if not context.resumes_call:
             screen.say("The server is told that you agree. It sees when you are done there.")
-            context.on_completed(partial(self._tell_done, context.server.name))
+            context.on_completed(partial(self._print_completed, context.server.name))
             return ElicitResult.accept()
         done = screen.choose(
             "Are you done there?",
@@ -192,68 +191,68 @@ class Terminal:
             screen.say("The server says that it is done.")
         return ElicitResult.accept()
 
-    def _tell_done(self, name: str, done: bool) -> None:
-        from syncmcp.ui.terminal.screen import Screen, named
+    def _print_completed(self, name: str, done: bool) -> None:
+        from syncmcp.ui.terminal.screen import Screen, short_name
 
         if not done:
             return
-        with _turns.turn(None), self._beside():
+        with _queue.acquire(None), self._beside():
             try:
                 screen = Screen(*self._streams(), None)
             except _NoTerminal:
                 return
-            screen.say(f"{named(name)} says that the visit is done.")
+            screen.say(f"{short_name(name)} says that the visit is done.")
 
-    def _opened(self, url: str) -> bool:
+    def _open_in_browser(self, url: str) -> bool:
         try:
             return self._open_url(url)
         except (OSError, webbrowser.Error):
             return False
 
-    def _show(self, question: Question, text: str) -> None:
-        from syncmcp.ui.terminal.screen import Screen, named
+    def _show_partial(self, question: Question, text: str) -> None:
+        from syncmcp.ui.terminal.screen import Screen, short_name
 
         try:
             screen = Screen(*self._streams(), question.context)
         except _NoTerminal:
             return
-        whose, printed = self._shown
-        lines = screen.quoted(text)
+        whose, printed = self._partial_shown
+        lines = screen.wrap_quote(text)
         if whose is not question.context or printed >= len(lines):
             printed = 0
-            screen.headline(f"A model writes for {named(question.server.name)}")
-        # The last line may still grow.
+            screen.headline(f"A model writes for {short_name(question.server.name)}")
+        # The last line is incomplete: the model may continue it.
         for line in lines[printed:-1]:
             screen.quote_line(line)
-        self._shown = (question.context, max(printed, len(lines) - 1))
+        self._partial_shown = (question.context, max(printed, len(lines) - 1))
 
     @contextmanager
-    def _turn(self, context: HandlerContext | None) -> Iterator[Screen]:
-        from syncmcp.ui.terminal.screen import Gone, Quit, Screen
+    def _acquire_screen(self, context: HandlerContext | None) -> Iterator[Screen]:
+        from syncmcp.ui.terminal.screen import PersonCancelled, QuestionEnded, Screen
 
-        with _turns.turn(context), self._beside():
+        with _queue.acquire(context), self._beside():
             try:
-                # Not before: what is drawn beside may stand in the place of the standard streams.
+                # Only inside `beside`, which may have replaced the standard streams before.
                 stdin, stdout = self._streams()
             except _NoTerminal as problem:
                 _log.error("%s", problem)
                 raise
-            self._shown = (None, 0)
-            screen = Screen(stdin, stdout, context, _turns.waiting)
-            with screen.held():
+            self._partial_shown = (None, 0)
+            screen = Screen(stdin, stdout, context, _queue.waiting)
+            with screen.raw_mode():
                 try:
                     yield screen
-                except Gone:
-                    _say_gone(screen, context)
+                except QuestionEnded:
+                    _print_ended(screen, context)
                     raise
-                except Quit:
+                except PersonCancelled:
                     screen.say("Cancelled.", "bold")
                     raise
 
     def _streams(self) -> tuple[TextIO, TextIO]:
         streams = (self._stdin or sys.stdin, self._stdout or sys.stdout)
         for stream, name in zip(streams, ("input", "output"), strict=True):
-            # A program without a console may have no streams at all.
+            # Without a console, the standard streams may be None.
             if stream is None or stream.closed or not stream.isatty():
                 raise _NoTerminal(
                     f"nobody can be asked: standard {name} is not a terminal; give Terminal a "
@@ -267,10 +266,10 @@ class AskOnTerminal(Approval):
     """An approval that asks a person at the terminal. Needs the extra `terminal`.
 
     Args:
-        policy: Decides what has to be asked; everything by default.
-        limit: How much one server may ask for.
-        audit: Is told every decision.
-        terminal: Where to ask.
+        policy: Decides first; by default the person is asked about everything.
+        limit: The rate limit for each server.
+        audit: Called with every decision.
+        terminal: The terminal on which the person is asked.
 
     Raises:
         UsageError: The packages of the extra `terminal` are not installed.
@@ -288,75 +287,75 @@ class AskOnTerminal(Approval):
 
 
 class _NoTerminal(Exception):
-    """There is no terminal to ask on."""
+    """A standard stream is not a terminal."""
 
 
-class _Turns:
-    """The queue before the terminal: a process has one, whatever number of objects ask on it."""
+class _TerminalQueue:
+    """The queue for the terminal: one for the process, shared by all `Terminal` objects."""
 
     def __init__(self) -> None:
-        # Guards the queue, and tells those in it that it moved. Held for moments only.
-        self._moved = threading.Condition()
-        self._queue: deque[object] = deque()
+        # Guards the queue and notifies waiting threads of changes. Held for updates only.
+        self._changed = threading.Condition()
+        self._tickets: deque[object] = deque()
 
     @contextmanager
-    def turn(self, context: HandlerContext | None) -> Iterator[None]:
-        """Wait for the terminal, first come first served, and keep it.
+    def acquire(self, context: HandlerContext | None) -> Iterator[None]:
+        """Wait for the terminal, first come first served, and hold it within the context.
 
         Raises:
-            Gone: The question was withdrawn before its turn came, or its time is over.
+            QuestionEnded: The question was withdrawn or its deadline passed while queued.
         """
-        from syncmcp.ui.terminal.screen import Gone
+        from syncmcp.ui.terminal.screen import QuestionEnded
 
         ticket = object()
-        with self._moved:
-            self._queue.append(ticket)
-        unsubscribe = context.cancel.on_cancel(self._wake) if context else lambda: None
+        with self._changed:
+            self._tickets.append(ticket)
+        unsubscribe = context.cancel.on_cancel(self._notify) if context else lambda: None
         try:
-            with self._moved:
-                while self._queue[0] is not ticket:
+            with self._changed:
+                while self._tickets[0] is not ticket:
                     left = None if context is None else context.time_left()
                     if context is not None and (context.cancel.cancelled or left == 0):
-                        raise Gone
-                    self._moved.wait(left)
+                        raise QuestionEnded
+                    self._changed.wait(left)
             yield
         finally:
             unsubscribe()
-            self._leave(ticket)
+            self._release(ticket)
 
     def waiting(self) -> int:
-        """How many wait behind the one whose turn it is."""
-        with self._moved:
-            return len(self._queue) - 1
+        """The number of queued questions behind the current one."""
+        with self._changed:
+            return len(self._tickets) - 1
 
     @contextmanager
-    def if_free(self) -> Iterator[bool]:
-        """Keep the terminal for a moment, unless it is somebody's turn; say whether it is kept."""
+    def acquire_if_free(self) -> Iterator[bool]:
+        """Hold the terminal within the context unless it is in use; yield whether it is held."""
         ticket = object()
-        with self._moved:
-            free = not self._queue
+        with self._changed:
+            free = not self._tickets
             if free:
-                self._queue.append(ticket)
+                self._tickets.append(ticket)
         try:
             yield free
         finally:
             if free:
-                self._leave(ticket)
+                self._release(ticket)
 
-    def _leave(self, ticket: object) -> None:
-        with self._moved:
-            self._queue.remove(ticket)
-            self._moved.notify_all()
+    def _release(self, ticket: object) -> None:
+        with self._changed:
+            self._tickets.remove(ticket)
+            self._changed.notify_all()
 
-    def _wake(self) -> None:
-        with self._moved:
-            self._moved.notify_all()
-
-
-_turns = _Turns()
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
 
-def _form(
+_queue = _TerminalQueue()
+
+
+def _ask_form(
     screen: Screen, request: ElicitRequestFormParams, form: Form, context: HandlerContext
 ) -> ElicitResult:
     from syncmcp.ui.terminal import cards
@@ -377,11 +376,11 @@ def _form(
         return ElicitResult.decline()
     if action == "cancel":
         return ElicitResult.cancel()
-    answers = cards.reviewed(screen, form, cards.fill(screen, form))
+    answers = cards.review_answers(screen, form, cards.fill_form(screen, form))
     return ElicitResult.cancel() if answers is None else ElicitResult.accept(answers)
 
 
-def _say_gone(screen: Screen, context: HandlerContext | None) -> None:
+def _print_ended(screen: Screen, context: HandlerContext | None) -> None:
     if context is not None and context.time_left() == 0:
         screen.say("The time to answer is over.", "bold")
         return

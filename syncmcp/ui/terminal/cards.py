@@ -1,4 +1,4 @@
-"""What a person answers on a terminal: cards to allow or deny, a model's work, forms."""
+"""Questions on a terminal: requests to review, requests to and answers of a model, forms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from syncmcp.types import (
     ToolUseContent,
 )
 from syncmcp.ui import shorten, visible
-from syncmcp.ui.terminal.screen import Quit, Screen, named
+from syncmcp.ui.terminal.screen import PersonCancelled, Screen, short_name
 
 if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = [
     "edit_answer",
     "edit_request",
-    "fill",
+    "fill_form",
     "review",
-    "reviewed",
+    "review_answers",
     "show_answer",
     "show_answers",
     "show_cause",
@@ -45,17 +45,17 @@ __all__ = [
 ]
 
 
-# What a server wants of a model, and what the model wrote, reviewed on a terminal.
+# Sampling: the request to a model, and its answer.
 
 
-# A person may ask for the whole conversation; a terminal keeps only so much anyway.
-_MOST_OF_A_MESSAGE = 20_000
+# The limit for a message shown in full: the scrollback of a terminal is limited, too.
+_MAX_MESSAGE = 20_000
 
-Spoken = TypeVar("Spoken", SamplingMessage, CreateMessageResult)
+MessageT = TypeVar("MessageT", SamplingMessage, CreateMessageResult)
 
 
 def show_request(screen: Screen, request: CreateMessageRequestParams) -> None:
-    """Print a summary of what a model would be given."""
+    """Print a summary of a sampling request."""
     roles = Counter(message.role for message in request.messages)
     spread = ", ".join(f"{count} of the {role}" for role, count in roles.items())
     screen.say(f"Messages: {len(request.messages)}{f' ({spread})' if spread else ''}")
@@ -63,7 +63,7 @@ def show_request(screen: Screen, request: CreateMessageRequestParams) -> None:
     if request.temperature is not None:
         screen.say(f"Temperature: {request.temperature:g}")
     if request.include_context not in (None, "none"):
-        screen.say(f"Context wanted: {named(str(request.include_context))}")
+        screen.say(f"Context wanted: {short_name(str(request.include_context))}")
     if request.stop_sequences:
         screen.say("Stops at:")
         screen.quote(", ".join(json.dumps(stop) for stop in request.stop_sequences), limit=200)
@@ -94,67 +94,69 @@ def show_messages(screen: Screen, request: CreateMessageRequestParams) -> None:
     """Print the system prompt and every message in full."""
     if request.system_prompt is not None:
         screen.say("System prompt:")
-        screen.quote(request.system_prompt, limit=_MOST_OF_A_MESSAGE)
+        screen.quote(request.system_prompt, limit=_MAX_MESSAGE)
     for number, message in enumerate(request.messages, 1):
         screen.say(f"Message {number} of {len(request.messages)}, of the {message.role}:")
-        _show_blocks(screen, message.blocks, limit=_MOST_OF_A_MESSAGE)
+        _show_blocks(screen, message.blocks, limit=_MAX_MESSAGE)
 
 
 def show_answer(screen: Screen, answer: CreateMessageResult) -> None:
-    """Print what a model wrote."""
+    """Print the answer of a model."""
     screen.say("Model:")
     screen.quote(answer.model, limit=200)
     if answer.stop_reason is not None:
-        screen.say(f"It stopped because of: {named(answer.stop_reason)}")
+        screen.say(f"It stopped because of: {short_name(answer.stop_reason)}")
     screen.say("It wrote:")
-    _show_blocks(screen, answer.blocks, limit=_MOST_OF_A_MESSAGE)
+    _show_blocks(screen, answer.blocks, limit=_MAX_MESSAGE)
 
 
 def edit_request(screen: Screen, request: CreateMessageRequestParams) -> CreateMessageRequestParams:
     """Let the person change the system prompt, the last message or the limit; return a copy."""
     options = [("system", "The system prompt"), ("tokens", "The most tokens")]
-    if request.messages and _texts(request.messages[-1]):
+    if request.messages and _text_positions(request.messages[-1]):
         options.insert(1, ("message", "The last message"))
     what = screen.choose("Edit what?", options)
     if what == "system":
-        written = screen.write("System prompt", request.system_prompt or "", lines=True)
+        written = screen.edit_text("System prompt", request.system_prompt or "", lines=True)
         return request.model_copy(update={"system_prompt": written or None})
     if what == "tokens":
         most = request.max_tokens
-        tokens = screen.write("Most tokens", str(most), check=partial(_token_problem, most=most))
+        tokens = screen.edit_text(
+            "Most tokens", str(most), check=partial(_max_tokens_problem, most=most)
+        )
         return request.model_copy(update={"max_tokens": int(tokens)})
     *before, last = request.messages
-    return request.model_copy(update={"messages": [*before, _edited(screen, last)]})
+    return request.model_copy(update={"messages": [*before, _edit_texts(screen, last)]})
 
 
 def edit_answer(screen: Screen, answer: CreateMessageResult) -> CreateMessageResult:
     """Let the person change the texts of an answer; return a copy."""
-    return _edited(screen, answer)
+    return _edit_texts(screen, answer)
 
 
-def can_edit(spoken: SamplingMessage | CreateMessageResult) -> bool:
-    """Whether there is a text to edit."""
-    return bool(_texts(spoken))
+def can_edit(message: SamplingMessage | CreateMessageResult) -> bool:
+    """Whether a message has text to edit."""
+    return bool(_text_positions(message))
 
 
-def _edited(screen: Screen, spoken: Spoken) -> Spoken:
-    blocks = list(spoken.blocks)
-    for number, position in enumerate(_texts(spoken), 1):
+def _edit_texts(screen: Screen, message: MessageT) -> MessageT:
+    blocks = list(message.blocks)
+    for number, position in enumerate(_text_positions(message), 1):
         block = blocks[position]
         assert isinstance(block, TextContent)
         title = "Text" if number == 1 else f"Text {number}"
         blocks[position] = block.model_copy(
-            update={"text": screen.write(title, block.text, lines=True)}
+            update={"text": screen.edit_text(title, block.text, lines=True)}
         )
-    content = blocks if isinstance(spoken.content, list) else blocks[0]
-    return spoken.model_copy(update={"content": content})
+    content = blocks if isinstance(message.content, list) else blocks[0]
+    return message.model_copy(update={"content": content})
 
 
-def _texts(spoken: SamplingMessage | CreateMessageResult) -> list[int]:
-    return [at for at, block in enumerate(spoken.blocks) if isinstance(block, TextContent)]
+def _text_positions(message: SamplingMessage | CreateMessageResult) -> list[int]:
+    return [at for at, block in enumerate(message.blocks) if isinstance(block, TextContent)]
 
 
-def _token_problem(text: str, *, most: int) -> str | None:
+def _max_tokens_problem(text: str, *, most: int) -> str | None:
     if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) > 0):
         return "Give a whole number above 0."
     return f"The server asked for at most {most}." if int(text) > most else None
@@ -167,9 +169,9 @@ def _show_blocks(screen: Screen, blocks: list[SamplingMessageContentBlock], *, l
         elif isinstance(block, ImageContent | AudioContent):
             kind = "image" if isinstance(block, ImageContent) else "sound"
             size = len(block.data) * 3 // 4
-            screen.say(f"[{kind} of about {size:,} bytes, {named(block.mime_type)}]")
+            screen.say(f"[{kind} of about {size:,} bytes, {short_name(block.mime_type)}]")
         elif isinstance(block, ToolUseContent):
-            screen.say(f"[the model calls the tool {named(block.name)} with]")
+            screen.say(f"[the model calls the tool {short_name(block.name)} with]")
             screen.quote(json.dumps(block.input, ensure_ascii=False, indent=2), limit=limit)
         elif isinstance(block, ToolResultContent):
             screen.say(f"[{'failure' if block.is_error else 'result'} of a tool]")
@@ -177,22 +179,22 @@ def _show_blocks(screen: Screen, blocks: list[SamplingMessageContentBlock], *, l
                 text = part.text if isinstance(part, TextContent) else f"[{part.type}]"
                 screen.quote(text, limit=limit)
         else:
-            screen.say(f"[content of the kind {named(block.type)}]")
+            screen.say(f"[content of the kind {short_name(block.type)}]")
 
 
-# A form, filled in field by field on a terminal.
+# Forms: filled in field by field.
 
 
-def fill(screen: Screen, form: Form) -> dict[str, Any]:
-    """Ask for every field; return the answers, without those of optional fields left empty."""
+def fill_form(screen: Screen, form: Form) -> dict[str, Any]:
+    """Ask for every field; return the answers, without optional fields left empty."""
     answers: dict[str, Any] = {}
     for field in form.fields:
-        _ask(screen, form, field, answers)
+        _ask_field(screen, form, field, answers)
     return answers
 
 
-def reviewed(screen: Screen, form: Form, answers: dict[str, Any]) -> dict[str, Any] | None:
-    """Show the answers until the person sends them.
+def review_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> dict[str, Any] | None:
+    """Let the person review and change the answers before they are sent.
 
     Returns:
         The answers as changed, or `None` if the person cancelled.
@@ -201,7 +203,7 @@ def reviewed(screen: Screen, form: Form, answers: dict[str, Any]) -> dict[str, A
         show_answers(screen, form, answers)
         problems = form.problems(form.with_defaults(answers))
         for name, problem in problems.items():
-            screen.say(f"Not right yet: {named(name)}")
+            screen.say(f"Not right yet: {short_name(name)}")
             screen.quote(problem)
         options = [] if problems else [("send", "Send these answers")]
         if form.fields:
@@ -214,11 +216,11 @@ def reviewed(screen: Screen, form: Form, answers: dict[str, Any]) -> dict[str, A
             return None
         field = screen.choose("Which one?", [(field, _label(field)) for field in form.fields])
         if field is not None:
-            _ask(screen, form, field, answers)
+            _ask_field(screen, form, field, answers)
 
 
 def show_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> None:
-    """Print what will be sent: the answers, and the defaults of fields that were left out."""
+    """Print the content to be sent: the answers, and the defaults of omitted fields."""
     screen.say()
     screen.say("What will be sent:")
     sent = form.with_defaults(answers)
@@ -227,12 +229,14 @@ def show_answers(screen: Screen, form: Form, answers: dict[str, Any]) -> None:
             screen.quote_line(f"{_label(field)}: (left out)")
             continue
         default = "" if field.name in answers else " (the default)"
-        lines = screen.quoted(f"{_label(field)}: {_words(field, sent[field.name])}{default}")
+        lines = screen.wrap_quote(
+            f"{_label(field)}: {_value_text(field, sent[field.name])}{default}"
+        )
         for line in lines:
             screen.quote_line(line)
 
 
-def _ask(screen: Screen, form: Form, field: Field, answers: dict[str, Any]) -> None:
+def _ask_field(screen: Screen, form: Form, field: Field, answers: dict[str, Any]) -> None:
     current = answers.get(field.name, field.default)
     number = form.fields.index(field) + 1
     screen.say()
@@ -245,25 +249,25 @@ def _ask(screen: Screen, form: Form, field: Field, answers: dict[str, Any]) -> N
         screen.quote(field.description)
     if field.default is not ABSENT:
         screen.say("Default:")
-        screen.quote(_words(field, field.default), limit=200)
+        screen.quote(_value_text(field, field.default), limit=200)
     if field.secret:
         screen.warn("this looks like a secret. A server must not ask for secrets in a form.")
     message = f"{_label(field)}{' *' if field.required else ''}:"
     if field.kind == "boolean":
-        value = _yes_or_no(screen, field, message, current)
+        value = _ask_boolean(screen, field, message, current)
     elif field.kind == "choice":
-        value = _one(screen, field, message, current)
+        value = _ask_choice(screen, field, message, current)
     elif field.kind == "choices":
-        value = _some(screen, field, message, current)
+        value = _ask_choices(screen, field, message, current)
     else:
-        value = _typed(screen, field, message, current)
+        value = _ask_text(screen, field, message, current)
     if value is ABSENT:
         answers.pop(field.name, None)
     else:
         answers[field.name] = value
 
 
-def _typed(screen: Screen, field: Field, message: str, current: Any) -> Any:
+def _ask_text(screen: Screen, field: Field, message: str, current: Any) -> Any:
     def check(text: str) -> str | None:
         if not text:
             return "An answer is needed here." if field.required else None
@@ -271,23 +275,23 @@ def _typed(screen: Screen, field: Field, message: str, current: Any) -> Any:
             value = field.parse(text)
         except ValueError as problem:
             return visible(str(problem))
-        return _problem(field, value)
+        return _field_problem(field, value)
 
-    text = screen.write(message, "" if current is ABSENT else _plain(current), check=check)
+    text = screen.edit_text(message, "" if current is ABSENT else _plain_text(current), check=check)
     return field.parse(text) if text else ABSENT
 
 
-def _yes_or_no(screen: Screen, field: Field, message: str, current: Any) -> Any:
+def _ask_boolean(screen: Screen, field: Field, message: str, current: Any) -> Any:
     options: list[tuple[Any, str]] = [(True, "Yes"), (False, "No")]
-    return _chosen(screen, field, message, options, current)
+    return _choose_value(screen, field, message, options, current)
 
 
-def _one(screen: Screen, field: Field, message: str, current: Any) -> Any:
-    options = [(option.value, _option(option)) for option in field.options]
-    return _chosen(screen, field, message, options, current)
+def _ask_choice(screen: Screen, field: Field, message: str, current: Any) -> Any:
+    options = [(option.value, _option_text(option)) for option in field.options]
+    return _choose_value(screen, field, message, options, current)
 
 
-def _chosen(
+def _choose_value(
     screen: Screen, field: Field, message: str, options: list[tuple[Any, str]], current: Any
 ) -> Any:
     if not field.required:
@@ -296,26 +300,28 @@ def _chosen(
     at = values.index(current) if current in values else 0
     chosen = screen.choose(message, list(enumerate(words for _, words in options)), default=at)
     if chosen is None:
-        raise Quit
+        raise PersonCancelled
     return values[chosen]
 
 
-def _some(screen: Screen, field: Field, message: str, current: Any) -> Any:
+def _ask_choices(screen: Screen, field: Field, message: str, current: Any) -> Any:
     values = [option.value for option in field.options]
 
     def check(positions: list[int]) -> str | None:
         if not positions and not field.required:
             return None
-        return _problem(field, [values[position] for position in positions])
+        return _field_problem(field, [values[position] for position in positions])
 
     ticked = [] if current is ABSENT else [values.index(value) for value in current]
-    positions = screen.tick(message, [_option(option) for option in field.options], ticked, check)
+    positions = screen.choose_many(
+        message, [_option_text(option) for option in field.options], ticked, check
+    )
     if not positions and not field.required:
         return ABSENT
     return [values[position] for position in positions]
 
 
-def _problem(field: Field, value: Any) -> str | None:
+def _field_problem(field: Field, value: Any) -> str | None:
     problem = field.problem(value)
     return None if problem is None else visible(problem)
 
@@ -324,59 +330,59 @@ def _label(field: Field) -> str:
     return f"“{visible(shorten(field.label, 30))}”"
 
 
-def _option(option: Option) -> str:
-    title = named(str(option.title))
-    value = named(str(option.value))
+def _option_text(option: Option) -> str:
+    title = short_name(str(option.title))
+    value = short_name(str(option.value))
     return title if title == value else f"{title} ({value})"
 
 
-def _words(field: Field, value: Any) -> str:
+def _value_text(field: Field, value: Any) -> str:
     if isinstance(value, bool):
         return "Yes" if value else "No"
     if isinstance(value, list):
-        return ", ".join(_words(field, item) for item in value) or "(none)"
+        return ", ".join(_value_text(field, item) for item in value) or "(none)"
     for option in field.options:
         if option.value == value:
-            return _option(option)
-    return _plain(value)
+            return _option_text(option)
+    return _plain_text(value)
 
 
-def _plain(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
 _ALLOW = [("allow", "Allow"), ("remember", "Allow for this session"), ("deny", "Deny")]
-_NO = "a person said no"
+_DECLINED = "a person said no"
 
 
 def review(screen: Screen, question: Question) -> Verdict:
-    """Show what is asked, or what would be answered, and let the person decide."""
+    """Show a request of a server, or the answer to it, and let the person decide."""
     request, answer = question.request, question.answer
     if isinstance(request, CreateMessageRequestParams):
         if isinstance(answer, CreateMessageResult):
-            return _model_answer(screen, question, answer)
-        return _sampling(screen, question, request)
+            return _review_model_answer(screen, question, answer)
+        return _review_request(screen, question, request)
     if isinstance(request, ElicitRequestFormParams):
-        return _form(screen, question, request)
+        return _review_form(screen, question, request)
     if isinstance(request, ElicitRequestURLParams):
-        return _url(screen, question, request)
+        return _review_url(screen, question, request)
     if isinstance(request, ToolCall):
-        return _tool(screen, question, request)
+        return _review_tool_call(screen, question, request)
     screen.banner(question.server, "asks for your roots: the folders it may work in")
     show_cause(screen, question.context)
-    return _decided(screen.choose("Tell it?", _ALLOW))
+    return _verdict(screen.choose("Tell it?", _ALLOW))
 
 
 def show_cause(screen: Screen, context: HandlerContext | None) -> None:
-    """Say which call of ours made the server ask, where that is known."""
+    """Print the call of the program to which the question belongs, if known."""
     if context is not None and context.call is not None:
         params = context.call.params or {}
         name = params.get("name") or params.get("uri") or ""
-        screen.say(f"Because of this program's call: {context.call.method} {named(str(name))}")
+        screen.say(f"Because of this program's call: {context.call.method} {short_name(str(name))}")
 
 
 def show_link(screen: Screen, url: str) -> bool:
-    """Print a URL in full, its host, and what is odd about it; return whether it may be opened."""
+    """Print a URL in full, its host and warnings about it; return whether it may be opened."""
     screen.say("The address:")
     screen.quote(url, limit=len(url))
     try:
@@ -391,7 +397,9 @@ def show_link(screen: Screen, url: str) -> bool:
     return True
 
 
-def _sampling(screen: Screen, question: Question, request: CreateMessageRequestParams) -> Verdict:
+def _review_request(
+    screen: Screen, question: Question, request: CreateMessageRequestParams
+) -> Verdict:
     options = [
         ("allow", "Approve"),
         ("view", "View all messages"),
@@ -410,11 +418,13 @@ def _sampling(screen: Screen, question: Question, request: CreateMessageRequestP
             action = screen.choose("Let the model answer?", options)
         if action != "edit":
             changed = None if edited is request else edited
-            return _decided(action, request=changed)
+            return _verdict(action, request=changed)
         edited = edit_request(screen, edited)
 
 
-def _model_answer(screen: Screen, question: Question, answer: CreateMessageResult) -> Verdict:
+def _review_model_answer(
+    screen: Screen, question: Question, answer: CreateMessageResult
+) -> Verdict:
     edited = answer
     while True:
         screen.banner(question.server, "would get this answer of the model")
@@ -424,11 +434,11 @@ def _model_answer(screen: Screen, question: Question, answer: CreateMessageResul
             options.insert(1, ("edit", "Edit"))
         action = screen.choose("Send it?", options)
         if action != "edit":
-            return _decided(action, answer=None if edited is answer else edited)
+            return _verdict(action, answer=None if edited is answer else edited)
         edited = edit_answer(screen, edited)
 
 
-def _form(screen: Screen, question: Question, request: ElicitRequestFormParams) -> Verdict:
+def _review_form(screen: Screen, question: Question, request: ElicitRequestFormParams) -> Verdict:
     form = Form.read(request.requested_schema)
     answer = question.answer
     if not isinstance(answer, ElicitResult):
@@ -438,30 +448,30 @@ def _form(screen: Screen, question: Question, request: ElicitRequestFormParams) 
         screen.say("Its fields:")
         for field in form.fields:
             screen.quote(f"{field.label}{' *' if field.required else ''}", limit=200)
-        return _decided(screen.choose("Let the program answer?", [_ALLOW[0], _ALLOW[2]]))
+        return _verdict(screen.choose("Let the program answer?", [_ALLOW[0], _ALLOW[2]]))
     screen.banner(question.server, "would get these answers to its form")
     screen.message(request.message)
     if answer.action != "accept":
         screen.say(f"The answer: {answer.action}")
-        return _decided(screen.choose("Send it?", [("allow", "Send"), ("deny", "Deny")]))
+        return _verdict(screen.choose("Send it?", [("allow", "Send"), ("deny", "Deny")]))
     given = dict(answer.content or {})
-    content = reviewed(screen, form, dict(given))
+    content = review_answers(screen, form, dict(given))
     if content is None:
-        return Verdict.deny(_NO)
+        return Verdict.deny(_DECLINED)
     edited = None if content == given else answer.model_copy(update={"content": content})
-    return _decided("allow", answer=edited)
+    return _verdict("allow", answer=edited)
 
 
-def _url(screen: Screen, question: Question, request: ElicitRequestURLParams) -> Verdict:
+def _review_url(screen: Screen, question: Question, request: ElicitRequestURLParams) -> Verdict:
     screen.banner(question.server, "asks this program to open a web address")
     show_cause(screen, question.context)
     screen.message(request.message)
     if not show_link(screen, request.url):
         return Verdict.deny("the address is not safe to open")
-    return _decided(screen.choose("Allow it?", [_ALLOW[0], _ALLOW[2]]))
+    return _verdict(screen.choose("Allow it?", [_ALLOW[0], _ALLOW[2]]))
 
 
-def _tool(screen: Screen, question: Question, call: ToolCall) -> Verdict:
+def _review_tool_call(screen: Screen, question: Question, call: ToolCall) -> Verdict:
     screen.banner(question.server, "is about to be called: one of its tools")
     screen.say("The tool:")
     screen.quote(call.tool, limit=200)
@@ -473,17 +483,17 @@ def _tool(screen: Screen, question: Question, call: ToolCall) -> Verdict:
         screen.say(f"What the server says of the tool{trust}:")
         stated = call.annotations.model_dump(mode="json", by_alias=True, exclude_none=True)
         screen.quote(json.dumps(stated, ensure_ascii=False), limit=1000)
-    return _decided(screen.choose("Call it?", _ALLOW))
+    return _verdict(screen.choose("Call it?", _ALLOW))
 
 
-def _decided(
+def _verdict(
     action: str | None,
     *,
     request: CreateMessageRequestParams | None = None,
     answer: CreateMessageResult | ElicitResult | None = None,
 ) -> Verdict:
     if action not in ("allow", "remember"):
-        return Verdict.deny(_NO)
+        return Verdict.deny(_DECLINED)
     return Verdict(
         allowed=True, request=request, answer=answer, reason=None, remember=action == "remember"
     )

@@ -1,4 +1,4 @@
-"""What a person sees on a terminal: our words, quoted words of others, and prompts.
+"""Output and prompts on a terminal: trusted text of the program, quoted text of others.
 
 Needs the packages of the extra `terminal`.
 """
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
     from syncmcp.handlers import HandlerContext
     from syncmcp.handlers.context import ConnectedServer
 
-__all__ = ["Gone", "Quit", "Screen", "named"]
+__all__ = ["PersonCancelled", "QuestionEnded", "Screen", "short_name"]
 
 
-# What a question changes of a terminal, and how it is put back, on each system.
+# Saving the modes of a terminal and discarding typed input, on each operating system.
 
 
 if sys.platform == "win32":
     import msvcrt
 
-    def modes_of(number: int) -> Callable[[], None]:
-        """Return what puts the terminal back as it is now; the console does so by itself."""
+    def save_modes(number: int) -> Callable[[], None]:
+        """Return a function that does nothing: the console restores its modes by itself."""
         return lambda: None
 
-    def forget_typed(number: int) -> None:
-        """Throw away what was typed and nobody has read."""
+    def discard_input(number: int) -> None:
+        """Discard typed input that was not read yet."""
         while msvcrt.kbhit():
             msvcrt.getwch()
 
 else:
     import termios
 
-    def modes_of(number: int) -> Callable[[], None]:
-        """Return what puts the terminal back as it is now."""
+    def save_modes(number: int) -> Callable[[], None]:
+        """Return a function that restores the present modes of the terminal."""
         before = termios.tcgetattr(number)
         return lambda: termios.tcsetattr(number, termios.TCSADRAIN, before)
 
-    def forget_typed(number: int) -> None:
-        """Throw away what was typed and nobody has read."""
+    def discard_input(number: int) -> None:
+        """Discard typed input that was not read yet."""
         termios.tcflush(number, termios.TCIFLUSH)
 
 
@@ -65,35 +65,35 @@ T = TypeVar("T")
 
 _BAR = "│ "
 _INDENT = "  "
-_MOST_QUOTED = 4000
-_MOST_NAME = 60
+_MAX_QUOTED = 4000
+_MAX_NAME = 60
 
-# How often, in seconds, a prompt looks whether it is still wanted and draws the time left.
-_GLANCE = 0.25
+# How often, in seconds, a prompt checks whether its question has ended, and draws the time left.
+_REFRESH_SECONDS = 0.25
 
-# A terminal must never continue a line of a server's in the next row, where no bar precedes it.
+# The terminal must not wrap quoted text by itself: in the next row no bar would precede it.
 _NO_AUTOWRAP, _AUTOWRAP = "\x1b[?7l", "\x1b[?7h"
 _SHOW_CURSOR, _NO_BRACKETED_PASTE = "\x1b[?25h", "\x1b[?2004l"
 
 
-class Gone(Exception):
-    """The question was withdrawn, or its time is over."""
+class QuestionEnded(Exception):
+    """The question was withdrawn, or its deadline passed."""
 
 
-class Quit(Exception):
+class PersonCancelled(Exception):
     """The person pressed Ctrl-C, or closed the terminal."""
 
 
 class Screen:
-    """A terminal while one question is on it.
+    """The terminal while it shows one question.
 
-    Words that are not ours are only shown by `quote` and, short ones within a line, by `named`.
+    Untrusted text is shown only by `quote` and, if short and within a line, by `short_name`.
 
     Args:
         stdin: The terminal to read from.
         stdout: The terminal to write to.
-        context: Whose question it is; tells when it is withdrawn and how much time is left.
-        waiting: Tells how many more questions wait.
+        context: The context of the question: its cancellation and the time left.
+        waiting: Returns the number of queued questions.
     """
 
     def __init__(
@@ -107,20 +107,20 @@ class Screen:
         self._stdout = stdout
         self._context = context
         self._waiting = waiting
-        self._asker = ""
+        self._server_name = ""
         width = os.get_terminal_size(stdout.fileno()).columns or 80
         self._console = Console(
             file=stdout, width=width, markup=False, emoji=False, highlight=False
         )
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep the terminal in raw mode, so that Ctrl-C is a key between two prompts as well."""
+    def raw_mode(self) -> Iterator[None]:
+        """Hold the terminal in raw mode, so that Ctrl-C is a key between prompts, too."""
         number = self._stdin.fileno()
-        put_back = modes_of(number)
+        put_back = save_modes(number)
 
         def restore() -> None:
-            # The thread that asks is a daemon: the interpreter may end in the middle of a prompt.
+            # The prompt runs on a daemon thread: the interpreter may exit in the middle of it.
             put_back()
             self._stdout.write(_AUTOWRAP + _SHOW_CURSOR + _NO_BRACKETED_PASTE + "\n")
             self._stdout.flush()
@@ -130,55 +130,55 @@ class Screen:
         self._output = create_output(self._stdout)
         try:
             with self._input.raw_mode():
-                # What was typed before the question was there does not answer it.
+                # Keys typed before the question was shown must not answer it.
                 clear_typeahead(self._input)
-                forget_typed(number)
+                discard_input(number)
                 yield
         finally:
             self._input.close()
             atexit.unregister(restore)
 
     def banner(self, server: ConnectedServer, wants: str) -> None:
-        """Say which server wants what. The name is the program's; the server's own is quoted."""
+        """Print the program's name for the server and the request; quote the server's own name."""
         self.say()
-        self._asker = named(server.name)
-        self.headline(f"{self._asker} {wants}")
+        self._server_name = short_name(server.name)
+        self.headline(f"{self._server_name} {wants}")
         if (info := server.info) is not None:
             self.say("It says of itself:")
             self.quote(f"{info.title or info.name} {info.version}", limit=200)
 
     def headline(self, words: str) -> None:
-        """Print words of ours that something new starts with."""
+        """Print a headline of trusted text."""
         self.say(f"━━ {words} ━━", "bold")
 
     def say(self, words: str = "", style: str = "") -> None:
-        """Print words of ours. What does not fit in a row goes on indented."""
+        """Print trusted text; further rows are indented."""
         lines = Text(words, style).wrap(self._console, self._console.width - len(_INDENT))
         for number, line in enumerate(lines):
             self._print(line if number == 0 else Text.assemble(_INDENT, line))
 
     def warn(self, words: str) -> None:
-        """Print a warning of ours."""
+        """Print a warning, which is trusted text."""
         self.say(f"Warning: {words}", "bold yellow")
 
     def message(self, words: str) -> None:
-        """Print what the server says to the person."""
+        """Print the message of the server to the person, quoted."""
         self.say("Its message:")
         self.quote(words)
 
-    def quote(self, words: str, *, limit: int = _MOST_QUOTED) -> None:
-        """Print words of a server or a model, every line behind a bar."""
-        for line in self.quoted(words, limit=limit):
+    def quote(self, words: str, *, limit: int = _MAX_QUOTED) -> None:
+        """Print untrusted text, every line behind a bar."""
+        for line in self.wrap_quote(words, limit=limit):
             self.quote_line(line)
 
-    def quoted(self, words: str, *, limit: int = _MOST_QUOTED) -> list[str]:
-        """The lines that `quote` prints."""
+    def wrap_quote(self, words: str, *, limit: int = _MAX_QUOTED) -> list[str]:
+        """The lines that `quote` prints: made visible, cut and wrapped."""
         shown = Text(visible(shorten(words, limit), lines=True))
         lines = shown.wrap(self._console, self._console.width - len(_BAR), tab_size=4)
         return [line.plain for line in lines] or [""]
 
     def quote_line(self, line: str) -> None:
-        """Print one line that `quoted` made."""
+        """Print one line of `wrap_quote` behind a bar."""
         self._print(Text.assemble((_BAR, "cyan"), line))
 
     def choose(
@@ -189,20 +189,20 @@ class Screen:
         default: int = 0,
         until: Callable[[], bool] | None = None,
     ) -> T | None:
-        """Let the person choose one of `options`: pairs of a value and our words for it.
+        """Let the person choose one of `options`.
 
         Args:
-            message: Our words.
-            options: What there is to choose, at least one.
-            default: Where the pointer is at first.
-            until: Ends the prompt without a choice once it returns true.
+            message: Trusted text.
+            options: Pairs of a value and safe text for it, at least one.
+            default: The index of the option selected at first.
+            until: Polled; ends the prompt without a choice once it returns true.
 
         Returns:
             The value, or `None` if `until` ended the prompt.
 
         Raises:
-            Gone: The question is not wanted any more.
-            Quit: The person went away.
+            QuestionEnded: The question was withdrawn, or its deadline passed.
+            PersonCancelled: The person pressed Ctrl-C, or closed the terminal.
         """
         choices = [
             questionary.Choice(words, value=index) for index, (_, words) in enumerate(options)
@@ -212,36 +212,36 @@ class Screen:
             choices,
             default=choices[default],
             instruction="(arrow keys, Enter)",
-            **self._place(),
+            **self._prompt_options(),
         )
         chosen: int | None = self._ask(prompt, until)
         if chosen is None:
             return None
         value, words = options[chosen]
-        self._answered(message, words)
+        self._print_answer(message, words)
         return value
 
-    def tick(
+    def choose_many(
         self,
         message: str,
         options: Sequence[str],
         ticked: Sequence[int],
         check: Callable[[list[int]], str | None],
     ) -> list[int]:
-        """Let the person tick any of `options`.
+        """Let the person check any of `options`.
 
         Args:
-            message: Our words.
-            options: Our words for each.
-            ticked: Positions of those ticked at first.
-            check: Says what is wrong with the positions ticked, if anything.
+            message: Trusted text.
+            options: Safe text of each option.
+            ticked: The indexes of the options checked at first.
+            check: Returns an error message for the checked indexes, or `None`.
 
         Returns:
-            The positions that are ticked.
+            The indexes of the checked options.
 
         Raises:
-            Gone: The question is not wanted any more.
-            Quit: The person went away.
+            QuestionEnded: The question was withdrawn, or its deadline passed.
+            PersonCancelled: The person pressed Ctrl-C, or closed the terminal.
         """
         prompt = questionary.checkbox(
             message,
@@ -251,13 +251,13 @@ class Screen:
             ],
             validate=lambda positions: check([int(position) for position in positions]) or True,
             instruction="(arrow keys, space to tick, Enter)",
-            **self._place(),
+            **self._prompt_options(),
         )
         positions: list[int] = self._ask(prompt)
-        self._answered(message, ", ".join(options[position] for position in positions))
+        self._print_answer(message, ", ".join(options[position] for position in positions))
         return positions
 
-    def write(
+    def edit_text(
         self,
         message: str,
         text: str = "",
@@ -268,18 +268,18 @@ class Screen:
         """Let the person write or edit a text.
 
         Args:
-            message: Our words.
-            text: What stands there at first. Hidden characters in it are written out; the text
-                comes back unchanged if the person changes nothing.
-            check: Says what is wrong with a text, if anything; the person then corrects it.
-            lines: Whether the text may have several lines; Esc and then Enter end them.
+            message: Trusted text.
+            text: The initial text. It is shown with hidden characters made visible, and returned
+                unchanged if the person does not edit it.
+            check: Returns an error message for a text, or `None`; the person then corrects it.
+            lines: Whether the text may have several lines; Esc and then Enter end the input.
 
         Returns:
             The text.
 
         Raises:
-            Gone: The question is not wanted any more.
-            Quit: The person went away.
+            QuestionEnded: The question was withdrawn, or its deadline passed.
+            PersonCancelled: The person pressed Ctrl-C, or closed the terminal.
         """
         shown = visible(text, lines=lines)
         prompt = questionary.text(
@@ -288,13 +288,13 @@ class Screen:
             validate=lambda written: check(text if written == shown else written) or True,
             multiline=lines,
             instruction=f"(Esc, then Enter when done)\n{_BAR.rstrip()}" if lines else None,
-            **self._place(),
+            **self._prompt_options(),
         )
         written: str = self._ask(prompt)
-        self._answered(message, written)
+        self._print_answer(message, written)
         return text if written == shown else written
 
-    def _place(self) -> dict[str, Any]:
+    def _prompt_options(self) -> dict[str, Any]:
         return {"input": self._input, "output": self._output, "prompt_continuation": _BAR}
 
     def _ask(self, prompt: questionary.Question, until: Callable[[], bool] | None = None) -> Any:
@@ -304,40 +304,41 @@ class Screen:
             filter=~is_done & Condition(lambda: bool(self._footer())),
         )
         layout = application.layout
-        for window in layout.find_all_windows():  # or the footer goes to the terminal's last row
+        # Otherwise the footer would be on the last row of the terminal.
+        for window in layout.find_all_windows():
             window.dont_extend_height = to_filter(True)
         application.layout = Layout(HSplit([layout.container, footer]), layout.current_window)
-        application.refresh_interval = _GLANCE
+        application.refresh_interval = _REFRESH_SECONDS
         application.erase_when_done = True
-        application.before_render += lambda asking: self._glance(asking, until)
+        application.before_render += lambda asking: self._check_ended(asking, until)
         try:
             return application.run(handle_sigint=False, set_exception_handler=False)
         except (KeyboardInterrupt, EOFError):
-            raise Quit from None
+            raise PersonCancelled from None
 
-    def _answered(self, message: str, words: str) -> None:
-        # One row, cut where it ends: the words may be a server's, and have no bar here.
+    def _print_answer(self, message: str, words: str) -> None:
+        # Cut to one row: the answer may be text of a server, and no bar precedes it here.
         line = Text(visible(f"? {message} {shorten(words, 500)}"), no_wrap=True)
         line.truncate(self._console.width, overflow="ellipsis")
         self._print(line)
 
-    def _glance(self, asking: Application[Any], until: Callable[[], bool] | None) -> None:
+    def _check_ended(self, asking: Application[Any], until: Callable[[], bool] | None) -> None:
         if asking.is_done:
             return
-        if self.over:
-            asking.exit(exception=Gone())
+        if self.ended:
+            asking.exit(exception=QuestionEnded())
         elif until is not None and until():
             asking.exit(result=None)
 
     @property
-    def over(self) -> bool:
-        """Whether the question is not wanted any more."""
+    def ended(self) -> bool:
+        """Whether the question was withdrawn, or its deadline passed."""
         context = self._context
         return context is not None and (context.cancel.cancelled or context.time_left() == 0)
 
     def _footer(self) -> str:
-        # A long message may have moved the banner off the screen.
-        parts = [f"asked by {self._asker}"] if self._asker else []
+        # Repeats the name in the banner, which a long message may have scrolled off the screen.
+        parts = [f"asked by {self._server_name}"] if self._server_name else []
         left = None if self._context is None else self._context.time_left()
         if left is not None:
             minutes, seconds = divmod(math.ceil(left), 60)
@@ -355,6 +356,6 @@ class Screen:
             self._stdout.flush()
 
 
-def named(words: str) -> str:
-    """A short name that is not ours, within a line of ours."""
-    return visible(shorten(words, _MOST_NAME))
+def short_name(words: str) -> str:
+    """A short untrusted name, made safe for a line of trusted text."""
+    return visible(shorten(words, _MAX_NAME))

@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def _unchanged(original: Function) -> Function:
-    def out(self: Any, name: str) -> str:
+    def to_provider(self: Any, name: str) -> str:
         return name
 
-    return out
+    return to_provider
 
 
 MUTANTS = (
     Mutant(
         "names-as-they-are",
         "tools go to a provider under names that it refuses",
-        "syncmcp.llm._tools:Names.out",
+        "syncmcp.llm._tools:NameMap.to_provider",
         _unchanged,
         ("M-29",),
     ),

@@ -281,7 +281,7 @@ def _quote_the_beginning(screen: Any, url: str, words: str, limit: int) -> None:
 
 def _open_before_asking(original: Function) -> Function:
     def url(self: Any, screen: Any, request: Any, context: Any) -> Any:
-        self._opened(request.url)
+        self._open_in_browser(request.url)
         return original(self, screen, request, context)
 
     return url
@@ -325,7 +325,7 @@ AT_A_TERMINAL = (
     Mutant(
         "terminal-sends-at-once",
         "what is filled in at a terminal is sent with the last field",
-        f"{PROMPTS}:reviewed",
+        f"{PROMPTS}:review_answers",
         lambda original: lambda screen, form, answers: answers,
         ("ELI-07",),
     ),
@@ -353,7 +353,7 @@ AT_A_TERMINAL = (
     Mutant(
         "terminal-without-defaults",
         "a text or a number is asked for at a terminal without its default standing there",
-        f"{PROMPTS}:_typed",
+        f"{PROMPTS}:_ask_text",
         _leave_empty,
         ("M-18",),
     ),
@@ -374,7 +374,7 @@ AT_A_TERMINAL = (
     Mutant(
         "terminal-opens-first",
         "a link is opened while the person is still asked",
-        f"{TERMINAL}._url",
+        f"{TERMINAL}._ask_url",
         _open_before_asking,
         ("ELI-08", "ELI-10"),
     ),
@@ -388,7 +388,7 @@ AT_A_TERMINAL = (
     Mutant(
         "program-visits-links",
         "a link that was agreed to is fetched by the program, not opened in the person's browser",
-        f"{TERMINAL}._opened",
+        f"{TERMINAL}._open_in_browser",
         lambda original: lambda self, url: _visit(url),
         ("ELI-12",),
     ),

@@ -1,4 +1,4 @@
-"""`info`, `list`, `ping` and `listen`: what a server is and has, and what changes there."""
+"""`info`, `list`, `tools`, `ping` and `listen`: show a server, its lists and their changes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from syncmcp.cli.calls import claims_of, signature_of
-from syncmcp.cli.options import speaks_to_server
+from syncmcp.cli.calls import describe_claims, signature
 from syncmcp.cli.output import CommandError
-from syncmcp.cli.session import Session
+from syncmcp.cli.session import Session, with_session
 from syncmcp.errors import NotSupported
 from syncmcp.ui import shorten
 
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["capability_names", "info", "list_all", "list_tools", "listen", "ping", "round_trips"]
 
 
-@speaks_to_server
+@with_session
 def info(session: Session) -> None:
     """Show what a server says of itself: name, revision, capabilities, instructions."""
     server = session.client.server
     if session.out.json:
-        session.out.result(_stated(server))
+        session.out.result(_server_wire(server))
         return
     rows = [("revision", server.revision)]
     if server.info is not None:
@@ -43,7 +42,7 @@ def info(session: Session) -> None:
         session.out.text(server.instructions)
 
 
-@speaks_to_server
+@with_session
 def ping(
     session: Session,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many times.")] = 1,
@@ -60,7 +59,7 @@ def ping(
         session.out.note(f"median {statistics.median(times) * 1000:.1f} ms of {count}")
 
 
-@speaks_to_server
+@with_session
 def listen(
     session: Session,
     uris: Annotated[
@@ -111,12 +110,12 @@ def listen(
 
 
 def round_trips(session: Session, count: int) -> Iterator[float]:
-    """Have the server answer so many times; yield how long each took, in seconds.
+    """Ping the server `count` times; yield each round-trip time, in seconds.
 
-    Where the revision has no ping, it is asked what it can do.
+    Where the revision has no ping, ``server/discover`` is requested instead.
 
     Raises:
-        McpError: What can go wrong with a request.
+        McpError: A request failed.
     """
     client = session.client
     for _ in range(count):
@@ -129,7 +128,7 @@ def round_trips(session: Session, count: int) -> Iterator[float]:
 
 
 def capability_names(capabilities: ServerCapabilities) -> list[str]:
-    """What a server says it can do, in words such as ``tools (changes)``."""
+    """The declared capabilities of a server, in words such as ``tools (listChanged)``."""
     names = []
     for name, settings in capabilities.to_wire().items():
         if settings is None:
@@ -141,7 +140,7 @@ def capability_names(capabilities: ServerCapabilities) -> list[str]:
     return names
 
 
-def _stated(server: ConnectedServer) -> dict[str, Any]:
+def _server_wire(server: ConnectedServer) -> dict[str, Any]:
     stated: dict[str, Any] = {
         "protocolVersion": server.revision,
         "capabilities": server.capabilities.to_wire(),
@@ -153,14 +152,14 @@ def _stated(server: ConnectedServer) -> dict[str, Any]:
     return stated
 
 
-# `list` and `tools`: what a server has.
+# `list` and `tools`: the lists of a server.
 
 
-_MOST_WORDS = 300
+_MAX_SUMMARY = 300
 
 
-class What(str, Enum):
-    """What can be listed."""
+class ListKind(str, Enum):
+    """The lists that a server may have."""
 
     TOOLS = "tools"
     RESOURCES = "resources"
@@ -168,8 +167,8 @@ class What(str, Enum):
     PROMPTS = "prompts"
 
 
-class _Kind(NamedTuple):
-    """How one kind is listed: its operation, its member in the result, and what people see."""
+class _Listing(NamedTuple):
+    """One list: the client method, the member of its result, and the table that shows it."""
 
     operation: str
     member: str
@@ -177,11 +176,11 @@ class _Kind(NamedTuple):
     row: Callable[[Any], Sequence[str]]
 
 
-@speaks_to_server
+@with_session
 def list_all(
     session: Session,
     what: Annotated[
-        list[What] | None,
+        list[ListKind] | None,
         typer.Argument(
             metavar="WHAT",
             help="tools, resources, templates, prompts; else all.",
@@ -191,54 +190,57 @@ def list_all(
 ) -> None:
     """List what a server has: tools, resources, templates of resources, prompts."""
     client = session.client
-    # What was asked for by name is asked of the server, be it to hear that it has none.
-    wanted = list(dict.fromkeys(what or _offered(session)))
+    # Lists named on the command line are requested even if the server does not declare them:
+    # its error says more than an empty table.
+    wanted = list(dict.fromkeys(what or _offered_kinds(session)))
     found = {
-        each: getattr(client, _KINDS[each].operation)(**session.options).to_wire()
+        each: getattr(client, _LISTINGS[each].operation)(**session.options).to_wire()
         for each in wanted
     }
     if session.out.json:
-        whole = {_KINDS[each].member: wire[_KINDS[each].member] for each, wire in found.items()}
+        whole = {
+            _LISTINGS[each].member: wire[_LISTINGS[each].member] for each, wire in found.items()
+        }
         session.out.result(found[wanted[0]] if what and len(wanted) == 1 else whole)
         return
     for each in wanted:
-        _show(session, each, found[each][_KINDS[each].member], headed=len(wanted) > 1)
+        _print_list(session, each, found[each][_LISTINGS[each].member], headed=len(wanted) > 1)
 
 
-@speaks_to_server
+@with_session
 def list_tools(session: Session) -> None:
     """List a server's tools: what each is called with, and what the server says of it."""
     result = session.client.list_tools(**session.options)
     if session.out.json:
         session.out.result(result.to_wire())
     else:
-        _show(session, What.TOOLS, result.to_wire()["tools"], headed=False)
+        _print_list(session, ListKind.TOOLS, result.to_wire()["tools"], headed=False)
 
 
-def _offered(session: Session) -> list[What]:
+def _offered_kinds(session: Session) -> list[ListKind]:
     capabilities = session.client.server.capabilities
     offers = {
-        What.TOOLS: capabilities.tools,
-        What.RESOURCES: capabilities.resources,
-        What.TEMPLATES: capabilities.resources,
-        What.PROMPTS: capabilities.prompts,
+        ListKind.TOOLS: capabilities.tools,
+        ListKind.RESOURCES: capabilities.resources,
+        ListKind.TEMPLATES: capabilities.resources,
+        ListKind.PROMPTS: capabilities.prompts,
     }
     return [what for what, offer in offers.items() if offer is not None]
 
 
-def _show(session: Session, what: What, items: Sequence[Any], *, headed: bool) -> None:
-    kind = _KINDS[what]
+def _print_list(session: Session, what: ListKind, items: Sequence[Any], *, headed: bool) -> None:
+    kind = _LISTINGS[what]
     if headed:
         session.out.heading(f"{what.value}: {len(items)}")
     rows = [kind.row(item) for item in items]
     if headed and not session.out.terminal:
-        rows = [(what.value, *row) for row in rows]  # a heading for each line
+        rows = [(what.value, *row) for row in rows]  # a first column in place of the heading
     session.out.table(kind.columns, rows)
 
 
-def _words(item: dict[str, Any]) -> str:
+def _summary(item: dict[str, Any]) -> str:
     said = item.get("description") or item.get("title") or ""
-    return shorten(str(said).strip().partition("\n\n")[0].replace("\n", " "), _MOST_WORDS)
+    return shorten(str(said).strip().partition("\n\n")[0].replace("\n", " "), _MAX_SUMMARY)
 
 
 def _prompt_arguments(item: dict[str, Any]) -> str:
@@ -248,34 +250,39 @@ def _prompt_arguments(item: dict[str, Any]) -> str:
     )
 
 
-_KINDS = {
-    What.TOOLS: _Kind(
+_LISTINGS = {
+    ListKind.TOOLS: _Listing(
         "list_tools",
         "tools",
         ("Tool", "Arguments", "Claims to be", "Description"),
         lambda item: (
             item["name"],
-            signature_of(item["inputSchema"]),
-            claims_of(item.get("annotations")),
-            _words(item),
+            signature(item["inputSchema"]),
+            describe_claims(item.get("annotations")),
+            _summary(item),
         ),
     ),
-    What.RESOURCES: _Kind(
+    ListKind.RESOURCES: _Listing(
         "list_resources",
         "resources",
         ("Resource", "Name", "Type", "Description"),
-        lambda item: (item["uri"], item["name"], item.get("mimeType") or "", _words(item)),
+        lambda item: (item["uri"], item["name"], item.get("mimeType") or "", _summary(item)),
     ),
-    What.TEMPLATES: _Kind(
+    ListKind.TEMPLATES: _Listing(
         "list_resource_templates",
         "resourceTemplates",
         ("Template", "Name", "Type", "Description"),
-        lambda item: (item["uriTemplate"], item["name"], item.get("mimeType") or "", _words(item)),
+        lambda item: (
+            item["uriTemplate"],
+            item["name"],
+            item.get("mimeType") or "",
+            _summary(item),
+        ),
     ),
-    What.PROMPTS: _Kind(
+    ListKind.PROMPTS: _Listing(
         "list_prompts",
         "prompts",
         ("Prompt", "Arguments", "Description"),
-        lambda item: (item["name"], _prompt_arguments(item), _words(item)),
+        lambda item: (item["name"], _prompt_arguments(item), _summary(item)),
     ),
 }

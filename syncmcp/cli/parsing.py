@@ -1,0 +1,373 @@
+"""Parsing of a command line: the server, arguments, the model, options; and Tab completion."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from syncmcp._protocol.revisions import REVISIONS
+from syncmcp.cli.output import CommandError
+from syncmcp.cli.state import load_roots, read_server_files, stored_login
+from syncmcp.config import Http, Stdio
+from syncmcp.errors import McpError
+from syncmcp.ui import visible
+
+if TYPE_CHECKING:
+    from syncmcp.llm import ModelSampling
+
+__all__ = [
+    "PROVIDERS",
+    "Settings",
+    "complete_providers",
+    "complete_revisions",
+    "complete_roots",
+    "complete_servers",
+    "http_target",
+    "is_url",
+    "parse_arguments",
+    "parse_object",
+    "parse_strings",
+    "sampling_model",
+    "stdio_target",
+    "with_stored_login",
+]
+
+
+# Arguments of tools and prompts, in the syntax of HTTPie.
+#
+#     name=text        a string
+#     name:=json       any JSON value
+#     name=@file       the text of a file, UTF-8
+#     name:=@file      the JSON in a file
+#
+# ``@-`` is stdin. A backslash escapes ``=``, ``:`` and ``@``.
+
+
+_ITEM = re.compile(r"((?:\\[\\=:@]|[^\\=:]|\\(?![\\=:@])|:(?!=))*)(:=|=)(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\([\\=:@])")
+
+
+def parse_arguments(words: Iterable[str]) -> dict[str, Any]:
+    """Parse words of the form ``name=value`` into arguments.
+
+    Raises:
+        CommandError: A word has another form, a name is repeated, or a file cannot be read.
+    """
+    arguments: dict[str, Any] = {}
+    for word in words:
+        name, is_json, text = _parse_item(word)
+        if name in arguments:
+            raise CommandError(f"the argument {name!r} is given twice")
+        arguments[name] = _parse_json(text, f"the value of {name!r}") if is_json else text
+    return arguments
+
+
+def parse_strings(words: Iterable[str]) -> dict[str, str]:
+    """Parse arguments whose values must be strings.
+
+    Raises:
+        CommandError: See `parse_arguments`; or a value is not a string.
+    """
+    found = parse_arguments(words)
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise CommandError(f"{name!r} takes a string", hint=f"write {name}=...")
+    return found
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Parse the JSON object in the value of an option, or after ``@`` in the file of that name.
+
+    Raises:
+        CommandError: The text is not a JSON object, or the file cannot be read.
+    """
+    value = _parse_json(read_file(text[1:]) if text.startswith("@") else text, "what --input gives")
+    if not isinstance(value, dict):
+        raise CommandError("what --input gives is no JSON object")
+    return value
+
+
+def _parse_item(word: str) -> tuple[str, bool, str]:
+    found = _ITEM.fullmatch(word)
+    if found is None or not found[1]:
+        raise CommandError(
+            f"{word!r} is no argument", hint="write name=text, name:=json or name=@file"
+        )
+    name, separator, value = found.groups()
+    if value.startswith("@"):
+        value = read_file(value[1:])
+    elif value.startswith("\\@"):
+        value = value[1:]
+    return _ESCAPE.sub(r"\1", name), separator == ":=", value
+
+
+def read_file(name: str) -> str:
+    """The text of a file, or of stdin if `name` is ``-``.
+
+    Raises:
+        CommandError: The file cannot be read, or is not UTF-8.
+    """
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).expanduser().read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no UTF-8"
+        raise CommandError(f"the file {name!r} cannot be read: {reason}") from error
+
+
+def _parse_json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_reject_constant)
+    except ValueError as error:
+        hint = "a text goes behind = instead of :="
+        raise CommandError(f"{what} is no JSON: {error}", hint=hint) from error
+
+
+def _reject_constant(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON value")
+
+
+# The server: a URL, or a command after ``--``. (`find_server` looks up names.)
+
+
+def is_url(word: str) -> bool:
+    """Whether TARGET is a URL, rather than a name."""
+    return word.lower().startswith(("http://", "https://"))
+
+
+def http_target(url: str, headers: Iterable[str] = ()) -> Http:
+    """The server at a URL, with the token of an earlier ``auth login``.
+
+    Args:
+        url: The URL.
+        headers: As ``Name:value`` or ``Name:@file``; ``Authorization`` replaces the token.
+
+    Raises:
+        CommandError: A header has another form.
+    """
+    return with_stored_login(Http(url, headers=dict(_parse_header(word) for word in headers)))
+
+
+def with_stored_login(server: Http) -> Http:
+    """Set the token of an earlier ``auth login``, unless a header holds a token."""
+    headers = server.headers if isinstance(server.headers, Mapping) else {}
+    if not any(name.lower() == "authorization" for name in headers):
+        server.auth = stored_login(server.url)
+    return server
+
+
+def stdio_target(
+    command: Sequence[str],
+    *,
+    env: Iterable[str] = (),
+    cwd: Path | None = None,
+    verbose: bool = False,
+) -> Stdio:
+    """The server that a command starts.
+
+    Args:
+        command: The program and its arguments.
+        env: Environment variables of the process, as ``NAME=value``.
+        cwd: The working directory of the process.
+        verbose: Whether stderr of the process is shown.
+
+    Raises:
+        CommandError: A variable has another form.
+    """
+    stderr: Callable[[str], None] | str = _print_stderr if verbose else "log"
+    return Stdio(*command, env=dict(_parse_variable(word) for word in env), cwd=cwd, stderr=stderr)
+
+
+def _print_stderr(line: str) -> None:
+    print(visible(line), file=sys.stderr)
+
+
+def _parse_header(word: str) -> tuple[str, str]:
+    name, colon, value = word.partition(":")
+    if not colon or not name.strip():
+        raise CommandError("a header is written Name:value", hint="or Name:@file")
+    value = value.strip()
+    return name.strip(), read_file(value[1:]).strip() if value.startswith("@") else value
+
+
+def _parse_variable(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or not name:
+        raise CommandError("a variable is written NAME=value")
+    return name, value
+
+
+# `--model`: the model that answers sampling requests of the server.
+
+
+def _anthropic(name: str) -> ModelSampling:
+    from syncmcp.llm import AnthropicSampling
+
+    return AnthropicSampling(name)
+
+
+def _gemini(name: str) -> ModelSampling:
+    from syncmcp.llm import GeminiSampling
+
+    return GeminiSampling(name)
+
+
+def _openai(name: str, *, chat: bool = False) -> ModelSampling:
+    from syncmcp.llm import OpenAISampling
+
+    return OpenAISampling(name, api="chat" if chat else "responses")
+
+
+PROVIDERS: Final[Mapping[str, Callable[[str], ModelSampling]]] = MappingProxyType(
+    {
+        "anthropic": _anthropic,
+        "gemini": _gemini,
+        "openai": _openai,
+        "openai-chat": partial(_openai, chat=True),
+    }
+)
+"""The prefixes of ``--model``, each with a factory that takes the name of the model."""
+
+
+def sampling_model(word: str) -> ModelSampling:
+    """The handler for ``provider:name``. The API key comes from the environment.
+
+    Raises:
+        CommandError: The provider is unknown, or the name is missing.
+        UsageError: The provider's package is not installed.
+    """
+    provider, colon, name = word.partition(":")
+    make = PROVIDERS.get(provider)
+    if make is None:
+        close = difflib.get_close_matches(provider, PROVIDERS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(PROVIDERS)}"
+        raise CommandError(f"there is no provider of models {provider!r}", hint=hint)
+    if not colon or not name:
+        raise CommandError(f"which model of {provider}?", hint=f"write --model {provider}:NAME")
+    return make(name)
+
+
+# Tab completion in the person's own shell: from files only, no server is started or contacted.
+#
+# Completions are inserted into a command line, and a file in the working tree is not trusted:
+# words that a shell would not read as one plain word are never offered.
+
+
+def complete_servers(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completions of TARGET: the names of servers in files."""
+    # A name that begins with - would be read as an option, for example as --trust.
+    return _plain_words((name for name in _server_names(ctx) if name[:1] != "-"), incomplete)
+
+
+def complete_providers(incomplete: str) -> list[str]:
+    """Completions of ``--model``: the providers."""
+    return _plain_words((f"{name}:" for name in PROVIDERS), incomplete)
+
+
+def complete_revisions(incomplete: str) -> list[str]:
+    """Completions of ``--revision``."""
+    return _plain_words(("auto", "legacy", *REVISIONS), incomplete)
+
+
+def complete_roots(incomplete: str) -> list[str]:
+    """Completions of PATH: the stored roots."""
+    try:
+        return _plain_words((str(status.path) for status in load_roots().list()), incomplete)
+    except CommandError:
+        return []  # completion shows no errors; the command itself reports them
+
+
+def _server_names(ctx: typer.Context) -> Iterator[str]:
+    config: Any = ctx.params.get("config")
+    for _, read in read_server_files(None if config is None else Path(config)):
+        if not isinstance(read, McpError):
+            yield from read
+
+
+def _plain_words(words: Iterable[str], incomplete: str) -> list[str]:
+    return [word for word in words if word.startswith(incomplete) and shlex.quote(word) == word]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of every command that speaks to a server; their help describes them."""
+
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the protocol's own result as JSON.")
+    ] = False
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before a tool is called.")
+    ] = False
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME:VALUE", help="Send this HTTP header."),
+    ] = None
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="Give the command this variable."),
+    ] = None
+    cwd: Annotated[
+        Path | None,
+        typer.Option("--cwd", metavar="DIRECTORY", help="Start the command in this directory."),
+    ] = None
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="Look names up in this file alone."),
+    ] = None
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Use servers of a file in the working tree without asking."),
+    ] = False
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="PROVIDER:NAME",
+            help="Let this model answer where the server asks for one, after you agreed.",
+            autocompletion=complete_providers,
+        ),
+    ] = None
+    revision: Annotated[
+        str,
+        typer.Option(
+            "--revision",
+            metavar="REVISION",
+            help="Insist on this one, or with 'legacy' on an older one.",
+            autocompletion=complete_revisions,
+        ),
+    ] = "auto"
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="The longest that a request may take; 300."
+        ),
+    ] = None
+    idle_timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--idle-timeout",
+            metavar="SECONDS",
+            help="The longest silence after a first sign of life; 60.",
+        ),
+    ] = None
+    open_timeout: Annotated[
+        float,
+        typer.Option(
+            "--open-timeout", metavar="SECONDS", help="The longest that connecting may take."
+        ),
+    ] = 30.0
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Show the server's stderr and log on stderr."),
+    ] = False
