@@ -289,7 +289,7 @@ def closed_state(closed: ClosedQuestion) -> str:
     """The state of a closed question, by which a page notices changes."""
     if closed.visit is None:
         return closed.state
-    if not closed.visit.ended:
+    if not closed.visit.settled:
         return "visiting"
     return "visited" if closed.visit.done else "given-up"
 
