@@ -29,9 +29,10 @@ from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp._connection.options import CallOptions, ResolvedOptions
-from syncmcp._protocol.exchange import exchange_or_task
-from syncmcp._protocol.steps import Reply, Send, Steps
-from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, TaskPoller, TaskState
+from syncmcp._protocol.dialect import Reply, TaskState
+from syncmcp._protocol.exchange import TaskPoller, exchange_or_task
+from syncmcp._protocol.steps import Send, Steps
+from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET
 from syncmcp._protocol.tasks import EXTENSION as _EXTENSION
 from syncmcp.errors import InvalidParams, McpError, NotSupported, fresh
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from syncmcp._client.caching import ResultCache
 from syncmcp._client.pages import recall_or_exchange
 from syncmcp._connection.options import CacheUse, ResolvedOptions
-from syncmcp._protocol.client_capabilities import NOTHING
+from syncmcp._protocol.capabilities import NOTHING
+from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.revisions import dialect_for
-from syncmcp._protocol.steps import Reply, Send, Steps
+from syncmcp._protocol.steps import Send, Steps
 from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp.cache import MemoryCache
 from syncmcp.config import Http

@@ -26,7 +26,6 @@ IGNORED = {("syncmcp.handlers", "syncmcp._client.client"), ("syncmcp.errors", "s
 # modules of which packages. It may become less.
 KNOWN = {
     ("_connection",): 9,
-    ("_protocol",): 5,
     ("approval", "handlers"): 4,
     ("auth",): 2,
     ("cli",): 4,

@@ -20,13 +20,13 @@ from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.outgoing import leave_frame
 from syncmcp._connection.pending_request import PendingRequest
 from syncmcp._connection.questions import InputResponder
+from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import (
     AnswerInput,
     Compute,
     GetNegotiated,
     Pause,
-    Reply,
     Send,
     SendAndForget,
     Steps,

@@ -27,7 +27,8 @@ from syncmcp._protocol.caching import (
     may_be_kept,
     refused_page,
 )
-from syncmcp._protocol.steps import CacheLookup, Reply, Send, Steps
+from syncmcp._protocol.dialect import Reply
+from syncmcp._protocol.steps import CacheLookup, Send, Steps
 from syncmcp._protocol.subscription import ChangeEvent, read_event
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
 from syncmcp.config import Http
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from syncmcp._client.opening import Target
     from syncmcp._connection.connection import Connection
     from syncmcp._connection.options import ResolvedOptions
-    from syncmcp._protocol.client_capabilities import OfferedCapabilities
+    from syncmcp._protocol.capabilities import OfferedCapabilities
 
 R = TypeVar("R")
 

@@ -13,13 +13,13 @@ from syncmcp._connection.connection import Connection
 from syncmcp._connection.negotiated import NegotiatedState
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.questions import InputResponder
+from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.steps import (
     AnswerInput,
     Compute,
     Effect,
     GetNegotiated,
     Pause,
-    Reply,
     Send,
     SendAndForget,
     Steps,

@@ -13,7 +13,7 @@ from syncmcp._base.text import redact
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp._connection.options import ResolvedOptions
-from syncmcp._protocol.capabilities import every_capability
+from syncmcp._protocol.jsonrpc import own_id
 from syncmcp._protocol.negotiate import (
     ClientHello,
     Fail,
@@ -31,8 +31,7 @@ from syncmcp._protocol.negotiate import (
     rejoin,
     verdict,
 )
-from syncmcp._protocol.request_table import own_id
-from syncmcp._protocol.revisions import STATEFUL, STATELESS
+from syncmcp._protocol.revisions import STATEFUL, STATELESS, every_capability
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     ClosedError,
@@ -50,7 +49,7 @@ from syncmcp.transports.base import HasServerStream, OfChild, Resumable, Transpo
 
 if TYPE_CHECKING:
     from syncmcp._connection.connection import Connection
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
     from syncmcp.servers_file.entry import ServerEntry
     from syncmcp.transports.base import InProcessServer, Transport
 

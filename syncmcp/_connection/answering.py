@@ -19,7 +19,7 @@ from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.client_capabilities import ELICITATION, ROOTS, SAMPLING, OfferedCapabilities
+from syncmcp._protocol.capabilities import ELICITATION, ROOTS, SAMPLING, OfferedCapabilities
 from syncmcp._protocol.conversation import check_balance, single_block
 from syncmcp.errors import Denied, InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pydantic import ValidationError
 
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
     from syncmcp.approval import Approval, Kind, Question
     from syncmcp.handlers import HandlerContext, Handlers
     from syncmcp.handlers.forms import Form, InvalidAnswer

@@ -37,9 +37,9 @@ from syncmcp._connection.pending_request import (
 from syncmcp._connection.questions import OpenQuestion
 from syncmcp._connection.server_requests import QuestionDispatcher
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
-from syncmcp._protocol.request_table import RequestTable
-from syncmcp._protocol.revisions import Dialect
+from syncmcp._protocol.capabilities import OfferedCapabilities
+from syncmcp._protocol.dialect import Dialect
+from syncmcp._protocol.jsonrpc import RequestTable
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,

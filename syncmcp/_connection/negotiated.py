@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol.capabilities import Unavailable, declares, not_declared, unavailable_requests
-from syncmcp._protocol.capabilities import undeclared as not_offered
+from syncmcp._protocol.capabilities import Unavailable, declares, not_declared
+from syncmcp._protocol.revisions import unavailable_requests
+from syncmcp._protocol.revisions import undeclared as not_offered
 from syncmcp._protocol.tasks import GET
 from syncmcp.errors import ClosedError, NotSupported, UsageError
 
 if TYPE_CHECKING:
-    from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp._protocol.client_capabilities import OfferedCapabilities
-    from syncmcp._protocol.revisions import Dialect
-    from syncmcp._protocol.tasks import TaskProtocol
+    from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared
+    from syncmcp._protocol.dialect import Dialect, TaskProtocol
 
 
 class NegotiatedState:

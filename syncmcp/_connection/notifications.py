@@ -13,8 +13,7 @@ from syncmcp._concurrency.futures import Progress
 from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._connection.pending_request import PendingListen
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.jsonrpc import Request
-from syncmcp._protocol.request_table import own_id
+from syncmcp._protocol.jsonrpc import Request, own_id
 from syncmcp._protocol.subscription import LISTEN, NEWS, subscription_id
 from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, RESULT, STATUS, created, related
 from syncmcp.errors import RequestCancelled, RequestTimeout
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._connection.questions import OpenQuestion
     from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp._protocol.request_table import RequestTable
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.errors import McpError
     from syncmcp.transports.base import Outgoing
 

@@ -15,7 +15,7 @@ from syncmcp._base.checks import refuse_coroutines, seconds
 from syncmcp._concurrency.cancel import CancelToken, as_token
 from syncmcp._concurrency.pool import in_handler
 from syncmcp._protocol.capabilities import Undeclared
-from syncmcp._protocol.meta import BAGGAGE, KEYS, PARENT, STATE, check_keys, follows_w3c
+from syncmcp._protocol.metadata import BAGGAGE, KEYS, PARENT, STATE, check_keys, follows_w3c
 from syncmcp.errors import UsageError
 from syncmcp.handlers import Handlers, ProgressHandler
 from syncmcp.interceptors import within

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._connection.questions import OpenQuestion
     from syncmcp._connection.wire_log import WireLog
-    from syncmcp._protocol.request_table import RequestTable
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.errors import RequestCancelled, RequestTimeout
 
 

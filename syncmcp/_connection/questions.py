@@ -14,7 +14,7 @@ from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.answering import answer, check_offered, read_question, unanswered
 from syncmcp._connection.desk import QuestionRegistry
 from syncmcp._connection.options import join
-from syncmcp._protocol.client_capabilities import ELICITATION
+from syncmcp._protocol.capabilities import ELICITATION
 from syncmcp._protocol.jsonrpc import INTERNAL_ERROR
 from syncmcp._protocol.steps import link_of
 from syncmcp.errors import (
@@ -31,7 +31,7 @@ from syncmcp.handlers import CausingCall, HandlerContext
 if TYPE_CHECKING:
     from syncmcp._concurrency.pool import PoolSlot
     from syncmcp._connection.options import ResolvedOptions
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
     from syncmcp._protocol.steps import AnswerInput, Until
     from syncmcp.handlers import Handlers, ProgressHandler
     from syncmcp.handlers.url_completion import UrlVisit

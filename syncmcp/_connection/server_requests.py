@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from syncmcp._connection.intercepting import InterceptorChain
     from syncmcp._connection.outgoing import Notifier
     from syncmcp._connection.pending_request import PendingRequest
-    from syncmcp._protocol.request_table import RequestTable
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.handlers import HandlerContext, RequestHandler
     from syncmcp.transports.base import Outgoing
 

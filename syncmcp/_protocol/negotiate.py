@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import OfferedCapabilities
+from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.revisions import (
     NO_EXTENSIONS,
     REVISIONS,
     STATEFUL,
     STATELESS,
-    Dialect,
     dialect_for,
     newest_shared,
     session_capabilities,

@@ -6,13 +6,12 @@ absence is the gate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from syncmcp._protocol import stateful, stateless
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
-from syncmcp._protocol.steps import InputRound
-from syncmcp._protocol.tasks import TaskProtocol, TaskState
+from syncmcp._protocol.capabilities import OfferedCapabilities, Unavailable, declares, not_declared
+from syncmcp._protocol.dialect import Dialect
 
 STATELESS: tuple[str, ...] = (stateless.REVISION,)
 """Revisions without a session, newest first."""
@@ -47,89 +46,6 @@ KNOWN_QUESTIONS: frozenset[str] = frozenset[str]().union(
 """Every request that a server can send in some revision."""
 
 
-class Dialect(Protocol):
-    """How one revision says things."""
-
-    revision: str
-
-    stateful: bool
-    """Whether there is a handshake, a session, and a server that may send requests."""
-
-    batches: bool
-    """Whether one frame may hold several messages."""
-
-    tasks: TaskProtocol | None
-    """How calls become tasks; `None` where none does."""
-
-    def needs(self, method: str) -> tuple[str, ...] | None:
-        """The path of the server capability that a request needs, ``()`` for none.
-
-        `None` when the revision has no such request.
-        """
-        ...
-
-    def why_not(self, method: str) -> str:
-        """Why there is no such request."""
-        ...
-
-    def has_notification(self, method: str) -> bool:
-        """Whether a client of this revision may send this notification."""
-        ...
-
-    content_lists: bool
-    """Whether a message to or from a model may be a list of content blocks."""
-
-    single_blocks: frozenset[str]
-    """Where it may not: the types of the one block that a model may answer with."""
-
-    def within(self, offer: OfferedCapabilities) -> OfferedCapabilities:
-        """The part of `offer` that the revision has."""
-        ...
-
-    def params(
-        self,
-        method: str,
-        params: dict[str, Any] | None,
-        id: int,
-        meta: Mapping[str, Any] | None,
-        log_level: str | None,
-        offer: OfferedCapabilities = NOTHING,
-    ) -> dict[str, Any] | None:
-        """The parameters as they travel: with `_meta`, without what the revision lacks.
-
-        `meta` and `log_level` are what the caller wants in the `_meta` of this request; `offer` is
-        what may be asked in return.
-        """
-        ...
-
-    def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
-        """The HTTP headers of one request."""
-        ...
-
-    def repeat_arguments(self, left_out: Callable[[str, str], object]) -> None:
-        """Have HTTP headers repeat the arguments that tools mark, where the revision knows marks.
-
-        `left_out` is told of each tool that its marks make unusable: its name and the reason.
-        """
-        ...
-
-    def session_headers(self) -> Mapping[str, str]:
-        """The HTTP headers of every message after the start."""
-        ...
-
-    def announces_cancel(self, *, own_stream: bool) -> bool:
-        """Whether a cancel is a notification; with streams of one's own, closing can be it."""
-        ...
-
-    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
-        """Return `result` if it is final, or what the server asks first, or the task it became.
-
-        Raises:
-            ProtocolError: It is no object, or of a kind that was not agreed on.
-        """
-        ...
-
-
 def dialect_for(
     revision: str, client_info: dict[str, Any] | None, extensions: Mapping[str, Any] = NO_EXTENSIONS
 ) -> Dialect:
@@ -161,3 +77,42 @@ def newest_shared(offered: object, ours: tuple[str, ...]) -> str | None:
         if revision in offered:
             return revision
     return None
+
+
+def unavailable_requests(
+    dialect: Dialect, capabilities: Mapping[str, Any]
+) -> dict[str, Unavailable]:
+    """The gate of each known request that has one here."""
+    missing = {}
+    for method in KNOWN_REQUESTS:
+        path = dialect.needs(method)
+        if path is None:
+            missing[method] = Unavailable(dialect.why_not(method))
+            continue
+        if not declares(capabilities, path):
+            missing[method] = Unavailable(not_declared(path), undeclared=True)
+    return missing
+
+
+def undeclared(
+    dialect: Dialect | None, offer: OfferedCapabilities, declared: OfferedCapabilities | None
+) -> str | None:
+    """What of `offer` a server cannot know of, because its handshake `declared` less."""
+    if dialect is None or not dialect.stateful or declared is None:
+        return None
+    for name, now, then in zip(
+        offer._fields, dialect.within(offer), dialect.within(declared), strict=True
+    ):
+        if now and not then:
+            return name.replace("_", " ")
+    return None
+
+
+def every_capability(dialect: Dialect) -> dict[str, Any]:
+    """What a server would declare that can do everything its revision has."""
+    capabilities: dict[str, Any] = {}
+    for method in KNOWN_REQUESTS:
+        inner = capabilities
+        for key in dialect.needs(method) or ():
+            inner = inner.setdefault(key, {})
+    return capabilities

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from syncmcp._protocol.client_capabilities import (
+from syncmcp._protocol.capabilities import (
     ELICITATION,
     NOTHING,
     ROOTS,
@@ -13,9 +13,10 @@ from syncmcp._protocol.client_capabilities import (
     OfferedCapabilities,
     client_capabilities,
 )
-from syncmcp._protocol.meta import callers_meta
+from syncmcp._protocol.dialect import TaskProtocol, TaskState
+from syncmcp._protocol.metadata import callers_meta
 from syncmcp._protocol.steps import InputRound
-from syncmcp._protocol.tasks import AUGMENTED, CoreTasks, TaskProtocol, TaskState
+from syncmcp._protocol.tasks import AUGMENTED, CoreTasks
 from syncmcp._protocol.tasks import METHODS as ABOUT_TASKS
 from syncmcp.errors import ProtocolError
 

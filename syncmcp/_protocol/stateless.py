@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities, client_capabilities
-from syncmcp._protocol.headers import ParamHeaders, encode_value
-from syncmcp._protocol.meta import callers_meta
+from syncmcp._protocol.capabilities import NOTHING, OfferedCapabilities, client_capabilities
+from syncmcp._protocol.dialect import TaskProtocol, TaskState
+from syncmcp._protocol.metadata import ParamHeaders, callers_meta, encode_value
 from syncmcp._protocol.steps import InputRound, read_round
 from syncmcp._protocol.tasks import (
     AUGMENTED,
@@ -16,8 +16,6 @@ from syncmcp._protocol.tasks import (
     GET,
     UPDATE,
     ExtensionTasks,
-    TaskProtocol,
-    TaskState,
 )
 from syncmcp.errors import ProtocolError
 

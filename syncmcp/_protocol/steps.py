@@ -6,23 +6,13 @@ thread or behind a future.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from syncmcp._protocol.client_capabilities import ELICITATION
-from syncmcp.errors import (
-    ConnectFailed,
-    ConnectionLost,
-    McpError,
-    OutcomeUnknown,
-    ProtocolError,
-    TooManyRounds,
-)
+from syncmcp._protocol.capabilities import ELICITATION, OfferedCapabilities
+from syncmcp.errors import McpError, ProtocolError
 
 if TYPE_CHECKING:
-    from syncmcp._protocol.client_capabilities import OfferedCapabilities
-    from syncmcp._protocol.revisions import Dialect
     from syncmcp.errors import Delivery
 
 
@@ -115,18 +105,6 @@ class GetNegotiated(NamedTuple):
     """The request that it is needed for."""
 
 
-class Reply(NamedTuple):
-    """A result as it came, and the dialect to read it in."""
-
-    result: Any
-    dialect: Dialect
-    identity: object = None
-    """As whom the request was sent, where that is known."""
-
-    altered: bool = False
-    """Whether the request or its result was changed on its way."""
-
-
 class InputQuestion(NamedTuple):
     """A question that came inside of a result or an error."""
 
@@ -201,21 +179,8 @@ Steps = Generator[Effect, Any, R]
 METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
 """The requests whose result may be a question."""
 
-# The one among them that does something; the others only ask.
-_WORKS = "tools/call"
-
 # More questions than this at once are not for a person, nor for a model.
 _MOST_QUESTIONS = 64
-
-# Seconds to wait before a request is repeated that nothing was asked for, and at most.
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 0.25
-
-# The same for a request that waits for a person who is at a link: about a minute in ten rounds.
-_LONGEST_VISIT_PAUSE = 15.0
-
-# What may be a random value in a URL; it is one if there is a digit in it. Shorter ones are names.
-_PERHAPS_RANDOM = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 
 class InputRound:
@@ -283,93 +248,6 @@ def _question(method: str, request: Any) -> InputQuestion:
     raise ProtocolError("a question of an input request makes no sense", method=method)
 
 
-class RoundLimit:
-    """Counts how often a server asks before it has a result."""
-
-    def __init__(self, method: str, most: int) -> None:
-        self._method = method
-        self._most = most
-        self.rounds = 0
-
-    def count(self, last: McpError | Mapping[str, InputQuestion]) -> None:
-        """It asks once more.
-
-        Args:
-            last: What it said: an error, or these questions.
-
-        Raises:
-            TooManyRounds: That is too often.
-        """
-        if self.rounds >= self._most:
-            self.stop(f"the server asked more than {self._most} times (option max_rounds)", last)
-        self.rounds += 1
-
-    def stop(self, why: str, last: McpError | Mapping[str, InputQuestion]) -> NoReturn:
-        """Nothing will come of it.
-
-        Raises:
-            TooManyRounds: Always; its cause is `last`.
-        """
-        if not isinstance(last, McpError):
-            last = McpError(
-                f"the server asked for {len(last)} more answers",
-                method=self._method,
-                questions={
-                    key: {"method": each.method, "params": each.params}
-                    for key, each in last.items()
-                },
-            )
-        raise TooManyRounds(why, rounds=self.rounds, method=self._method) from last
-
-
-class AnsweredLinks:
-    """Where one call has sent somebody, so that nobody is asked for the same link twice."""
-
-    def __init__(self) -> None:
-        self._names: set[tuple[str, ...]] = set()
-        self._answers: dict[tuple[str, str], dict[str, Any]] = {}
-        self._visits = 0
-
-    def new(self, questions: Mapping[str, InputQuestion]) -> dict[str, InputQuestion]:
-        """Those links of an error -32042 that it names for the first time in this call.
-
-        A server that knows no progress names the same ones again, perhaps with another id.
-        """
-        known = frozenset(self._names)  # one error may name a page twice, for two ids
-        listed: dict[tuple[tuple[str, ...], ...], str] = {}
-        for key, each in questions.items():
-            names = _names(each.params)
-            if known.isdisjoint(names):
-                listed.setdefault(names, key)
-            self._names.update(names)
-        return {key: questions[key] for key in listed.values()}
-
-    def answered(self, questions: Mapping[str, InputQuestion]) -> dict[str, dict[str, Any]]:
-        """The answers to those links of a result that somebody gave in this call, by key.
-
-        The link and the words must be the same: no consent is passed on to anything else.
-        """
-        answers = {key: self._known(each) for key, each in questions.items()}
-        return {key: answer for key, answer in answers.items() if answer is not None}
-
-    def _known(self, question: InputQuestion) -> dict[str, Any] | None:
-        link = link_of(question)
-        return None if link is None else self._answers.get(link)
-
-    def remember(
-        self, questions: Mapping[str, InputQuestion], answers: Mapping[str, dict[str, Any]]
-    ) -> None:
-        """Keep what was answered, if it was a link."""
-        for key, each in questions.items():
-            if (link := link_of(each)) is not None and key in answers:
-                self._answers[link] = answers[key]
-
-    def pause(self) -> float:
-        """Seconds until the server is asked again whether a person is done."""
-        self._visits += 1
-        return pause_before(self._visits, _LONGEST_PAUSE, _LONGEST_VISIT_PAUSE)
-
-
 def link_of(question: InputQuestion) -> tuple[str, str] | None:
     """Where a question sends a person, and the words for it; `None` if it does not."""
     method, params = question
@@ -377,47 +255,6 @@ def link_of(question: InputQuestion) -> tuple[str, str] | None:
     if method != ELICITATION or params.get("mode") != "url":
         return None
     return (url, message) if type(url) is str and type(message) is str else None
-
-
-def _names(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """What a link is known by: its id, its URL, and what a person would recognize.
-
-    Many servers make an id, or a state of their own, for each error and put it into the URL. Where
-    nothing else is new, neither the words for the person, they lead to the same page.
-    """
-    id, url, message = (params.get(name) for name in ("elicitationId", "url", "message"))
-    names: list[tuple[str, ...]] = [("id", id)] if type(id) is str else []
-    if type(url) is str:
-        names.append(("url", url))
-        if type(message) is str:
-            path = max(url.find("/", url.find("//") + 2), 0)  # another host is another page
-            rest = _PERHAPS_RANDOM.sub(_without_random, url[path:])
-            names.append(("page", url[:path], rest, message))
-    return tuple(names)
-
-
-def _without_random(match: re.Match[str]) -> str:
-    value = match.group()
-    return "*" if any(character.isdigit() for character in value) else value
-
-
-def of_begun(error: McpError, method: str) -> McpError:
-    """What became of a call that its server has begun on, where a later request about it failed.
-
-    That may not have been sent, but the call was.
-
-    Args:
-        error: How that request failed; says afterwards how the call ended.
-        method: The method of the call.
-    """
-    facts: Any = error
-    if hasattr(facts, "delivery"):
-        facts.method, facts.delivery = method, "unknown"
-    if method == _WORKS and isinstance(error, (ConnectFailed, ConnectionLost)):
-        lost = OutcomeUnknown(*error.args, **error.__dict__)
-        lost.__cause__ = error.__cause__
-        return lost
-    return error
 
 
 def url_questions(data: Any) -> dict[str, InputQuestion]:
@@ -431,10 +268,3 @@ def url_questions(data: Any) -> dict[str, InputQuestion]:
         str(index): InputQuestion("elicitation/create", entry)
         for index, entry in enumerate(entries)
     }
-
-
-def pause_before(
-    round_number: int, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE
-) -> float:
-    """Seconds to wait before a request is repeated that nothing was asked for; 1 is the first."""
-    return float(min(first * 2.0 ** (min(round_number, 16) - 1), longest))

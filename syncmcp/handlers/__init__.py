@@ -15,7 +15,7 @@ from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp.errors import UsageError
 from syncmcp.handlers.url_completion import NEVER, Run, UrlVisit, here
 

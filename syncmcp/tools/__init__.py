@@ -15,7 +15,7 @@ from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._protocol.client_capabilities import SAMPLING
+from syncmcp._protocol.capabilities import SAMPLING
 from syncmcp._protocol.conversation import check_balance, tool_uses
 from syncmcp.approval import as_approval
 from syncmcp.errors import (

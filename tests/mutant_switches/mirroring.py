@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol import headers as mirroring
+from syncmcp._protocol import metadata as mirroring
 from tests.mutant import Mutant
 from tests.mutant_switches.change import always, result
 
 if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
-MIRRORING = "syncmcp._protocol.headers"
-MIRRORS = f"{MIRRORING}:Mirrors"
+MIRRORING = "syncmcp._protocol.metadata"
+MIRRORS = f"{MIRRORING}:ParamHeaders"
 
 
 def _by_properties_only(original: Function) -> Function:

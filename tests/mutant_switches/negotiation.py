@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "extensions-of-any-name",
         "an extension may be called anything",
-        "syncmcp._protocol.client_capabilities:is_prefixed",
+        "syncmcp._protocol.capabilities:is_prefixed",
         always(True),
         ("VER-17",),
     ),

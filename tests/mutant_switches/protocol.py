@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.mutant_switches.change import Function
 
 JSONRPC = "syncmcp._protocol.jsonrpc"
-PEER = "syncmcp._protocol.request_table:RequestTable"
+PEER = "syncmcp._protocol.jsonrpc:RequestTable"
 STATEFUL = "syncmcp._protocol.stateful:Stateful"
 STATELESS = "syncmcp._protocol.stateless:Stateless"
 ROUND = "syncmcp._protocol.steps:InputRound"
@@ -181,7 +181,7 @@ MESSAGES = (
     Mutant(
         "trace-context-of-any-shape",
         "whatever stands below the keys of trace context is sent",
-        "syncmcp._protocol.meta:follows_w3c",
+        "syncmcp._protocol.metadata:follows_w3c",
         always(True),
         ("RPC-22",),
     ),
@@ -307,7 +307,7 @@ MESSAGES = (
     Mutant(
         "meta-keys-unchecked",
         "any `_meta` key is sent",
-        "syncmcp._protocol.meta:check_keys",
+        "syncmcp._protocol.metadata:check_keys",
         always(None),
         ("RPC-21",),
     ),
@@ -386,7 +386,7 @@ HEADERS = (
     Mutant(
         "names-unencoded",
         "`Mcp-Name` holds any text as it is",
-        "syncmcp._protocol.headers:encode_value",
+        "syncmcp._protocol.metadata:encode_value",
         lambda original: lambda text: text,
         ("HTM-06",),
     ),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ANSWER = "syncmcp._connection.answering"
 ASKED = "syncmcp._connection.questions"
 QUESTIONS = "syncmcp._connection.server_requests"
-OFFER = "syncmcp._protocol.client_capabilities"
+OFFER = "syncmcp._protocol.capabilities"
 ROOTS = "syncmcp.handlers.roots"
 VISITS = "syncmcp.handlers.url_completion"
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import OfferedCapabilities
+from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.revisions import (
     KNOWN_NOTIFICATIONS,
     KNOWN_QUESTIONS,
@@ -14,7 +15,6 @@ from syncmcp._protocol.revisions import (
     REVISIONS,
     STATEFUL,
     STATELESS,
-    Dialect,
     dialect_for,
     newest_shared,
 )

@@ -9,19 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
+from syncmcp._protocol.capabilities import NOTHING, OfferedCapabilities
+from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import MAX_ROUNDS, exchange, single_exchange
-from syncmcp._protocol.request_table import RequestTable
+from syncmcp._protocol.jsonrpc import RequestTable
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, dialect_for
-from syncmcp._protocol.steps import (
-    AnswerInput,
-    Effect,
-    InputQuestion,
-    InputRound,
-    Pause,
-    Reply,
-    Send,
-)
+from syncmcp._protocol.steps import AnswerInput, Effect, InputQuestion, InputRound, Pause, Send
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,

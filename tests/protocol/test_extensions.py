@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.client_capabilities import NOTHING, check_extensions
+from syncmcp._protocol.capabilities import NOTHING, check_extensions
 from syncmcp._protocol.negotiate import ClientHello
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, STATELESS, session_capabilities
 from syncmcp.errors import UsageError

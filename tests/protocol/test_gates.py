@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.capabilities import (
-    Unavailable,
+from syncmcp._protocol.capabilities import NOTHING, OfferedCapabilities, Unavailable
+from syncmcp._protocol.revisions import (
+    KNOWN_REQUESTS,
+    REVISIONS,
+    dialect_for,
     every_capability,
     unavailable_requests,
     undeclared,
 )
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
-from syncmcp._protocol.revisions import KNOWN_REQUESTS, REVISIONS, dialect_for
 
 EVERYTHING: dict[str, Any] = {
     "completions": {},

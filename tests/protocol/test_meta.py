@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.meta import callers_meta, check_keys
+from syncmcp._protocol.metadata import callers_meta, check_keys
 from syncmcp.errors import UsageError
 
 

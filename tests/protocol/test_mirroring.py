@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.headers import InvalidParamHeader, ParamHeader, mirrored, mirrors
-from syncmcp._protocol.revisions import Dialect, dialect_for
+from syncmcp._protocol.dialect import Dialect
+from syncmcp._protocol.metadata import InvalidParamHeader, ParamHeader, mirrored, mirrors
+from syncmcp._protocol.revisions import dialect_for
 from syncmcp.errors import UsageError
 
 NEW, OLD = "2026-07-28", "2025-11-25"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
+from syncmcp._protocol.capabilities import NOTHING, OfferedCapabilities
 from syncmcp._protocol.negotiate import (
     MODES,
     ClientHello,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
+from syncmcp._protocol.capabilities import NOTHING, OfferedCapabilities
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, dialect_for, session_capabilities
 
 EVERYTHING = OfferedCapabilities(*(True,) * len(OfferedCapabilities._fields))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.negotiate import (
     ClientHello,
     Outcome,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from syncmcp._protocol.request_table import RequestTable
+from syncmcp._protocol.jsonrpc import RequestTable
 
 
 class Waiter:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncmcp._protocol.exchange import AnsweredLinks, pause_before
 from syncmcp._protocol.revisions import (
     KNOWN_QUESTIONS,
     KNOWN_REQUESTS,
@@ -15,15 +16,7 @@ from syncmcp._protocol.revisions import (
     STATELESS,
     dialect_for,
 )
-from syncmcp._protocol.steps import (
-    METHODS,
-    AnsweredLinks,
-    InputQuestion,
-    InputRound,
-    pause_before,
-    read_round,
-    url_questions,
-)
+from syncmcp._protocol.steps import METHODS, InputQuestion, InputRound, read_round, url_questions
 from syncmcp.errors import ProtocolError
 
 ROOTS = {"method": "roots/list"}

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.capabilities import unavailable_requests
-from syncmcp._protocol.client_capabilities import NOTHING
-from syncmcp._protocol.exchange import exchange, exchange_or_task, single_exchange
-from syncmcp._protocol.revisions import REVISIONS, dialect_for
+from syncmcp._protocol.capabilities import NOTHING
+from syncmcp._protocol.dialect import Reply, TaskState
+from syncmcp._protocol.exchange import TaskPoller, exchange, exchange_or_task, single_exchange
+from syncmcp._protocol.revisions import REVISIONS, dialect_for, unavailable_requests
 from syncmcp._protocol.steps import (
     AnswerInput,
     Effect,
     InputQuestion,
     Pause,
-    Reply,
     Send,
     SendAndForget,
     WatchTask,
@@ -29,8 +28,6 @@ from syncmcp._protocol.tasks import (
     RELATED,
     SHORTEST_INTERVAL,
     WORTH_HEARING,
-    TaskPoller,
-    TaskState,
     created,
     relate,
     related,

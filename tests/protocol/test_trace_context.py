@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.meta import check_formats, follows_w3c
+from syncmcp._protocol.metadata import check_formats, follows_w3c
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.errors import UsageError
 
