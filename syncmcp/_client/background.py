@@ -347,15 +347,15 @@ class _CallbackRun(Generic[R]):
 
     def _request(self, send: Send, connection: Connection) -> None:
         deadline = self._deadline
-        if send.within is not None:
-            deadline = deadline.sooner(send.within)
+        if send.timeout is not None:
+            deadline = deadline.sooner(send.timeout)
         call = PendingRequest(send.method, self._options, deadline, self._done)
         if connection.transport.blocking:
             call.pool = self._core.pools.exchanges
         self._send, self._connection, self._call = send, connection, call
         try:
             if send.session is not None:
-                send.session.enter(connection)
+                send.session.check(connection)
             connection.start(call, send.params, offer=send.offer)
         except McpError as error:
             call.outcome = error
@@ -467,7 +467,7 @@ class _CallbackRun(Generic[R]):
             self._nap.end()
 
     def _work(self, work: Compute) -> None:
-        self._advance(work.do(), None)
+        self._advance(work.function(), None)
 
     def _ask(self, ask: AnswerInput, connection: Connection) -> None:
         desk = connection.desk

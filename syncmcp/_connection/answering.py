@@ -20,7 +20,7 @@ from syncmcp._concurrency.pool import slot_released
 from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol import jsonrpc
 from syncmcp._protocol.capabilities import ELICITATION, ROOTS, SAMPLING, OfferedCapabilities
-from syncmcp._protocol.conversation import check_balance, single_block
+from syncmcp._protocol.conversation import check_tool_results, single_block
 from syncmcp.errors import Denied, InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import (
     HandlerContext,
@@ -69,7 +69,7 @@ def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> 
     Raises:
         InvalidQuestion: They were not.
     """
-    offer = dialect.within(offer)
+    offer = dialect.supported_part(offer)
     if not (
         (method == SAMPLING and offer.sampling)
         or (method == ELICITATION and (offer.form or offer.url))
@@ -88,7 +88,7 @@ def read_question(
     Raises:
         InvalidQuestion: It makes no sense, or wants more of the method than was offered.
     """
-    offer = dialect.within(offer)
+    offer = dialect.supported_part(offer)
     if method == SAMPLING:
         return _read_sampling(params, offer)
     if method == ELICITATION:
@@ -157,7 +157,7 @@ def _read_sampling(
         raise InvalidQuestion("this client lets no model use tools", method=SAMPLING)
     request = _read(types.CreateMessageRequestParams, params)
     try:
-        check_balance(request.messages)
+        check_tool_results(request.messages)
     except ValueError as error:
         raise InvalidQuestion(str(error), method=SAMPLING) from error
     return request

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._protocol.capabilities import Unavailable, declares, not_declared
 from syncmcp._protocol.revisions import unavailable_requests
-from syncmcp._protocol.revisions import undeclared as not_offered
+from syncmcp._protocol.revisions import undeclared_offer as not_offered
 from syncmcp._protocol.tasks import GET
 from syncmcp.errors import ClosedError, NotSupported, UsageError
 
@@ -43,7 +43,11 @@ class NegotiatedState:
         self._declared = offer
         self.on_late = None
         tasks = dialect.tasks
-        self.tasks = tasks if tasks is not None and declares(capabilities, tasks.needs) else None
+        self.tasks = (
+            tasks
+            if tasks is not None and declares(capabilities, tasks.required_capability)
+            else None
+        )
 
     def late(self, id: object, answer: Any) -> None:
         """An answer came that nobody waits for."""
@@ -91,7 +95,7 @@ class NegotiatedState:
         elif undeclared == "try":
             return known
         else:
-            why = not_declared(known.needs)
+            why = not_declared(known.required_capability)
         raise NotSupported(f"no tool runs as a task: {why}", server=self._label)
 
     def check_declared(self, offer: OfferedCapabilities) -> None:

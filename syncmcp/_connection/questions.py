@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from syncmcp._concurrency.pool import PoolSlot
     from syncmcp._connection.options import ResolvedOptions
     from syncmcp._protocol.dialect import Dialect
-    from syncmcp._protocol.steps import AnswerInput, Until
+    from syncmcp._protocol.steps import AnswerInput, RegisterCallback
     from syncmcp.handlers import Handlers, ProgressHandler
     from syncmcp.handlers.url_completion import UrlVisit
 
@@ -318,14 +318,16 @@ class InputResponder:
         """
         ask, dialect = self._ask, self._dialect
         handlers = self._desk.table.for_call(self._options.handlers)
-        if ask.await_completion and not (dialect.stateful and dialect.within(handlers._offer).url):
+        if ask.await_completion and not (
+            dialect.stateful and dialect.supported_part(handlers._offer).url
+        ):
             self._settle(None)
             return
         for method, _ in ask.questions.values():
             check_offered(method, handlers._offer, dialect)
         asked = [self._make(handlers, keys) for keys in self._alike()]
-        if ask.until is not None:  # first: what is withdrawn already is shown to nobody
-            self._watch(ask.until, self._withdraw)
+        if ask.withdraw_on is not None:  # first: what is withdrawn already is shown to nobody
+            self._watch(ask.withdraw_on, self._withdraw)
         with self._lock:
             self._asked = asked
             settled = self._settled
@@ -376,7 +378,7 @@ class InputResponder:
             resumes_call=True,
         )
 
-    def _watch(self, until: Until, end: Callable[[], None]) -> None:
+    def _watch(self, until: RegisterCallback, end: Callable[[], None]) -> None:
         undo = until(end)
         with self._lock:
             self._undone.append(undo)

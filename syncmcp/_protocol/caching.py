@@ -12,7 +12,7 @@ from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.subscription import ChangeEvent, is_within
 from syncmcp.errors import McpError, ServerError
 
-MAX_LIFETIME = 24 * 3600.0
+MAX_TTL = 24 * 3600.0
 """No result is kept longer than this, in seconds, whatever its server says."""
 
 MAX_URIS = 256
@@ -31,15 +31,15 @@ _METHODS: Mapping[str, str | None] = {
 }
 
 # With these it is a request of its own: it answers questions, or says more than its parameters.
-_NEVER_WITH = frozenset(("_meta", "inputResponses", "requestState"))
+_UNCACHEABLE_PARAMS = frozenset(("_meta", "inputResponses", "requestState"))
 
 
-def may_be_kept(method: str, params: Mapping[str, Any] | None) -> bool:
+def is_cacheable(method: str, params: Mapping[str, Any] | None) -> bool:
     """Whether a result of this request may be kept, if the server says so."""
-    return method in _METHODS and (params is None or _NEVER_WITH.isdisjoint(params))
+    return method in _METHODS and (params is None or _UNCACHEABLE_PARAMS.isdisjoint(params))
 
 
-def lifetime(result: Mapping[str, Any]) -> float:
+def ttl_seconds(result: Mapping[str, Any]) -> float:
     """Seconds for which a result may be used; 0 for none at all."""
     hint = result.get("ttlMs")
     if result.get("resultType", "complete") != "complete":
@@ -47,7 +47,7 @@ def lifetime(result: Mapping[str, Any]) -> float:
     if isinstance(hint, bool) or not isinstance(hint, (int, float)):
         return 0.0
     # In this order: what is no number at all is not above 0, and some are too large to divide.
-    return min(hint, MAX_LIFETIME * 1000) / 1000 if hint > 0 else 0.0
+    return min(hint, MAX_TTL * 1000) / 1000 if hint > 0 else 0.0
 
 
 def is_public(result: Mapping[str, Any]) -> bool:
@@ -55,18 +55,20 @@ def is_public(result: Mapping[str, Any]) -> bool:
     return result.get("cacheScope") == "public"
 
 
-def first_page(method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def first_page_params(method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The parameters for the first page of a list, if these are for a later one."""
     if _METHODS.get(method) is None or params is None or "cursor" not in params:
         return None
     return {name: value for name, value in params.items() if name != "cursor"}
 
 
-def refused_page(method: str, params: Mapping[str, Any] | None, error: McpError) -> str | None:
+def list_of_refused_cursor(
+    method: str, params: Mapping[str, Any] | None, error: McpError
+) -> str | None:
     """The list whose cursor a server refuses with this error: its pages are of no use any more."""
     if not isinstance(error, ServerError) or error.code != INVALID_PARAMS:
         return None
-    return None if first_page(method, params) is None else _METHODS[method]
+    return None if first_page_params(method, params) is None else _METHODS[method]
 
 
 class InvalidationLog:
@@ -82,7 +84,7 @@ class InvalidationLog:
         # For every resource, and for everything.
         self._resources = self._everything = float("-inf")
 
-    def changed(self, event: ChangeEvent, now: float) -> None:
+    def record_change(self, event: ChangeEvent, now: float) -> None:
         """Something has changed, or may have."""
         if event.uri is None:
             self._lists[event.kind] = now
@@ -94,15 +96,15 @@ class InvalidationLog:
             for uri in list(self._uris)[: MAX_URIS // 2]:
                 self._resources = max(self._resources, self._uris.pop(uri))
 
-    def refused(self, name: str, now: float) -> None:
+    def record_refused_cursor(self, name: str, now: float) -> None:
         """The server refused a cursor of this list; see `refused_page`."""
         self._lists[name] = now
 
-    def everything(self, now: float) -> None:
+    def invalidate_all(self, now: float) -> None:
         """It is another server now, perhaps."""
         self._everything = now
 
-    def outdated(self, method: str, params: Mapping[str, Any] | None, asked: float) -> bool:
+    def is_outdated(self, method: str, params: Mapping[str, Any] | None, asked: float) -> bool:
         """Whether the result of this request, asked for at `asked`, may be older than a change."""
         last = self._everything
         kind = _METHODS.get(method)

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from syncmcp._protocol.metadata import is_prefixed
 from syncmcp.errors import UsageError
 
-HARMLESS = frozenset(
+IDEMPOTENT_REQUESTS = frozenset(
     (
         "completion/complete",
         "initialize",
@@ -83,7 +83,7 @@ class OfferedCapabilities(NamedTuple):
     roots: bool = False
 
 
-NOTHING = OfferedCapabilities()
+NO_OFFER = OfferedCapabilities()
 """The offer of a client without handlers."""
 
 

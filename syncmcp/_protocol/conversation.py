@@ -36,7 +36,7 @@ def tool_uses(message: SamplingMessage) -> list[ToolUseContent]:
     return uses
 
 
-def check_balance(messages: Sequence[SamplingMessage]) -> None:
+def check_tool_results(messages: Sequence[SamplingMessage]) -> None:
     """Check that every tool use has its result, where it belongs.
 
     A message that uses tools is followed by one of the user with a result for each use, exactly
@@ -45,7 +45,7 @@ def check_balance(messages: Sequence[SamplingMessage]) -> None:
     Raises:
         ValueError: It is not so; the text is a sentence for the other side.
     """
-    if not any(block.type in _OF_TOOLS for message in messages for block in message.blocks):
+    if not any(block.type in _TOOL_BLOCKS for message in messages for block in message.blocks):
         return
     wanted: set[str] = set()
     for message in messages:
@@ -56,7 +56,7 @@ def check_balance(messages: Sequence[SamplingMessage]) -> None:
     _check_results(wanted, [])
 
 
-_OF_TOOLS = frozenset(("tool_use", "tool_result"))
+_TOOL_BLOCKS = frozenset(("tool_use", "tool_result"))
 
 
 def _check_results(wanted: set[str], given: list[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from syncmcp._protocol.capabilities import NOTHING, OfferedCapabilities
+from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
 from syncmcp._protocol.steps import InputQuestion, InputRound, Steps
 
 
@@ -38,20 +38,20 @@ class PolledTask(Protocol):
         ...
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether the latest state is a final one."""
         ...
 
-    def became(self, status: str) -> None:
+    def set_final_status(self, status: str) -> None:
         """Record a final status that was not polled."""
         ...
 
-    def look(self, within: float | None = None) -> Steps[Dialect]:
+    def poll(self, timeout: float | None = None) -> Steps[Dialect]:
         """Poll the task once; return the dialect of the session."""
         ...
 
-    def answer(
-        self, questions: Mapping[str, InputQuestion], within: float | None = None
+    def answer_questions(
+        self, questions: Mapping[str, InputQuestion], timeout: float | None = None
     ) -> Steps[None]:
         """Have new questions answered and send the answers (2026-07-28)."""
         ...
@@ -60,10 +60,10 @@ class PolledTask(Protocol):
 class TaskProtocol(Protocol):
     """How an era says things about tasks."""
 
-    needs: tuple[str, ...]
+    required_capability: tuple[str, ...]
     """The path of the server capability without which no call becomes a task."""
 
-    asked_for: bool
+    requested_by_client: bool
     """Whether a call becomes a task because its parameters ask for that."""
 
     def read(self, method: str, raw: Any) -> TaskState:
@@ -75,7 +75,7 @@ class TaskProtocol(Protocol):
         ...
 
     def advance(
-        self, course: PolledTask, dialect: Dialect, within: float | None
+        self, poller: PolledTask, dialect: Dialect, timeout: float | None
     ) -> Steps[dict[str, Any] | None]:
         """Do what the state of a task asks for; return the result of the call if there is one.
 
@@ -99,18 +99,18 @@ class Dialect(Protocol):
     tasks: TaskProtocol | None
     """How calls become tasks; `None` where none does."""
 
-    def needs(self, method: str) -> tuple[str, ...] | None:
+    def required_capability(self, method: str) -> tuple[str, ...] | None:
         """The path of the server capability that a request needs, ``()`` for none.
 
         `None` when the revision has no such request.
         """
         ...
 
-    def why_not(self, method: str) -> str:
+    def unsupported_reason(self, method: str) -> str:
         """Why there is no such request."""
         ...
 
-    def has_notification(self, method: str) -> bool:
+    def supports_notification(self, method: str) -> bool:
         """Whether a client of this revision may send this notification."""
         ...
 
@@ -120,7 +120,7 @@ class Dialect(Protocol):
     single_blocks: frozenset[str]
     """Where it may not: the types of the one block that a model may answer with."""
 
-    def within(self, offer: OfferedCapabilities) -> OfferedCapabilities:
+    def supported_part(self, offer: OfferedCapabilities) -> OfferedCapabilities:
         """The part of `offer` that the revision has."""
         ...
 
@@ -131,7 +131,7 @@ class Dialect(Protocol):
         id: int,
         meta: Mapping[str, Any] | None,
         log_level: str | None,
-        offer: OfferedCapabilities = NOTHING,
+        offer: OfferedCapabilities = NO_OFFER,
     ) -> dict[str, Any] | None:
         """The parameters as they travel: with `_meta`, without what the revision lacks.
 
@@ -144,7 +144,7 @@ class Dialect(Protocol):
         """The HTTP headers of one request."""
         ...
 
-    def repeat_arguments(self, left_out: Callable[[str, str], object]) -> None:
+    def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:
         """Have HTTP headers repeat the arguments that tools mark, where the revision knows marks.
 
         `left_out` is told of each tool that its marks make unusable: its name and the reason.
@@ -155,7 +155,7 @@ class Dialect(Protocol):
         """The HTTP headers of every message after the start."""
         ...
 
-    def announces_cancel(self, *, own_stream: bool) -> bool:
+    def notifies_cancel(self, *, own_stream: bool) -> bool:
         """Whether a cancel is a notification; with streams of one's own, closing can be it."""
         ...
 

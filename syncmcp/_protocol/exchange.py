@@ -14,16 +14,24 @@ from syncmcp._protocol.steps import (
     InputQuestion,
     InputRound,
     Pause,
+    RegisterCallback,
     Send,
     SendAndForget,
     SessionPin,
     Steps,
-    Until,
     WatchTask,
     link_of,
     url_questions,
 )
-from syncmcp._protocol.tasks import AUGMENTED, CANCEL, FINAL, GET, UPDATE, URGENT, WORTH_HEARING
+from syncmcp._protocol.tasks import (
+    ACTIONABLE_STATUSES,
+    AUGMENTED,
+    CANCEL,
+    FINAL_STATUSES,
+    GET,
+    MIN_WATCHED_INTERVAL,
+    UPDATE,
+)
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -92,7 +100,7 @@ def exchange_or_task(
             try:
                 reply: Reply = yield Send(method, sent, session=session)
             except UrlElicitationRequired as error:
-                questions = links.new(url_questions(error.data))
+                questions = links.unseen(url_questions(error.data))
                 if not questions:
                     raise  # there are none, or it got no further though somebody went there
                 rounds.count(error)
@@ -113,11 +121,11 @@ def exchange_or_task(
             if outcome.questions:
                 answers = yield from _answers(method, params, outcome.questions, rounds, links)
             else:
-                yield Pause(pause_before(rounds.rounds))
+                yield Pause(repeat_delay(rounds.rounds))
             sent = outcome.retry(params, answers)
     except McpError as error:
         if begun:
-            raise of_begun(error, method) from error.__cause__
+            raise error_of_started_call(error, method) from error.__cause__
         raise
 
 
@@ -133,9 +141,9 @@ def _answers(
     Raises:
         TooManyRounds: A link was not agreed to, and the server asks for it again.
     """
-    answers = links.answered(questions)
+    answers = links.known_answers(questions)
     if any(answer.get("action") != "accept" for answer in answers.values()):
-        rounds.stop("the server asks again for a link that nobody agreed to", questions)
+        rounds.fail("the server asks again for a link that nobody agreed to", questions)
     new = {key: each for key, each in questions.items() if key not in answers}
     if new:
         given = yield AnswerInput(method, params, new)
@@ -143,7 +151,7 @@ def _answers(
         answers.update(given)
     else:
         # The person is still there, and no server of this era tells when they are done.
-        yield Pause(links.pause())
+        yield Pause(links.next_pause())
     return answers
 
 
@@ -169,14 +177,14 @@ def single_exchange(
 
 
 # The one among them that does something; the others only ask.
-_WORKS = "tools/call"
+_NOT_REPEATABLE = "tools/call"
 
 # Seconds to wait before a request is repeated that nothing was asked for, and at most.
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 0.25
+_FIRST_DELAY = 0.05
+_MAX_DELAY = 0.25
 
 # The same for a request that waits for a person who is at a link: about a minute in ten rounds.
-_LONGEST_VISIT_PAUSE = 15.0
+_MAX_VISIT_DELAY = 15.0
 
 # What may be a random value in a URL; it is one if there is a digit in it. Shorter ones are names.
 _PERHAPS_RANDOM = re.compile(r"[A-Za-z0-9_-]{16,}")
@@ -200,10 +208,10 @@ class RoundLimit:
             TooManyRounds: That is too often.
         """
         if self.rounds >= self._most:
-            self.stop(f"the server asked more than {self._most} times (option max_rounds)", last)
+            self.fail(f"the server asked more than {self._most} times (option max_rounds)", last)
         self.rounds += 1
 
-    def stop(self, why: str, last: McpError | Mapping[str, InputQuestion]) -> NoReturn:
+    def fail(self, why: str, last: McpError | Mapping[str, InputQuestion]) -> NoReturn:
         """Nothing will come of it.
 
         Raises:
@@ -229,7 +237,7 @@ class AnsweredLinks:
         self._answers: dict[tuple[str, str], dict[str, Any]] = {}
         self._visits = 0
 
-    def new(self, questions: Mapping[str, InputQuestion]) -> dict[str, InputQuestion]:
+    def unseen(self, questions: Mapping[str, InputQuestion]) -> dict[str, InputQuestion]:
         """Those links of an error -32042 that it names for the first time in this call.
 
         A server that knows no progress names the same ones again, perhaps with another id.
@@ -237,13 +245,13 @@ class AnsweredLinks:
         known = frozenset(self._names)  # one error may name a page twice, for two ids
         listed: dict[tuple[tuple[str, ...], ...], str] = {}
         for key, each in questions.items():
-            names = _names(each.params)
+            names = _link_keys(each.params)
             if known.isdisjoint(names):
                 listed.setdefault(names, key)
             self._names.update(names)
         return {key: questions[key] for key in listed.values()}
 
-    def answered(self, questions: Mapping[str, InputQuestion]) -> dict[str, dict[str, Any]]:
+    def known_answers(self, questions: Mapping[str, InputQuestion]) -> dict[str, dict[str, Any]]:
         """The answers to those links of a result that somebody gave in this call, by key.
 
         The link and the words must be the same: no consent is passed on to anything else.
@@ -263,13 +271,13 @@ class AnsweredLinks:
             if (link := link_of(each)) is not None and key in answers:
                 self._answers[link] = answers[key]
 
-    def pause(self) -> float:
+    def next_pause(self) -> float:
         """Seconds until the server is asked again whether a person is done."""
         self._visits += 1
-        return pause_before(self._visits, _LONGEST_PAUSE, _LONGEST_VISIT_PAUSE)
+        return repeat_delay(self._visits, _MAX_DELAY, _MAX_VISIT_DELAY)
 
 
-def _names(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+def _link_keys(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
     """What a link is known by: its id, its URL, and what a person would recognize.
 
     Many servers make an id, or a state of their own, for each error and put it into the URL. Where
@@ -291,7 +299,7 @@ def _without_random(match: re.Match[str]) -> str:
     return "*" if any(character.isdigit() for character in value) else value
 
 
-def of_begun(error: McpError, method: str) -> McpError:
+def error_of_started_call(error: McpError, method: str) -> McpError:
     """What became of a call that its server has begun on, where a later request about it failed.
 
     That may not have been sent, but the call was.
@@ -303,15 +311,15 @@ def of_begun(error: McpError, method: str) -> McpError:
     facts: Any = error
     if hasattr(facts, "delivery"):
         facts.method, facts.delivery = method, "unknown"
-    if method == _WORKS and isinstance(error, (ConnectFailed, ConnectionLost)):
+    if method == _NOT_REPEATABLE and isinstance(error, (ConnectFailed, ConnectionLost)):
         lost = OutcomeUnknown(*error.args, **error.__dict__)
         lost.__cause__ = error.__cause__
         return lost
     return error
 
 
-def pause_before(
-    round_number: int, first: float = _FIRST_PAUSE, longest: float = _LONGEST_PAUSE
+def repeat_delay(
+    round_number: int, first: float = _FIRST_DELAY, longest: float = _MAX_DELAY
 ) -> float:
     """Seconds to wait before a request is repeated that nothing was asked for; 1 is the first."""
     return float(min(first * 2.0 ** (min(round_number, 16) - 1), longest))
@@ -344,12 +352,12 @@ class TaskPoller:
         self.id = id
         self.params = params
         self.state = state
-        self.told: Callable[[TaskState], object] | None = None
-        self.guard: AbstractContextManager[object] = nullcontext()
-        self.until: Until | None = None
-        self.until_then: Until | None = None
+        self.on_state: Callable[[TaskState], object] | None = None
+        self.lock: AbstractContextManager[object] = nullcontext()
+        self.withdraw_on: RegisterCallback | None = None
+        self.next_withdraw_on: RegisterCallback | None = None
         # What that was before the look that found the questions.
-        self._until: Until | None = None
+        self._withdraw_on: RegisterCallback | None = None
         self._rounds = RoundLimit(AUGMENTED, max_rounds)
         self._links = AnsweredLinks()
         # The keys of questions that somebody has answered, and answers that the server has not got.
@@ -359,25 +367,25 @@ class TaskPoller:
         self._refusal: McpError | None = None
 
     @property
-    def over(self) -> bool:
+    def ended(self) -> bool:
         """Whether the task has come to its end."""
-        return self.state is not None and self.state.status in FINAL
+        return self.state is not None and self.state.status in FINAL_STATUSES
 
-    def take(self, state: TaskState) -> None:
+    def update(self, state: TaskState) -> None:
         """This is where the task stands now; nothing comes after its end."""
-        with self.guard:
-            if self.over and state.status not in FINAL:
+        with self.lock:
+            if self.ended and state.status not in FINAL_STATUSES:
                 return  # that was on its way for longer
             self.state = state
-            if self.told is not None:
-                self.told(state)
+            if self.on_state is not None:
+                self.on_state(state)
 
-    def became(self, status: str) -> None:
+    def set_final_status(self, status: str) -> None:
         """The task has come to its end; its last state was not looked at."""
         assert self.state is not None
-        self.take(self.state._replace(status=status, raw={**self.state.raw, "status": status}))
+        self.update(self.state._replace(status=status, raw={**self.state.raw, "status": status}))
 
-    def follow(self, within: float | None = None) -> Steps[dict[str, Any]]:
+    def poll_until_done(self, timeout: float | None = None) -> Steps[dict[str, Any]]:
         """Look at the task again and again, have its questions answered, and return its result.
 
         May be given up and begun again: no question is asked twice.
@@ -391,36 +399,41 @@ class TaskPoller:
             McpError: Whatever can become of a request, or of a question.
         """
         # What wants something of us, or has come to its end, is looked at without delay.
-        waits = self.state is not None and self.state.status not in URGENT
-        hear_no_more: Callable[[], object] | None = None
+        waits = self.state is not None and self.state.status not in ACTIONABLE_STATUSES
+        stop_watching: Callable[[], object] | None = None
         try:
             while True:
                 if waits:
                     assert self.state is not None
-                    if hear_no_more is None and self.state.interval >= WORTH_HEARING:
-                        hear_no_more = yield WatchTask(self.id)
+                    if stop_watching is None and self.state.interval >= MIN_WATCHED_INTERVAL:
+                        stop_watching = yield WatchTask(self.id)
                     yield Pause(self.state.interval, self.id)
-                with self.guard:
-                    self._until, self.until = self.until, self.until_then or self.until
-                dialect = yield from self.look(within)
+                with self.lock:
+                    self._withdraw_on, self.withdraw_on = (
+                        self.withdraw_on,
+                        self.next_withdraw_on or self.withdraw_on,
+                    )
+                dialect = yield from self.poll(timeout)
                 assert dialect.tasks is not None  # or it could not have been asked
-                result = yield from dialect.tasks.advance(self, dialect, within)
+                result = yield from dialect.tasks.advance(self, dialect, timeout)
                 if result is not None:
                     return result
-                waits = not self.over  # as it may be by now, if there were questions
+                waits = not self.ended  # as it may be by now, if there were questions
         finally:
-            if hear_no_more is not None:
-                hear_no_more()
+            if stop_watching is not None:
+                stop_watching()
 
-    def look(self, within: float | None = None) -> Steps[Dialect]:
+    def poll(self, timeout: float | None = None) -> Steps[Dialect]:
         """Look at the task, once; return what the server speaks."""
-        reply: Reply = yield Send(GET, {"taskId": self.id}, within=within)
-        shape = reply.dialect.tasks
-        assert shape is not None  # or it could not have been asked
-        self.take(shape.read(GET, reply.dialect.read_result(GET, reply.result)))
+        reply: Reply = yield Send(GET, {"taskId": self.id}, timeout=timeout)
+        task_protocol = reply.dialect.tasks
+        assert task_protocol is not None  # or it could not have been asked
+        self.update(task_protocol.read(GET, reply.dialect.read_result(GET, reply.result)))
         return reply.dialect
 
-    def answer(self, questions: Mapping[str, Any], within: float | None = None) -> Steps[None]:
+    def answer_questions(
+        self, questions: Mapping[str, Any], timeout: float | None = None
+    ) -> Steps[None]:
         """Have new questions answered, and tell the server (2026-07-28).
 
         Those that are withdrawn meanwhile are not asked again.
@@ -434,13 +447,15 @@ class TaskPoller:
         new = {key: each for key, each in questions.items() if key not in self._answered}
         if new:
             self._rounds.count(new)
-            known = self._links.answered(new)
+            known = self._links.known_answers(new)
             self._answered.update(known)
             self._unsent.update(known)
             new = {key: each for key, each in new.items() if key not in known}
         if new:
             try:
-                answers = yield AnswerInput(AUGMENTED, self.params, new, until=self._until)
+                answers = yield AnswerInput(
+                    AUGMENTED, self.params, new, withdraw_on=self._withdraw_on
+                )
             except (RequestCancelled, RequestTimeout):
                 raise  # nobody has waited long enough
             except McpError as error:
@@ -451,42 +466,42 @@ class TaskPoller:
                 # A server may go on all the same. If it still asks then, it is told that there will
                 # be no answer, where there are words for that.
                 self._unsent.update(
-                    {key: _NOBODY for key, each in new.items() if each.method == ELICITATION}
+                    {key: _CANCEL_ANSWER for key, each in new.items() if each.method == ELICITATION}
                 )
-                yield from self.look(within)
+                yield from self.poll(timeout)
                 return
             self._links.remember(new, answers)
             self._unsent.update(answers)
         unsent = {key: each for key, each in self._unsent.items() if key in questions}
         if unsent:
             try:
-                yield Send(UPDATE, {"taskId": self.id, "inputResponses": unsent}, within=within)
+                yield Send(UPDATE, {"taskId": self.id, "inputResponses": unsent}, timeout=timeout)
             except ServerError:
-                yield from self.look(within)
-                if not self.over:  # then it had no use for answers any more
+                yield from self.poll(timeout)
+                if not self.ended:  # then it had no use for answers any more
                     raise
             for key in unsent:
                 del self._unsent[key]
 
 
-def wait_for_task(course: TaskPoller) -> Steps[dict[str, Any]]:
+def wait_for_task(poller: TaskPoller) -> Steps[dict[str, Any]]:
     """Follow a task to its end; if nobody waits for that any more, have it cancelled.
 
     Raises:
         McpError: What `TaskPoller.follow` raises.
     """
     try:
-        return (yield from course.follow())
+        return (yield from poller.poll_until_done())
     except ServerError:
         raise  # the server said so itself
     except McpError as error:
         # It is the call that ends like this, whatever was asked about its task at the moment.
-        ended = of_begun(error, AUGMENTED)
+        ended = error_of_started_call(error, AUGMENTED)
         # One that cannot be reached cannot be told, either.
-        if not (course.over or isinstance(error, (TransportError, ClosedError))):
-            yield SendAndForget(CANCEL, {"taskId": course.id})
+        if not (poller.ended or isinstance(error, (TransportError, ClosedError))):
+            yield SendAndForget(CANCEL, {"taskId": poller.id})
         raise ended from error.__cause__
 
 
 # The answer to a form or a link that nobody gives one to.
-_NOBODY = {"action": "cancel"}
+_CANCEL_ANSWER = {"action": "cancel"}

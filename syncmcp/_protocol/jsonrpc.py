@@ -49,21 +49,21 @@ class Error(NamedTuple):
     data: Any
 
 
-class BadRequest(NamedTuple):
+class MalformedRequest(NamedTuple):
     """A request of the peer's that cannot be carried out, but whose id can be read."""
 
     id: Id
     reason: str
 
 
-class Malformed(NamedTuple):
+class InvalidMessage(NamedTuple):
     """Something that is no message; with the id of the request it was meant to answer, if any."""
 
     reason: str
     id: Id | None
 
 
-Message = Request | Notification | Result | Error | BadRequest | Malformed
+Message = Request | Notification | Result | Error | MalformedRequest | InvalidMessage
 
 
 def decode(frame: bytes) -> list[Message]:
@@ -74,61 +74,61 @@ def decode(frame: bytes) -> list[Message]:
     try:
         value = pydantic_core.from_json(frame, allow_inf_nan=False)
     except ValueError as error:
-        return [Malformed(f"not JSON: {error}", None)]
+        return [InvalidMessage(f"not JSON: {error}", None)]
     if type(value) is dict:
         return [_classify(value)]
     if type(value) is list and value:
         return [
             _classify(item)
             if type(item) is dict
-            else Malformed("an element of a batch is not an object", None)
+            else InvalidMessage("an element of a batch is not an object", None)
             for item in value
         ]
-    return [Malformed("neither an object nor a batch", None)]
+    return [InvalidMessage("neither an object nor a batch", None)]
 
 
-def names_nobody(message: Message) -> bool:
+def lacks_id(message: Message) -> bool:
     """Whether it is an error or a wreck that does not say which request it is about."""
-    return isinstance(message, (Error, Malformed)) and message.id is None
+    return isinstance(message, (Error, InvalidMessage)) and message.id is None
 
 
 def _classify(value: dict[str, Any]) -> Message:
     id = value.get("id")
     # bool is an int in Python, and True == 1 would hit somebody's request.
     if id is not None and type(id) is not int and type(id) is not str:
-        return Malformed("an id is neither a string nor an integer", None)
+        return InvalidMessage("an id is neither a string nor an integer", None)
     method = value.get("method")
     if method is not None:
         return _read_call(value, id, method)
     error = value.get("error")
     if error is not None:
         if "result" in value and value["result"] is not None:
-            return Malformed("both a result and an error", id)
+            return InvalidMessage("both a result and an error", id)
         return _read_error(error, id)
     if "result" in value:
         return Result(id, value["result"])
-    return Malformed("neither a method, a result nor an error", id)
+    return InvalidMessage("neither a method, a result nor an error", id)
 
 
 def _read_call(value: dict[str, Any], id: Id | None, method: object) -> Message:
     if type(method) is not str:
-        return Malformed("a method is not a string", None)  # the id would be the server's
+        return InvalidMessage("a method is not a string", None)  # the id would be the server's
     params = value.get("params")
     if params is None:
         params = {}
     elif type(params) is not dict:
         reason = f"the params of {method} are not an object"
-        return Malformed(reason, None) if id is None else BadRequest(id, reason)
+        return InvalidMessage(reason, None) if id is None else MalformedRequest(id, reason)
     if "id" not in value:
         return Notification(method, params)
     if id is None:
-        return Malformed(f"the request {method} has a null id", None)
+        return InvalidMessage(f"the request {method} has a null id", None)
     return Request(id, method, params)
 
 
 def _read_error(error: object, id: Id | None) -> Message:
     if type(error) is not dict or type(error.get("code")) is not int:
-        return Malformed("an error without an integer code", id)
+        return InvalidMessage("an error without an integer code", id)
     message = error.get("message")
     return Error(id, error["code"], message if type(message) is str else "", error.get("data"))
 
@@ -199,14 +199,14 @@ def _encode(value: dict[str, Any]) -> bytes:
     return frame
 
 
-class Entry(Protocol):
+class TrackedCall(Protocol):
     """What a table entry needs to know of itself."""
 
     id: int
     method: str
 
 
-C = TypeVar("C", bound=Entry)
+C = TypeVar("C", bound=TrackedCall)
 Q = TypeVar("Q")
 
 
@@ -224,20 +224,20 @@ class RequestTable(Generic[C, Q]):
         # Those that last as long as somebody listens: nothing waits for their end.
         self._lasting: dict[int, C] = {}
         # Registered, but not to be sent before others are done.
-        self._line: deque[int] = deque()
-        self._in_line: set[int] = set()
+        self._queue: deque[int] = deque()
+        self._queued: set[int] = set()
         self._questions: dict[Id, Q] = {}
 
     def __len__(self) -> int:
         """How many of our requests will end by themselves."""
         return len(self._calls)
 
-    def register(self, call: C, *, at_once: bool = False) -> bool:
+    def register(self, call: C, *, skip_queue: bool = False) -> bool:
         """Give `call` an id never used before and keep it.
 
         Args:
             call: The request.
-            at_once: It does not stand in line: those in front may be waiting for it.
+            skip_queue: It does not stand in line: those in front may be waiting for it.
 
         Returns:
             Whether it may be sent now; otherwise it stands in line, and `take` says when.
@@ -248,16 +248,16 @@ class RequestTable(Generic[C, Q]):
             self._lasting[id] = call
             return True
         self._calls[id] = call
-        if at_once or len(self._calls) - len(self._in_line) <= self._max:
+        if skip_queue or len(self._calls) - len(self._queued) <= self._max:
             return True
-        self._line.append(id)
-        self._in_line.add(id)
+        self._queue.append(id)
+        self._queued.add(id)
         return False
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """How many requests wait for their turn."""
-        return len(self._in_line)
+        return len(self._queued)
 
     def open_calls(self) -> list[C]:
         """Our open requests."""
@@ -268,7 +268,7 @@ class RequestTable(Generic[C, Q]):
         key = own_id(id)
         return None if key is None else self._calls.get(key) or self._lasting.get(key)
 
-    def only(self) -> C | None:
+    def sole_call(self) -> C | None:
         """Our open request, if there is exactly one.
 
         A ping is none, and neither is one that lasts: nothing else belongs to them.
@@ -284,25 +284,25 @@ class RequestTable(Generic[C, Q]):
         if key is None:
             return None
         call = self._calls.pop(key, None) or self._lasting.pop(key, None)
-        self._in_line.discard(key)
+        self._queued.discard(key)
         return call
 
-    def next_in_line(self) -> C | None:
+    def next_queued(self) -> C | None:
         """After a `take`: the request that may be sent now, if one was waiting for its turn."""
-        while self._line and len(self._calls) - len(self._in_line) < self._max:
-            id = self._line.popleft()
-            if id in self._in_line:
-                self._in_line.remove(id)
+        while self._queue and len(self._calls) - len(self._queued) < self._max:
+            id = self._queue.popleft()
+            if id in self._queued:
+                self._queued.remove(id)
                 return self._calls[id]
         return None
 
-    def drain(self) -> list[C]:
+    def take_all(self) -> list[C]:
         """Take every open request."""
         calls = self.open_calls()
         self._calls.clear()
         self._lasting.clear()
-        self._line.clear()
-        self._in_line.clear()
+        self._queue.clear()
+        self._queued.clear()
         return calls
 
     @property
@@ -310,14 +310,14 @@ class RequestTable(Generic[C, Q]):
         """How many requests of the server's have no answer yet."""
         return len(self._questions)
 
-    def receive(self, id: Id, question: Q) -> bool:
+    def add_question(self, id: Id, question: Q) -> bool:
         """Keep a request of the server's; `False` if its id is in use already."""
         if id in self._questions:
             return False
         self._questions[id] = question
         return True
 
-    def finish(self, id: object, question: Q | None = None) -> Q | None:
+    def remove_question(self, id: object, question: Q | None = None) -> Q | None:
         """Remove a request of the server's: answered, or cancelled by the server.
 
         With `question`, only that one: another may have its id by now.

@@ -43,19 +43,19 @@ _MOST_ENTRIES = 180
 _MOST_BAGGAGE = 8192
 
 
-def follows_w3c(key: str, value: object) -> bool:
+def has_w3c_format(key: str, value: object) -> bool:
     """Whether a value has the format that its key, one of `KEYS`, asks for."""
     return isinstance(value, str) and _FORMATS[key](value)
 
 
-def check_formats(meta: Mapping[str, Any]) -> None:
+def check_trace_context(meta: Mapping[str, Any]) -> None:
     """Check the trace context in a `_meta` that is to be sent.
 
     Raises:
         UsageError: It is not written as W3C Trace Context and W3C Baggage ask.
     """
     for key in KEYS:
-        if key in meta and not follows_w3c(key, meta[key]):
+        if key in meta and not has_w3c_format(key, meta[key]):
             # Without the value: baggage may hold anything.
             raise UsageError(f"the {key} in _meta does not have the format of the W3C")
 
@@ -116,7 +116,7 @@ def is_prefixed(key: object) -> bool:
     )
 
 
-def callers_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
+def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
     """The caller's own `_meta`: what stands in its `params`, and `meta`, checked before, over it.
 
     Raises:
@@ -129,7 +129,7 @@ def callers_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> d
     check_keys(given)
     merged = {**given, **(meta or {})}
     if merged:
-        check_formats(merged)
+        check_trace_context(merged)
     return merged
 
 
@@ -158,7 +158,7 @@ def encode_value(text: str) -> str:
     return f"=?base64?{encoded.decode()}?="
 
 
-_MARK = "x-mcp-header"
+_KEYWORD = "x-mcp-header"
 _PREFIX = "Mcp-Param-"
 
 # A token (RFC 9110, section 5.6.2).
@@ -189,7 +189,7 @@ class InvalidParamHeader(ValueError):
     """A tool's schema is marked in a way that the specification forbids."""
 
 
-def mirrors(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
+def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     """The marked arguments of a tool with this input schema.
 
     Raises:
@@ -197,12 +197,12 @@ def mirrors(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     """
     found: dict[str, ParamHeader] = {}
     for path, subschema in _subschemas(schema):
-        if _MARK not in subschema:
+        if _KEYWORD not in subschema:
             continue
         mirror = _read(path, subschema)
         key = mirror.header.lower()
         if key in found:
-            raise InvalidParamHeader(f"two properties are marked {subschema[_MARK]!r}")
+            raise InvalidParamHeader(f"two properties are marked {subschema[_KEYWORD]!r}")
         found[key] = mirror
     return tuple(found.values())
 
@@ -237,7 +237,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _read(path: tuple[str, ...] | None, schema: Mapping[str, Any]) -> ParamHeader:
-    name = schema[_MARK]
+    name = schema[_KEYWORD]
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
         raise InvalidParamHeader(f"the header name {_shown(name)} is no HTTP token")
     if not path:
@@ -254,7 +254,9 @@ def _shown(name: object) -> str:
     return text if len(text) <= 80 else text[:80] + "..."
 
 
-def mirrored(marked: Iterable[ParamHeader], arguments: Mapping[str, Any] | None) -> dict[str, str]:
+def header_values(
+    marked: Iterable[ParamHeader], arguments: Mapping[str, Any] | None
+) -> dict[str, str]:
     """The headers that repeat these arguments: one for each that is given and not null.
 
     Raises:
@@ -297,24 +299,24 @@ class ParamHeaders:
         left_out: Told the name of a tool that nobody can call over HTTP, and the reason.
     """
 
-    def __init__(self, left_out: Callable[[str, str], object]) -> None:
-        self._left_out = left_out
+    def __init__(self, on_excluded: Callable[[str, str], object]) -> None:
+        self._on_excluded = on_excluded
         # What the newest list said; a whole entry is replaced at a time.
         self._tools: dict[str, tuple[ParamHeader, ...]] = {}
 
-    def admit(self, tools: list[Any]) -> list[Any]:
+    def filter_tools(self, tools: list[Any]) -> list[Any]:
         """Learn from a page of tools, and leave out those whose marks are not valid."""
-        return [tool for tool in tools if self._learn(tool)]
+        return [tool for tool in tools if self._record_tool(tool)]
 
-    def _learn(self, tool: Any) -> bool:
+    def _record_tool(self, tool: Any) -> bool:
         schema, name = _mapping(tool).get("inputSchema"), _mapping(tool).get("name")
         if not isinstance(name, str) or not isinstance(schema, Mapping):
             return True  # it is no tool at all, which is for others to say
         try:
-            self._tools[name] = mirrors(schema)
+            self._tools[name] = param_headers(schema)
         except InvalidParamHeader as problem:
             self._tools.pop(name, None)
-            self._left_out(name, str(problem))
+            self._on_excluded(name, str(problem))
             return False
         return True
 
@@ -327,4 +329,4 @@ class ParamHeaders:
         name = params.get("name")
         marked = self._tools.get(name, ()) if isinstance(name, str) else ()
         arguments = params.get("arguments")
-        return mirrored(marked, arguments if isinstance(arguments, Mapping) else None)
+        return header_values(marked, arguments if isinstance(arguments, Mapping) else None)

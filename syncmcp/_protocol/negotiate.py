@@ -18,7 +18,7 @@ from syncmcp._protocol.revisions import (
     STATEFUL,
     STATELESS,
     dialect_for,
-    newest_shared,
+    newest_common,
     session_capabilities,
 )
 from syncmcp.errors import (
@@ -69,7 +69,7 @@ class SendRequest(NamedTuple):
     in_session: bool = False
     """Whether the handshake lies behind it."""
 
-    probed: bool = False
+    after_probe: bool = False
     """Whether a probe lies behind it, the answer to which may still come, and end it (`Late`)."""
 
 
@@ -88,7 +88,7 @@ class UseLegacySse(NamedTuple):
     """Give up this connection for one over the older transport; come back with what failed."""
 
 
-Effect = SendRequest | SendNotification | Restart | UseLegacySse
+NegotiationEffect = SendRequest | SendNotification | Restart | UseLegacySse
 
 
 class ProbeTimedOut(NamedTuple):
@@ -101,7 +101,7 @@ class ServerExited(NamedTuple):
     error: McpError
 
 
-class Late(NamedTuple):
+class LateProbeAnswer(NamedTuple):
     """Instead of the answer to `initialize`: one to the probe before it, given up by then.
 
     It proves that the server is a stateless one; nothing else comes so late and still counts.
@@ -110,7 +110,7 @@ class Late(NamedTuple):
     answer: dict[str, Any] | McpError
 
 
-Outcome = dict[str, Any] | McpError | ProbeTimedOut | ServerExited | Late | None
+EffectOutcome = dict[str, Any] | McpError | ProbeTimedOut | ServerExited | LateProbeAnswer | None
 """A result, an error, or one of the special cases; nothing for what just went well."""
 
 
@@ -122,35 +122,35 @@ class Negotiated(NamedTuple):
     """The result of `initialize` or `server/discover`, as it came."""
 
 
-class Modern(NamedTuple):
+class StatelessServer(NamedTuple):
     """The server speaks this stateless revision, and said so with this result."""
 
     revision: str
     result: dict[str, Any]
 
 
-class RetryIn(NamedTuple):
+class RetryWithRevision(NamedTuple):
     """The server speaks this stateless revision: ask again in it."""
 
     revision: str
 
 
-class Legacy(NamedTuple):
+class StatefulServer(NamedTuple):
     """Start with `initialize`, offering this revision."""
 
     revision: str
 
 
-class Fail(NamedTuple):
+class NegotiationFailure(NamedTuple):
     """Nothing can come of this."""
 
     error: McpError
 
 
-Verdict = Modern | RetryIn | Legacy | Fail
+ProbeVerdict = StatelessServer | RetryWithRevision | StatefulServer | NegotiationFailure
 
 
-def verdict(outcome: Outcome) -> Verdict:
+def interpret_probe(outcome: EffectOutcome) -> ProbeVerdict:
     """What the outcome of a `server/discover` probe says about the server.
 
     The fallback hangs on no particular error code: everything that no modern server would say
@@ -162,33 +162,33 @@ def verdict(outcome: Outcome) -> Verdict:
         data = outcome.data if isinstance(outcome.data, dict) else {}
         return _read_versions(data.get("supported"), None)
     if isinstance(outcome, (AuthError, HeaderMismatch, MissingCapability)):
-        return Fail(outcome)
+        return NegotiationFailure(outcome)
     if isinstance(outcome, HttpError):
         era = outcome.status < 300 or (400 <= outcome.status < 500)
         if not era or outcome.status in _NO_VERDICT:
-            return Fail(outcome)
+            return NegotiationFailure(outcome)
     elif isinstance(outcome, McpError) and not isinstance(outcome, (ServerError, ProtocolError)):
-        return Fail(outcome)
-    return Legacy(STATEFUL[0])
+        return NegotiationFailure(outcome)
+    return StatefulServer(STATEFUL[0])
 
 
-def _read_versions(offered: object, result: dict[str, Any] | None) -> Verdict:
+def _read_versions(offered: object, result: dict[str, Any] | None) -> ProbeVerdict:
     if not isinstance(offered, list) or not all(isinstance(item, str) for item in offered):
-        return Legacy(STATEFUL[0])
-    modern = newest_shared(offered, STATELESS)
+        return StatefulServer(STATEFUL[0])
+    modern = newest_common(offered, STATELESS)
     if modern is not None:
-        return RetryIn(modern) if result is None else Modern(modern, result)
-    legacy = newest_shared(offered, STATEFUL)
+        return RetryWithRevision(modern) if result is None else StatelessServer(modern, result)
+    legacy = newest_common(offered, STATEFUL)
     if legacy is not None:
-        return Legacy(legacy)
-    return Fail(
+        return StatefulServer(legacy)
+    return NegotiationFailure(
         ProtocolError(f"no common revision: the server speaks {offered}, we {list(REVISIONS)}")
     )
 
 
 def negotiate(
-    mode: str, hello: ClientHello, known: str | None = None, *, older: bool = False
-) -> Generator[Effect, Outcome, Negotiated]:
+    mode: str, hello: ClientHello, known: str | None = None, *, sse_fallback: bool = False
+) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
     """Agree on a revision with a server, over the transport it was made for.
 
     Args:
@@ -197,7 +197,7 @@ def negotiate(
         hello: How we present ourselves.
         known: The revision this server spoke before; it spares the probe, and if the assumption
             fails the whole way is gone.
-        older: Whether there is an older transport to fall back to.
+        sse_fallback: Whether there is an older transport to fall back to.
 
     Raises:
         UsageError: There is no such mode.
@@ -206,7 +206,7 @@ def negotiate(
     try:
         return (yield from _negotiate(mode, hello, known))
     except (HttpError, ServerError) as error:
-        if not (older and _is_of_an_older_server(error)):
+        if not (sse_fallback and _may_be_sse_server(error)):
             raise
         failure = yield UseLegacySse()
         if isinstance(failure, AuthError):
@@ -220,7 +220,9 @@ def negotiate(
     return (yield from _negotiate("legacy" if mode == "auto" else mode, hello, None))
 
 
-def rejoin(mode: str, hello: ClientHello) -> Generator[Effect, Outcome, Dialect | None]:
+def rejoin(
+    mode: str, hello: ClientHello
+) -> Generator[NegotiationEffect, EffectOutcome, Dialect | None]:
     """Go on with a session that another client has begun; return its dialect.
 
     Returns `None` if there is no such session (any more). Nothing in the protocol tells what was
@@ -235,12 +237,14 @@ def rejoin(mode: str, hello: ClientHello) -> Generator[Effect, Outcome, Dialect 
     outcome = yield SendRequest(dialect, "ping", None, probe=False, in_session=True)
     if isinstance(outcome, dict):
         return dialect
-    if not isinstance(outcome, SessionLost) and isinstance(verdict(outcome), Fail):
+    if not isinstance(outcome, SessionLost) and isinstance(
+        interpret_probe(outcome), NegotiationFailure
+    ):
         raise _as_error(outcome)
     return None
 
 
-def _is_of_an_older_server(error: HttpError | ServerError) -> bool:
+def _may_be_sse_server(error: HttpError | ServerError) -> bool:
     """Whether a server could have refused `initialize` so because it wants it elsewhere."""
     if error.method != "initialize" or error.status not in _REFUSED_POST:
         return False
@@ -251,54 +255,58 @@ def _is_of_an_older_server(error: HttpError | ServerError) -> bool:
 
 def _negotiate(
     mode: str, hello: ClientHello, known: str | None
-) -> Generator[Effect, Outcome, Negotiated]:
+) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
     if mode not in MODES:
         raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
     if mode == "legacy":
         return (yield from _handshake(hello, STATEFUL[0]))
     if mode in STATEFUL:
-        return (yield from _handshake(hello, mode, only=mode))
+        return (yield from _handshake(hello, mode, required=mode))
     if mode in STATELESS:
         return (yield from _discover(hello, mode))
     if known in STATEFUL:
         try:
-            return (yield from _handshake(hello, known, assumed=True))
-        except _DiedOfHandshake:
+            return (yield from _handshake(hello, known, from_memory=True))
+        except _ExitedDuringHandshake:
             pass  # a modern server may have taken its place
         except (ServerError, ProtocolError, HttpError) as error:
-            if isinstance(verdict(error), Fail) and not isinstance(error, ServerError):
+            if isinstance(interpret_probe(error), NegotiationFailure) and not isinstance(
+                error, ServerError
+            ):
                 raise  # an outage, or a matter of credentials
         yield Restart()
     return (yield from _probe(hello))
 
 
-class _DiedOfHandshake(Exception):
+class _ExitedDuringHandshake(Exception):
     """A server that was taken for one with a handshake ended at it."""
 
 
-def _probe(hello: ClientHello) -> Generator[Effect, Outcome, Negotiated]:
+def _probe(hello: ClientHello) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
     dialect = hello.dialect(STATELESS[0])
     outcome = yield SendRequest(dialect, "server/discover", None, probe=True)
-    found = verdict(outcome)
-    if not isinstance(found, Legacy):
+    found = interpret_probe(outcome)
+    if not isinstance(found, StatefulServer):
         return (yield from _stateless(hello, found))
     if isinstance(outcome, ServerExited):
         yield Restart()
         return (yield from _handshake(hello, found.revision))
-    return (yield from _handshake(hello, found.revision, probed=True))
+    return (yield from _handshake(hello, found.revision, after_probe=True))
 
 
 def _stateless(
-    hello: ClientHello, found: Modern | RetryIn | Fail
-) -> Generator[Effect, Outcome, Negotiated]:
-    if isinstance(found, Fail):
+    hello: ClientHello, found: StatelessServer | RetryWithRevision | NegotiationFailure
+) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
+    if isinstance(found, NegotiationFailure):
         raise found.error
-    if isinstance(found, RetryIn):
+    if isinstance(found, RetryWithRevision):
         return (yield from _discover(hello, found.revision))
     return Negotiated(hello.dialect(found.revision), found.result)
 
 
-def _discover(hello: ClientHello, revision: str) -> Generator[Effect, Outcome, Negotiated]:
+def _discover(
+    hello: ClientHello, revision: str
+) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
     """Ask in a stateless revision that is settled; there is no way back to `initialize`."""
     dialect = hello.dialect(revision)
     outcome = yield SendRequest(dialect, "server/discover", None, probe=False)
@@ -314,38 +322,38 @@ def _handshake(
     hello: ClientHello,
     offer: str,
     *,
-    only: str | None = None,
-    probed: bool = False,
-    assumed: bool = False,
-) -> Generator[Effect, Outcome, Negotiated]:
+    required: str | None = None,
+    after_probe: bool = False,
+    from_memory: bool = False,
+) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
     offered = hello.dialect(offer)
     params = {
         "protocolVersion": offer,
         "capabilities": session_capabilities(offer, hello.offer, hello.extensions),
         "clientInfo": hello.client_info or {"name": "syncmcp", "version": "0"},
     }
-    outcome = yield SendRequest(offered, "initialize", params, probe=False, probed=probed)
-    if isinstance(outcome, Late):
-        found = verdict(outcome.answer)
-        assert not isinstance(found, Legacy)  # that would have changed nothing
+    outcome = yield SendRequest(offered, "initialize", params, probe=False, after_probe=after_probe)
+    if isinstance(outcome, LateProbeAnswer):
+        found = interpret_probe(outcome.answer)
+        assert not isinstance(found, StatefulServer)  # that would have changed nothing
         return (yield from _stateless(hello, found))
-    if isinstance(outcome, ServerExited) and probed:
+    if isinstance(outcome, ServerExited) and after_probe:
         # Some servers do not answer the probe, and die of the message after it.
         yield Restart()
         return (yield from _handshake(hello, offer))
-    if isinstance(outcome, ServerExited) and assumed:
-        raise _DiedOfHandshake
-    if isinstance(outcome, UnsupportedVersion) and probed:
+    if isinstance(outcome, ServerExited) and from_memory:
+        raise _ExitedDuringHandshake
+    if isinstance(outcome, UnsupportedVersion) and after_probe:
         # The server took the probe for the start: this refusal of `initialize` proves that it is a
         # modern one after all, though it has not answered the probe.
         data = outcome.data if isinstance(outcome.data, dict) else {}
-        modern = newest_shared(data.get("supported"), STATELESS)
+        modern = newest_common(data.get("supported"), STATELESS)
         if modern is not None:
             return (yield from _discover(hello, modern))
     if not isinstance(outcome, dict):
         raise _as_error(outcome)
     chosen: Any = outcome.get("protocolVersion")
-    accepted = STATEFUL if only is None else (only,)
+    accepted = STATEFUL if required is None else (required,)
     if chosen not in accepted:
         raise ProtocolError(
             f"the server answered initialize with revision {chosen!r}, we speak {list(accepted)}",
@@ -356,7 +364,7 @@ def _handshake(
     return Negotiated(dialect, outcome)
 
 
-def _as_error(outcome: Outcome) -> McpError:
+def _as_error(outcome: EffectOutcome) -> McpError:
     error = outcome.error if isinstance(outcome, ServerExited) else outcome
     assert isinstance(error, McpError)  # silence answers nothing but a probe
     return error

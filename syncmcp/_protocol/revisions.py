@@ -16,7 +16,7 @@ from syncmcp._protocol.dialect import Dialect
 STATELESS: tuple[str, ...] = (stateless.REVISION,)
 """Revisions without a session, newest first."""
 
-STATEFUL: tuple[str, ...] = tuple(stateful.TABLES)
+STATEFUL: tuple[str, ...] = tuple(stateful.REVISION_FEATURES)
 """Revisions that start with `initialize`, newest first."""
 
 REVISIONS: tuple[str, ...] = STATELESS + STATEFUL
@@ -31,17 +31,17 @@ Mode = Literal[
 
 KNOWN_REQUESTS: frozenset[str] = frozenset(stateless.REQUESTS).union(
     stateless.EXTENSION_REQUESTS,
-    *(table.requests for table in stateful.TABLES.values()),
+    *(table.requests for table in stateful.REVISION_FEATURES.values()),
 )
 """Every request that a client can send in some revision."""
 
 KNOWN_NOTIFICATIONS: frozenset[str] = frozenset[str]().union(
-    *(table.notifications for table in stateful.TABLES.values())
+    *(table.notifications for table in stateful.REVISION_FEATURES.values())
 )
 """Every notification that a client can send in some revision."""
 
 KNOWN_QUESTIONS: frozenset[str] = frozenset[str]().union(
-    *(table.questions for table in stateful.TABLES.values())
+    *(table.questions for table in stateful.REVISION_FEATURES.values())
 )
 """Every request that a server can send in some revision."""
 
@@ -69,7 +69,7 @@ def session_capabilities(
     return capabilities
 
 
-def newest_shared(offered: object, ours: tuple[str, ...]) -> str | None:
+def newest_common(offered: object, ours: tuple[str, ...]) -> str | None:
     """The newest of our revisions that `offered`, a list from the server, has too."""
     if not isinstance(offered, (list, tuple)):
         return None
@@ -85,23 +85,23 @@ def unavailable_requests(
     """The gate of each known request that has one here."""
     missing = {}
     for method in KNOWN_REQUESTS:
-        path = dialect.needs(method)
+        path = dialect.required_capability(method)
         if path is None:
-            missing[method] = Unavailable(dialect.why_not(method))
+            missing[method] = Unavailable(dialect.unsupported_reason(method))
             continue
         if not declares(capabilities, path):
             missing[method] = Unavailable(not_declared(path), undeclared=True)
     return missing
 
 
-def undeclared(
+def undeclared_offer(
     dialect: Dialect | None, offer: OfferedCapabilities, declared: OfferedCapabilities | None
 ) -> str | None:
     """What of `offer` a server cannot know of, because its handshake `declared` less."""
     if dialect is None or not dialect.stateful or declared is None:
         return None
     for name, now, then in zip(
-        offer._fields, dialect.within(offer), dialect.within(declared), strict=True
+        offer._fields, dialect.supported_part(offer), dialect.supported_part(declared), strict=True
     ):
         if now and not then:
             return name.replace("_", " ")
@@ -113,6 +113,6 @@ def every_capability(dialect: Dialect) -> dict[str, Any]:
     capabilities: dict[str, Any] = {}
     for method in KNOWN_REQUESTS:
         inner = capabilities
-        for key in dialect.needs(method) or ():
+        for key in dialect.required_capability(method) or ():
             inner = inner.setdefault(key, {})
     return capabilities

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-Until: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
+RegisterCallback: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
 """Has a function called, once, when something happens, or now if it has; returns what undoes that.
 
 The function must not block.
@@ -33,7 +33,7 @@ class SessionChanged(McpError):
     """
 
     delivery: Delivery = "not_sent"
-    ended: McpError | None = None
+    cause: McpError | None = None
 
 
 class Session(Protocol):
@@ -57,23 +57,23 @@ class SessionPin:
     """
 
     def __init__(self, session: Session | None = None) -> None:
-        self.began: float | None = None
+        self.started_at: float | None = None
         self._latest = session
-        self._held = session is not None
+        self._pinned = session is not None
 
-    def enter(self, session: Session) -> None:
+    def check(self, session: Session) -> None:
         """A request is about to be sent in `session`.
 
         Raises:
             SessionChanged: It belongs to another one.
         """
-        if self._held and self._latest is not None and session is not self._latest:
-            raise SessionChanged("the session has ended", ended=self._latest.dead)
+        if self._pinned and self._latest is not None and session is not self._latest:
+            raise SessionChanged("the session has ended", cause=self._latest.dead)
         self._latest = session
 
-    def hold(self) -> None:
+    def pin(self) -> None:
         """The latest request has its result: those after it belong to its session."""
-        self._held = True
+        self._pinned = True
 
 
 class Send(NamedTuple):
@@ -84,7 +84,7 @@ class Send(NamedTuple):
     offer: OfferedCapabilities | None = None
     """What may be asked in return, where that is not what the handlers can answer."""
 
-    within: float | None = None
+    timeout: float | None = None
     """The longest that it may take, in seconds, where that is less than the call has left."""
 
     session: SessionPin | None = None
@@ -125,7 +125,7 @@ class AnswerInput(NamedTuple):
     """Also wait until what the URLs led to is done; come back with `None` if nobody can go there,
     or somebody would not."""
 
-    until: Until | None = None
+    withdraw_on: RegisterCallback | None = None
     """When the questions are withdrawn; then come back with `None`."""
 
 
@@ -160,7 +160,7 @@ class CacheLookup(NamedTuple):
 class Compute(NamedTuple):
     """Call this, which blocks nowhere but takes its time; come back with what it returns."""
 
-    do: Callable[[], Any]
+    function: Callable[[], Any]
 
 
 Effect = (
@@ -176,11 +176,11 @@ Steps = Generator[Effect, Any, R]
 # and no other, and is never looked at, kept or shown.
 
 
-METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
+INPUT_METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
 """The requests whose result may be a question."""
 
 # More questions than this at once are not for a person, nor for a model.
-_MOST_QUESTIONS = 64
+_MAX_QUESTIONS = 64
 
 
 class InputRound:
@@ -216,7 +216,7 @@ def read_round(method: str, result: Mapping[str, Any]) -> InputRound:
     Raises:
         ProtocolError: It belongs to a request that cannot have one, or makes no sense.
     """
-    if method not in METHODS:
+    if method not in INPUT_METHODS:
         raise ProtocolError("the server may not ask for input here", method=method)
     state = result.get("requestState")
     requests = result.get("inputRequests")
@@ -235,7 +235,7 @@ def read_questions(method: str, requests: Any) -> dict[str, InputQuestion]:
     """
     if type(requests) is not dict:
         raise ProtocolError("the questions of an input request are no object", method=method)
-    if len(requests) > _MOST_QUESTIONS:
+    if len(requests) > _MAX_QUESTIONS:
         raise ProtocolError(f"the server asks {len(requests)} questions at once", method=method)
     return {key: _question(method, each) for key, each in requests.items()}
 
@@ -260,7 +260,7 @@ def link_of(question: InputQuestion) -> tuple[str, str] | None:
 def url_questions(data: Any) -> dict[str, InputQuestion]:
     """The URLs in the data of an error -32042 (spec: 2025-11-25); empty if it has none."""
     entries = data.get("elicitations") if type(data) is dict else None
-    if type(entries) is not list or not 0 < len(entries) <= _MOST_QUESTIONS:
+    if type(entries) is not list or not 0 < len(entries) <= _MAX_QUESTIONS:
         return {}
     if not all(type(entry) is dict and entry.get("mode") == "url" for entry in entries):
         return {}

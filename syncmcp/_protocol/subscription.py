@@ -34,7 +34,7 @@ _LISTS: Mapping[str, Kind] = {
 
 _KINDS = tuple(_LISTS.values())
 
-NEWS = frozenset((*_LISTS, _UPDATED, TASK, ACKNOWLEDGED))
+SUBSCRIPTION_NOTIFICATIONS = frozenset((*_LISTS, _UPDATED, TASK, ACKNOWLEDGED))
 """The notifications that are about subscriptions."""
 
 
@@ -67,7 +67,7 @@ class ChangeFilter(NamedTuple):
         """The lists."""
         return tuple(kind for kind in _KINDS if getattr(self, kind))
 
-    def lacking(self, capabilities: Mapping[str, Any]) -> tuple[str, ...] | None:
+    def missing_capability(self, capabilities: Mapping[str, Any]) -> tuple[str, ...] | None:
         """The path of a capability that is needed, and that a server with these lacks."""
         paths: list[tuple[str, ...]] = [(kind, "listChanged") for kind in self.kinds]
         if self.uris:
@@ -98,7 +98,7 @@ class ChangeFilter(NamedTuple):
             tasks=_named(said.get("taskIds"), self.tasks),
         )
 
-    def without(self, other: ChangeFilter) -> ChangeFilter:
+    def difference(self, other: ChangeFilter) -> ChangeFilter:
         """What `other` has not."""
         lists = {kind: kind not in other.kinds for kind in self.kinds}
         return ChangeFilter(
@@ -113,7 +113,7 @@ class ChangeFilter(NamedTuple):
             return bool(getattr(self, event.kind))
         return any(is_within(event.uri, uri) for uri in self.uris)
 
-    def everything(self) -> Iterator[ChangeEvent]:
+    def missed_events(self) -> Iterator[ChangeEvent]:
         """An event for each, after an interruption."""
         for kind in self.kinds:
             yield ChangeEvent(kind, missed=True)

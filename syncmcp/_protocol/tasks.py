@@ -18,95 +18,95 @@ from syncmcp.errors import McpError, ProtocolError, RequestCancelled, ServerErro
 EXTENSION = "io.modelcontextprotocol/tasks"
 """Tasks since 2026-07-28."""
 
-RELATED = "io.modelcontextprotocol/related-task"
+RELATED_TASK_KEY = "io.modelcontextprotocol/related-task"
 """The key of `_meta` that says which task a message belongs to (2025-11-25)."""
 
 CANCEL, GET, LIST, RESULT, UPDATE = (
     f"tasks/{verb}" for verb in ("cancel", "get", "list", "result", "update")
 )
 
-METHODS = frozenset((CANCEL, GET, LIST, RESULT, UPDATE))
+TASK_METHODS = frozenset((CANCEL, GET, LIST, RESULT, UPDATE))
 """The requests about tasks."""
 
 AUGMENTED = "tools/call"
 """The one request that may become a task."""
 
-STATUS = "notifications/tasks/status"
+STATUS_NOTIFICATION = "notifications/tasks/status"
 """What a server may tell of a task (2025-11-25). A hint: nobody may rely on it."""
 
-FINAL = frozenset(("cancelled", "completed", "failed"))
+FINAL_STATUSES = frozenset(("cancelled", "completed", "failed"))
 """The states that nothing comes after."""
 
-URGENT = FINAL | {"input_required"}
+ACTIONABLE_STATUSES = FINAL_STATUSES | {"input_required"}
 """The states in which something is to be done."""
 
 # Seconds between two looks at a task whose server has no wish; and the limits of such a wish: one
 # that means no pause at all would keep both sides busy, one beyond all measure is a mistake.
 DEFAULT_INTERVAL = 1.0
-SHORTEST_INTERVAL = 0.01
-LONGEST_INTERVAL = 3600.0
+MIN_INTERVAL = 0.01
+MAX_INTERVAL = 3600.0
 
 
-WORTH_HEARING = 0.5
+MIN_WATCHED_INTERVAL = 0.5
 """Where at least so many seconds lie between two looks, the server is asked to tell of changes."""
 
 
 class CoreTasks:
     """The tasks of 2025-11-25. See `TaskProtocol`."""
 
-    needs: tuple[str, ...] = ("tasks", "requests", "tools", "call")
-    asked_for = True
+    required_capability: tuple[str, ...] = ("tasks", "requests", "tools", "call")
+    requested_by_client = True
 
     def read(self, method: str, raw: Any) -> TaskState:
         """See `TaskProtocol`."""
         return _read(method, raw, "pollInterval")
 
     def advance(
-        self, course: PolledTask, dialect: Dialect, within: float | None
+        self, poller: PolledTask, dialect: Dialect, timeout: float | None
     ) -> Steps[dict[str, Any] | None]:
         """See `TaskProtocol`. A task that needs input asks while its result is waited for."""
-        assert course.state is not None
-        status = course.state.status
+        assert poller.state is not None
+        status = poller.state.status
         if status == "cancelled":
-            raise _cancelled(course.state)
-        if status not in URGENT:
+            raise _cancelled(poller.state)
+        if status not in ACTIONABLE_STATUSES:
             return None
         try:
-            reply: Reply = yield Send(RESULT, {"taskId": course.id})
+            reply: Reply = yield Send(RESULT, {"taskId": poller.id})
         except ServerError as error:
-            if not course.over:  # when it was looked at; it has ended since, or nobody knows it
+            if not poller.ended:  # when it was looked at; it has ended since, or nobody knows it
                 try:
-                    yield from course.look(within)
+                    yield from poller.poll(timeout)
                 except ServerError:
                     raise error from None
-            if course.state.status == "cancelled":
-                raise _cancelled(course.state) from error
+            if poller.state.status == "cancelled":
+                raise _cancelled(poller.state) from error
             raise
         result = reply.dialect.read_result(RESULT, reply.result)
         assert isinstance(result, dict)
-        if not course.over:
-            course.became("failed" if result.get("isError") is True else "completed")
+        if not poller.ended:
+            poller.set_final_status("failed" if result.get("isError") is True else "completed")
         return result
 
 
 class ExtensionTasks:
     """The tasks of the extension, since 2026-07-28. See `TaskProtocol`."""
 
-    needs: tuple[str, ...] = ("extensions", EXTENSION)
-    asked_for = False
+    required_capability: tuple[str, ...] = ("extensions", EXTENSION)
+    requested_by_client = False
 
     def read(self, method: str, raw: Any) -> TaskState:
         """See `TaskProtocol`."""
         return _read(method, raw, "pollIntervalMs")
 
     def advance(
-        self, course: PolledTask, dialect: Dialect, within: float | None
+        self, poller: PolledTask, dialect: Dialect, timeout: float | None
     ) -> Steps[dict[str, Any] | None]:
         """See `TaskProtocol`."""
-        assert course.state is not None
-        _, status, _, raw = course.state
+        assert poller.state is not None
+        _, status, _, raw = poller.state
         if status == "cancelled":
-            raise _cancelled(course.state)
+            raise _cancelled(poller.state)
         if status == "failed":
             raise _failure(raw.get("error"))
         if status == "completed":
@@ -116,30 +116,33 @@ class ExtensionTasks:
             return result
         if status == "input_required":
             questions = raw.get("inputRequests")
-            yield from course.answer(read_questions(GET, questions), within)
+            yield from poller.answer_questions(read_questions(GET, questions), timeout)
         return None
 
 
-def created(result: Mapping[str, Any]) -> str | None:
+def created_task_id(result: Mapping[str, Any]) -> str | None:
     """The id of the task that a result tells of; `None` if it tells of none."""
     task = result if result.get("resultType") == "task" else result.get("task")
     task_id = task.get("taskId") if isinstance(task, dict) else None
     return task_id if isinstance(task_id, str) else None
 
 
-def related(params: Mapping[str, Any]) -> str | None:
+def related_task_id(params: Mapping[str, Any]) -> str | None:
     """The task that a message belongs to (2025-11-25); `None` if it names none."""
     meta = params.get("_meta")
-    task = meta.get(RELATED) if isinstance(meta, dict) else None
+    task = meta.get(RELATED_TASK_KEY) if isinstance(meta, dict) else None
     task_id = task.get("taskId") if isinstance(task, dict) else None
     return task_id if isinstance(task_id, str) else None
 
 
-def relate(message: dict[str, Any], task_id: str | None) -> dict[str, Any]:
+def with_related_task(message: dict[str, Any], task_id: str | None) -> dict[str, Any]:
     """Say in a result, or in parameters, which task it belongs to, if it does."""
     if task_id is None:
         return message
-    return {**message, "_meta": {**(message.get("_meta") or {}), RELATED: {"taskId": task_id}}}
+    return {
+        **message,
+        "_meta": {**(message.get("_meta") or {}), RELATED_TASK_KEY: {"taskId": task_id}},
+    }
 
 
 def _read(method: str, raw: Any, interval: str) -> TaskState:
@@ -150,7 +153,7 @@ def _read(method: str, raw: Any, interval: str) -> TaskState:
     seconds = DEFAULT_INTERVAL
     if isinstance(pause, (int, float)) and pause == pause:  # noqa: PLR0124 - NaN alone is not
         # In this order: some numbers are too large to divide.
-        seconds = min(max(pause, SHORTEST_INTERVAL * 1000), LONGEST_INTERVAL * 1000) / 1000
+        seconds = min(max(pause, MIN_INTERVAL * 1000), MAX_INTERVAL * 1000) / 1000
     return TaskState(task_id, status, seconds, facts)
 
 

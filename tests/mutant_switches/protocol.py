@@ -181,7 +181,7 @@ MESSAGES = (
     Mutant(
         "trace-context-of-any-shape",
         "whatever stands below the keys of trace context is sent",
-        "syncmcp._protocol.metadata:follows_w3c",
+        "syncmcp._protocol.metadata:has_w3c_format",
         always(True),
         ("RPC-22",),
     ),
@@ -396,21 +396,21 @@ CALLS = (
     Mutant(
         "cancel-by-silence",
         "over a pipe a stateless server is not told of a cancel",
-        f"{STATELESS}.announces_cancel",
+        f"{STATELESS}.notifies_cancel",
         always(False),
         ("STD-05",),
     ),
     Mutant(
         "cancel-by-leaving",
         "a stateful server is not told of a cancel",
-        f"{STATEFUL}.announces_cancel",
+        f"{STATEFUL}.notifies_cancel",
         always(False),
         ("HTL-06", "14"),
     ),
     Mutant(
         "cancel-said-twice",
         "beside closing the stream a notification is sent",
-        f"{STATELESS}.announces_cancel",
+        f"{STATELESS}.notifies_cancel",
         always(True),
         ("HTM-09",),
     ),
@@ -511,7 +511,7 @@ ROUNDS = (
     Mutant(
         "questions-anywhere",
         "the result of any request may be a question",
-        "syncmcp._protocol.steps:METHODS",
+        "syncmcp._protocol.steps:INPUT_METHODS",
         lambda methods: methods | KNOWN_REQUESTS,
         ("MRTR-07",),
     ),

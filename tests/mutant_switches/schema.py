@@ -91,21 +91,21 @@ MUTANTS = (
     Mutant(
         "draft-7-assumed",
         "a schema that names no dialect is read as draft-07",
-        f"{SCHEMA}.dialect:dialect_of",
+        f"{SCHEMA}.document:dialect_of",
         _assume_draft_7,
         ("SCHM-01",),
     ),
     Mutant(
         "one-dialect-for-all",
         "every schema is read as 2020-12, whatever it names",
-        f"{SCHEMA}.dialect:dialect_of",
+        f"{SCHEMA}.document:dialect_of",
         always(DEFAULT),
         ("SCHM-02", "SCHM-03"),
     ),
     Mutant(
         "dialect-guessed",
         "an unknown dialect is taken for 2020-12",
-        f"{SCHEMA}.dialect:dialect_of",
+        f"{SCHEMA}.document:dialect_of",
         _guess_the_dialect,
         ("SCHM-03",),
     ),
@@ -133,7 +133,7 @@ MUTANTS = (
     Mutant(
         "patterns-of-any-size",
         "a pattern may be as large as it likes",
-        f"{SCHEMA}.pattern:MAX_PATTERN",
+        f"{SCHEMA}.run:MAX_PATTERN",
         lambda original: 10**9,
         ("SCHM-08",),
     ),

@@ -145,7 +145,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-not-offered",
         "calls become tasks on servers that do not offer it",
-        f"{TASKS}:CoreTasks.needs",
+        f"{TASKS}:CoreTasks.required_capability",
         lambda original: (),
         ("TSK-02",),
     ),
@@ -222,14 +222,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "task-questions-agreed-to",
         "what a task asks is agreed to, and nobody sees it",
-        f"{TASKS}:Course.answer",
+        "syncmcp._protocol.exchange:TaskPoller.answer_questions",
         _answers_for_itself,
         ("SEC-09", "TSX-03"),
     ),
     Mutant(
         "task-questions-repeated",
         "what a task asks is asked at each look that finds it",
-        f"{TASKS}:Course.answer",
+        "syncmcp._protocol.exchange:TaskPoller.answer_questions",
         _asks_again,
         ("TSX-04",),
     ),
