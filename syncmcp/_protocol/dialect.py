@@ -13,19 +13,19 @@ from syncmcp._protocol.steps import InputQuestion, InputRound, Steps
 
 
 class TaskState(NamedTuple):
-    """Where a task stands."""
+    """The state of a task, as the server reported it."""
 
     id: str
     status: str
     interval: float
-    """Seconds to wait before the next look."""
+    """Seconds to wait before the next poll."""
 
     raw: dict[str, Any]
-    """Everything that the server said."""
+    """The task object as the server sent it."""
 
 
 class PolledTask(Protocol):
-    """A task that is polled until it has a result, as its `TaskProtocol` sees it."""
+    """The part of `exchange.TaskPoller` that a `TaskProtocol` uses."""
 
     @property
     def id(self) -> str:
@@ -47,7 +47,7 @@ class PolledTask(Protocol):
         ...
 
     def poll(self, timeout: float | None = None) -> Steps[Dialect]:
-        """Poll the task once; return the dialect of the session."""
+        """Poll the task once; return the dialect of the connection."""
         ...
 
     def answer_questions(
@@ -58,56 +58,57 @@ class PolledTask(Protocol):
 
 
 class TaskProtocol(Protocol):
-    """How an era says things about tasks."""
+    """How tasks are read and their results fetched: one implementation for each era."""
 
     required_capability: tuple[str, ...]
     """The path of the server capability without which no call becomes a task."""
 
     requested_by_client: bool
-    """Whether a call becomes a task because its parameters ask for that."""
+    """True if the client asks for a task in the parameters of the call; false if the server alone
+    decides that a call becomes a task."""
 
     def read(self, method: str, raw: Any) -> TaskState:
-        """Read the state of a task, which came in answer to `method`.
+        """Read the task object in the result of `method`.
 
         Raises:
-            ProtocolError: That is none.
+            ProtocolError: The task object has no id or no status.
         """
         ...
 
     def advance(
         self, poller: PolledTask, dialect: Dialect, timeout: float | None
     ) -> Steps[dict[str, Any] | None]:
-        """Do what the state of a task asks for; return the result of the call if there is one.
+        """Act on the latest state of a task; return the result of the call, `None` if not done.
 
         Raises:
-            McpError: What became of the call instead.
+            McpError: The call failed or was cancelled, or a request about the task failed.
         """
         ...
 
 
 class Dialect(Protocol):
-    """How one revision says things."""
+    """Writes requests and reads results as one revision of the protocol specifies."""
 
     revision: str
 
     stateful: bool
-    """Whether there is a handshake, a session, and a server that may send requests."""
+    """True if the revision has a handshake, sessions, and requests from the server."""
 
     batches: bool
-    """Whether one frame may hold several messages."""
+    """True if one frame may hold several messages."""
 
     tasks: TaskProtocol | None
-    """How calls become tasks; `None` where none does."""
+    """The revision's tasks; `None` if no call can become a task."""
 
     def required_capability(self, method: str) -> tuple[str, ...] | None:
         """The path of the server capability that a request needs, ``()`` for none.
 
-        `None` when the revision has no such request.
+        `None` if the revision does not have the request.
         """
         ...
 
     def unsupported_reason(self, method: str) -> str:
-        """Why there is no such request."""
+        """The text of the error for a request that the revision does not have."""
         ...
 
     def supports_notification(self, method: str) -> bool:
@@ -115,13 +116,13 @@ class Dialect(Protocol):
         ...
 
     content_lists: bool
-    """Whether a message to or from a model may be a list of content blocks."""
+    """True if the content of a sampling message may be a list of blocks."""
 
     single_blocks: frozenset[str]
-    """Where it may not: the types of the one block that a model may answer with."""
+    """The block types allowed in a model's answer, if `content_lists` is false; else empty."""
 
     def supported_part(self, offer: OfferedCapabilities) -> OfferedCapabilities:
-        """The part of `offer` that the revision has."""
+        """The capabilities in `offer` that the revision has."""
         ...
 
     def params(
@@ -133,10 +134,15 @@ class Dialect(Protocol):
         log_level: str | None,
         offer: OfferedCapabilities = NO_OFFER,
     ) -> dict[str, Any] | None:
-        """The parameters as they travel: with `_meta`, without what the revision lacks.
+        """The parameters to send: with `_meta`, and without members that the revision lacks.
 
-        `meta` and `log_level` are what the caller wants in the `_meta` of this request; `offer` is
-        what may be asked in return.
+        Args:
+            method: The method of the request.
+            params: The parameters that the operation gave.
+            id: The id of the request.
+            meta: Keys that the caller adds to `_meta`.
+            log_level: The least severe log messages that the caller wants, if it asks per request.
+            offer: Which questions the server may ask in return.
         """
         ...
 
@@ -145,36 +151,44 @@ class Dialect(Protocol):
         ...
 
     def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:
-        """Have HTTP headers repeat the arguments that tools mark, where the revision knows marks.
+        """From now on, mirror tool arguments annotated with ``x-mcp-header`` into HTTP headers.
 
-        `left_out` is told of each tool that its marks make unusable: its name and the reason.
+        Does nothing if the revision has no such annotations.
+
+        Args:
+            on_excluded: Called with the name of each tool that is left out of lists because its
+                annotations are invalid, and the reason.
         """
         ...
 
     def session_headers(self) -> Mapping[str, str]:
-        """The HTTP headers of every message after the start."""
+        """The HTTP headers of every message after the handshake."""
         ...
 
     def notifies_cancel(self, *, own_stream: bool) -> bool:
-        """Whether a cancel is a notification; with streams of one's own, closing can be it."""
+        """True if a request is cancelled by a notification.
+
+        Args:
+            own_stream: The response has a stream of its own, which can be closed instead.
+        """
         ...
 
     def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
-        """Return `result` if it is final, or what the server asks first, or the task it became.
+        """Return `result` if it is final; else the server's questions, or the task it became.
 
         Raises:
-            ProtocolError: It is no object, or of a kind that was not agreed on.
+            ProtocolError: The result is no object, or of a kind that was not agreed on.
         """
         ...
 
 
 class Reply(NamedTuple):
-    """A result as it came, and the dialect to read it in."""
+    """The result of a request before any validation, and the dialect that reads it."""
 
     result: Any
     dialect: Dialect
     identity: object = None
-    """As whom the request was sent, where that is known."""
+    """The identity (of the access token) that the request was sent with, if known."""
 
     altered: bool = False
-    """Whether the request or its result was changed on its way."""
+    """True if an interceptor changed the request or its result."""

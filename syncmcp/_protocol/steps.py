@@ -1,7 +1,7 @@
-"""What an operation is made of: what its generator may yield, and rounds of input.
+"""The effects that an operation's generator yields, and the questions in results.
 
-An operation is written once. Whoever drives it decides whether the waiting happens in the caller's
-thread or behind a future.
+An operation is one generator for blocking calls and futures alike. A driver performs each effect
+and resumes the generator with the outcome: in the caller's thread, or behind a future.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 RegisterCallback: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
-"""Has a function called, once, when something happens, or now if it has; returns what undoes that.
+"""Registers a callback for an event that happens once; returns a function that unregisters it.
 
-The function must not block.
+If the event has happened, the callback is called at once. It must not block.
 """
 
 
 class SessionChanged(McpError):
-    """A request was not sent, for its session has ended. Steps see it, and callers never do.
+    """A request was not sent, because its session has ended. Operations catch it.
 
     Attributes:
-        ended: What ended the session, if that is known.
+        cause: What ended the session, if known.
     """
 
     delivery: Delivery = "not_sent"
@@ -37,23 +37,23 @@ class SessionChanged(McpError):
 
 
 class Session(Protocol):
-    """A session with a server, or the life of its process: in either era, a connection."""
+    """A connection, which lasts as long as its session or its server process."""
 
     @property
     def dead(self) -> McpError | None:
-        """Why it is over, if it is."""
+        """What ended the session; `None` while it lasts."""
         ...
 
 
 class SessionPin:
-    """The session that all requests of one list are sent in: its cursors mean nothing in another.
+    """Ties the page requests of one list to one session, because cursors are valid in one only.
 
     Args:
-        session: Which it is; `None` if the first request decides that.
+        session: The session; `None` if the first page request with a result decides.
 
     Attributes:
-        began: When the first of these requests was sent, by the clock of what keeps results: their
-            pages belong together. `None` if nothing is kept, or not yet.
+        started_at: When the first page was requested, by the clock of the cache: cached pages with
+            the same value belong together. `None` if the cache is not used, or not yet.
     """
 
     def __init__(self, session: Session | None = None) -> None:
@@ -62,103 +62,105 @@ class SessionPin:
         self._pinned = session is not None
 
     def check(self, session: Session) -> None:
-        """A request is about to be sent in `session`.
+        """Note that the next request is about to be sent in `session`.
 
         Raises:
-            SessionChanged: It belongs to another one.
+            SessionChanged: The requests are tied to another session.
         """
         if self._pinned and self._latest is not None and session is not self._latest:
             raise SessionChanged("the session has ended", cause=self._latest.dead)
         self._latest = session
 
     def pin(self) -> None:
-        """The latest request has its result: those after it belong to its session."""
+        """Tie later requests to the session of the latest one, which has its result."""
         self._pinned = True
 
 
 class Send(NamedTuple):
-    """Send this request and come back with its `Reply`."""
+    """Send a request; the outcome is a `Reply`."""
 
     method: str
     params: dict[str, Any] | None
     offer: OfferedCapabilities | None = None
-    """What may be asked in return, where that is not what the handlers can answer."""
+    """Which questions the server may ask; `None` for those that the handlers can answer."""
 
     timeout: float | None = None
-    """The longest that it may take, in seconds, where that is less than the call has left."""
+    """A limit in seconds beside the deadline of the call; the sooner one counts."""
 
     session: SessionPin | None = None
-    """The session that it belongs to: in another one it fails with `SessionChanged`, unsent."""
+    """The session to send it in: in another one it fails with `SessionChanged`, unsent."""
 
 
 class SendAndForget(NamedTuple):
-    """Send this request; nobody waits for what comes of it."""
+    """Send a request and ignore its result; the generator is resumed at once."""
 
     method: str
     params: dict[str, Any] | None
 
 
 class GetNegotiated(NamedTuple):
-    """Come back with what was agreed with the server, which is connected to if need be."""
+    """Connect if necessary; the outcome is the `NegotiatedState` of the connection."""
 
     method: str
-    """The request that it is needed for."""
+    """The request that needs it, named in errors."""
 
 
 class InputQuestion(NamedTuple):
-    """A question that came inside of a result or an error."""
+    """A question of the server that is part of a result or an error."""
 
     method: str
     params: dict[str, Any]
 
 
 class AnswerInput(NamedTuple):
-    """Have these questions answered, all at once; come back with the answers under their keys."""
+    """Have handlers answer questions, in parallel; the outcome is the answers by key."""
 
     method: str
-    """The request of ours that they belong to, and its parameters."""
+    """The method of our request that caused the questions; `params` are its parameters."""
 
     params: dict[str, Any] | None
     questions: Mapping[str, InputQuestion]
 
     await_completion: bool = False
-    """Also wait until what the URLs led to is done; come back with `None` if nobody can go there,
-    or somebody would not."""
+    """The questions are URLs: also wait until the person has finished there. The outcome is `None`
+    if no handler can open URLs, or the person did not agree to one."""
 
     withdraw_on: RegisterCallback | None = None
-    """When the questions are withdrawn; then come back with `None`."""
+    """The event that withdraws the questions; the outcome is then `None`."""
 
 
 class Pause(NamedTuple):
-    """Wait this many seconds."""
+    """Wait."""
 
     seconds: float
 
     task: str | None = None
-    """Or less, if the server says that this task has changed. That may take long, so a future
-    needs no thread meanwhile."""
+    """The id of a task: the pause ends early if the server notifies of a change of this task. Such
+    a pause may be long, so a future occupies no thread meanwhile."""
 
 
 class WatchTask(NamedTuple):
-    """Have the server tell of this task's changes, where it can; come back with what ends that.
+    """Ask the server for notifications of a task's changes, if it has them.
 
-    That, and this, never block. Nothing may depend on what the server tells.
+    The outcome is a function that ends this. Neither blocks. The notifications only shorten
+    pauses: servers may omit them.
     """
 
     task: str
+    """The task's id."""
 
 
 class CacheLookup(NamedTuple):
-    """Come back with the result of this request that is kept; `None` if there is none."""
+    """Look up a request in the cache; the outcome is its cached result, or `None`."""
 
     method: str
     params: dict[str, Any] | None
     session: SessionPin | None = None
-    """That of the list whose page it is, if the pages must belong together."""
+    """The pin of the list, if the request is for a page of one whose pages must belong together."""
 
 
 class Compute(NamedTuple):
-    """Call this, which blocks nowhere but takes its time; come back with what it returns."""
+    """Call a CPU-bound function that does not block; the outcome is its return value."""
 
     function: Callable[[], Any]
 
@@ -170,25 +172,26 @@ Effect = (
 Steps = Generator[Effect, Any, R]
 
 
-# Rounds of input: a result that is a question first (spec: 2026-07-28, "Multi Round-Trip").
+# Rounds of input: a result with questions instead of the final result (spec: 2026-07-28, "Multi
+# Round-Trip").
 #
-# The server's state is opaque and secret. It goes back exactly as it came, with the same request
-# and no other, and is never looked at, kept or shown.
+# The `requestState` of the server is opaque and secret. It is sent back unchanged, with the same
+# request only, and is never read, stored or logged.
 
 
 INPUT_METHODS = frozenset(("prompts/get", "resources/read", "tools/call"))
-"""The requests whose result may be a question."""
+"""The requests whose result may contain questions."""
 
-# More questions than this at once are not for a person, nor for a model.
+# No person and no model answers more questions at once.
 _MAX_QUESTIONS = 64
 
 
 class InputRound:
-    """What a server wants before it goes on.
+    """An ``input_required`` result: questions to answer before the request is sent again.
 
     Attributes:
-        questions: By key; empty when the server only wants the request again.
-        state: To be sent back; `None` when there was none, which is not the same as ``""``.
+        questions: By key; empty if the server only wants the request to be repeated.
+        state: The server's `requestState`; `None` if absent, which differs from ``""``.
     """
 
     def __init__(self, questions: Mapping[str, InputQuestion], state: str | None) -> None:
@@ -198,7 +201,7 @@ class InputRound:
     def retry(
         self, params: Mapping[str, Any] | None, answers: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """The parameters of the request that goes on from here."""
+        """The parameters of the repeated request."""
         retried = dict(params or {})
         if answers is not None:
             retried["inputResponses"] = dict(answers)
@@ -214,7 +217,7 @@ def read_round(method: str, result: Mapping[str, Any]) -> InputRound:
     """Read an ``input_required`` result.
 
     Raises:
-        ProtocolError: It belongs to a request that cannot have one, or makes no sense.
+        ProtocolError: A result of `method` must not contain questions, or the result is malformed.
     """
     if method not in INPUT_METHODS:
         raise ProtocolError("the server may not ask for input here", method=method)
@@ -228,10 +231,10 @@ def read_round(method: str, result: Mapping[str, Any]) -> InputRound:
 
 
 def read_questions(method: str, requests: Any) -> dict[str, InputQuestion]:
-    """Read the questions in an answer to `method`, by key.
+    """Read the questions in a result of `method`, by key.
 
     Raises:
-        ProtocolError: They make no sense.
+        ProtocolError: They are malformed, or there are too many.
     """
     if type(requests) is not dict:
         raise ProtocolError("the questions of an input request are no object", method=method)
@@ -249,7 +252,7 @@ def _question(method: str, request: Any) -> InputQuestion:
 
 
 def link_of(question: InputQuestion) -> tuple[str, str] | None:
-    """Where a question sends a person, and the words for it; `None` if it does not."""
+    """The URL and the message of a question that asks a person to open a URL, else `None`."""
     method, params = question
     url, message = params.get("url"), params.get("message")
     if method != ELICITATION or params.get("mode") != "url":
@@ -258,7 +261,7 @@ def link_of(question: InputQuestion) -> tuple[str, str] | None:
 
 
 def url_questions(data: Any) -> dict[str, InputQuestion]:
-    """The URLs in the data of an error -32042 (spec: 2025-11-25); empty if it has none."""
+    """The URL questions in the data of an error -32042 (2025-11-25); empty if malformed."""
     entries = data.get("elicitations") if type(data) is dict else None
     if type(entries) is not list or not 0 < len(entries) <= _MAX_QUESTIONS:
         return {}
