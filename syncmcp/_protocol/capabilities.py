@@ -31,24 +31,25 @@ IDEMPOTENT_REQUESTS = frozenset(
         "tools/list",
     )
 )
-"""Requests that only ask. Repeating any other one might do its work twice."""
+"""Requests that may be repeated without doing their work twice."""
 
 Undeclared = Literal["refuse", "try"]
-"""What becomes of a request whose capability the server does not declare."""
+"""The option for requests whose capability the server does not declare: fail, or send anyway."""
 
 
 class Unavailable(NamedTuple):
-    """Why a known request is not made here."""
+    """Why a known request cannot be sent to a server."""
 
     reason: str
+    """The text of the error."""
 
     undeclared: bool = False
-    """Whether the revision has the request, and only the server does not declare the capability.
-    Some servers handle what they do not declare, so a program may have it tried."""
+    """True if the revision has the request, but the server does not declare its capability. Some
+    servers handle such requests all the same, so the option `Undeclared` may allow it."""
 
 
 def not_declared(path: tuple[str, ...]) -> str:
-    """The text of the error about a capability that the server does not declare."""
+    """The text of the error for a capability that the server does not declare."""
     name = ".".join(path)
     return (
         f"the server does not declare the capability {name}"
@@ -57,11 +58,11 @@ def not_declared(path: tuple[str, ...]) -> str:
 
 
 def declares(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:
-    """Whether a server with these capabilities has the one at `path`."""
+    """True if `capabilities` contain the one at `path`."""
     value: Any = capabilities
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
-        # Some servers write `true` or an empty object for the same thing.
+        # Some servers write `true` instead of an empty object.
         if value is None or value is False:
             return False
     return True
@@ -73,7 +74,7 @@ ROOTS = "roots/list"
 
 
 class OfferedCapabilities(NamedTuple):
-    """Which questions of a server have somebody to answer them."""
+    """Which questions of a server the client has handlers for."""
 
     sampling: bool = False
     sampling_tools: bool = False
@@ -88,11 +89,11 @@ NO_OFFER = OfferedCapabilities()
 
 
 def client_capabilities(offer: OfferedCapabilities, *, modes: bool) -> dict[str, Any]:
-    """The capabilities that stand for `offer`, which the revision has.
+    """The capabilities object that declares `offer`.
 
     Args:
-        offer: What is offered.
-        modes: Whether elicitation has modes; without them it means forms.
+        offer: The offer, without members that the revision lacks.
+        modes: True if the revision has elicitation modes; if not, elicitation means forms.
     """
     capabilities: dict[str, Any] = {}
     if offer.roots:
@@ -108,11 +109,11 @@ def client_capabilities(offer: OfferedCapabilities, *, modes: bool) -> dict[str,
     return capabilities
 
 
-# Extensions, which add to the protocol (spec: versioning, "Extension Negotiation").
+# Extensions of the protocol (spec: versioning, "Extension Negotiation").
 
 
 def check_extensions(given: object) -> dict[str, dict[str, Any]]:
-    """Return a copy of the extensions that a program switches on: settings by identifier.
+    """Return a checked copy of the extensions that a program enables: settings by identifier.
 
     Raises:
         UsageError: An identifier has no prefix or is not valid, or settings are no mapping.

@@ -1,7 +1,7 @@
-"""Metadata of requests: `_meta` with the trace context, and HTTP headers that repeat arguments.
+"""Metadata of requests: `_meta` with the trace context, and HTTP headers that mirror arguments.
 
-A server marks properties of a tool's input schema, so that what stands between it and the client
-can route a call without reading its body (2026-07-28, "Custom Headers from Tool Parameters").
+A server annotates properties of a tool's input schema with ``x-mcp-header``, so that proxies can
+route a call without parsing its body (2026-07-28, "Custom Headers from Tool Parameters").
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PARENT = "traceparent"
 STATE = "tracestate"
 BAGGAGE = "baggage"
 KEYS = (PARENT, STATE, BAGGAGE)
-"""The keys without a prefix that the specification reserves."""
+"""The keys of `_meta` without a prefix that the specification reserves."""
 
 # W3C Trace Context, 3.2: version, trace id, parent id, flags; a later version may add to them.
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[!-~]*)?")
@@ -44,19 +44,19 @@ _MOST_BAGGAGE = 8192
 
 
 def has_w3c_format(key: str, value: object) -> bool:
-    """Whether a value has the format that its key, one of `KEYS`, asks for."""
+    """True if a value has the W3C format of its key, which is one of `KEYS`."""
     return isinstance(value, str) and _FORMATS[key](value)
 
 
 def check_trace_context(meta: Mapping[str, Any]) -> None:
-    """Check the trace context in a `_meta` that is to be sent.
+    """Check the trace context in a `_meta` object of a request.
 
     Raises:
-        UsageError: It is not written as W3C Trace Context and W3C Baggage ask.
+        UsageError: It does not have the format of W3C Trace Context and W3C Baggage.
     """
     for key in KEYS:
         if key in meta and not has_w3c_format(key, meta[key]):
-            # Without the value: baggage may hold anything.
+            # The value is not in the text, because baggage may contain secrets.
             raise UsageError(f"the {key} in _meta does not have the format of the W3C")
 
 
@@ -110,18 +110,18 @@ def check_keys(keys: Iterable[object]) -> None:
 
 
 def is_prefixed(key: object) -> bool:
-    """Whether `key` has the form of a `_meta` key with a prefix."""
+    """True if `key` is a valid `_meta` key with a prefix."""
     return (
         isinstance(key, str) and not key.endswith("/") and "/" in key and bool(_KEY.fullmatch(key))
     )
 
 
 def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The caller's own `_meta`: what stands in its `params`, and `meta`, checked before, over it.
+    """The caller's `_meta`: that in its `params`, updated with `meta`, whose keys were checked.
 
     Raises:
-        UsageError: The `_meta` in `params` is no mapping, or has a key that is not valid; or its
-            trace context is not written as the W3C asks.
+        UsageError: The `_meta` in `params` is no mapping or has an invalid key, or the trace
+            context does not have the format of the W3C.
     """
     given = params.get("_meta", {})
     if not isinstance(given, Mapping):
@@ -133,21 +133,21 @@ def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dic
     return merged
 
 
-# Values for the HTTP headers that repeat parts of a message (2026-07-28, "Value Encoding").
+# HTTP headers that mirror parts of a message (2026-07-28, "Value Encoding").
 
 
 _PLAIN = re.compile(r"[!-~](?:[ -~]*[!-~])?|")
 
 
 def encode_value(text: str) -> str:
-    """Return `text` as a header value that no intermediary can misread.
+    """Return `text` as an HTTP header value.
 
-    Plain if it is printable ASCII without blanks at its ends and does not look encoded itself;
-    otherwise Base64 of its UTF-8 bytes between two markers. A line break can therefore never reach
-    the HTTP layer.
+    Unchanged if it is printable ASCII without leading or trailing blanks and does not look encoded;
+    otherwise Base64 of its UTF-8 bytes between two markers. So no line break reaches the HTTP
+    layer.
 
     Raises:
-        UsageError: `text` has half of a surrogate pair, which UTF-8 cannot express.
+        UsageError: `text` has a lone surrogate, which UTF-8 cannot encode.
     """
     if _PLAIN.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
@@ -166,10 +166,11 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _TYPES = ("string", "integer", "boolean")
 
-# A server may read numbers as doubles, which hold no larger integer exactly.
+# Servers may parse numbers as doubles, which cannot represent larger integers exactly.
 _LARGEST = 2**53 - 1
 
-# Where schemas stand inside of a schema. What stands elsewhere is data, marks or not.
+# The keywords whose values are a schema, a list of schemas, or a mapping to schemas. Other values
+# are data, in which `_KEYWORD` has no meaning.
 _ONE = (
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items",
     "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
@@ -179,42 +180,42 @@ _MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternPro
 
 
 class ParamHeader(NamedTuple):
-    """One marked argument: the properties that lead to it, and the header that repeats it."""
+    """An annotated argument: the path of property names to it, and its header."""
 
     path: tuple[str, ...]
     header: str
 
 
 class InvalidParamHeader(ValueError):
-    """A tool's schema is marked in a way that the specification forbids."""
+    """An ``x-mcp-header`` annotation in a tool's schema violates the specification."""
 
 
 def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
-    """The marked arguments of a tool with this input schema.
+    """The annotated arguments of a tool with this input schema.
 
     Raises:
-        InvalidMark: One mark is not valid, which spoils the tool.
+        InvalidParamHeader: An annotation is not valid, which makes the tool unusable over HTTP.
     """
     found: dict[str, ParamHeader] = {}
     for path, subschema in _subschemas(schema):
         if _KEYWORD not in subschema:
             continue
-        mirror = _read(path, subschema)
-        key = mirror.header.lower()
+        param_header = _read(path, subschema)
+        key = param_header.header.lower()
         if key in found:
             raise InvalidParamHeader(f"two properties are marked {subschema[_KEYWORD]!r}")
-        found[key] = mirror
+        found[key] = param_header
     return tuple(found.values())
 
 
 def _subschemas(
     schema: Mapping[str, Any],
 ) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
-    """Every schema inside of this one, itself first.
+    """`schema` and all its subschemas, each with the path of property names to it.
 
-    Each comes with the properties that lead to it; `None` where something else leads there, too.
+    The path is `None` if other keywords than ``properties`` lead to the subschema.
     """
-    # No recursion: a schema may be as deep as its server likes.
+    # No recursion, because the server decides how deep a schema is.
     waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
     while waiting:
         path, one = waiting.pop()
@@ -257,10 +258,10 @@ def _shown(name: object) -> str:
 def header_values(
     marked: Iterable[ParamHeader], arguments: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """The headers that repeat these arguments: one for each that is given and not null.
+    """The headers that mirror these arguments: one for each that is given and not null.
 
     Raises:
-        UsageError: A marked argument is nothing that a header can repeat.
+        UsageError: An annotated argument has a value that a header cannot represent.
     """
     headers: dict[str, str] = {}
     for path, header in marked:
@@ -293,25 +294,25 @@ def _spelled(value: object, name: str) -> str:
 
 
 class ParamHeaders:
-    """What the tools listed so far have marked; any thread may use it.
+    """The annotated arguments of the tools listed so far; thread-safe.
 
     Args:
-        left_out: Told the name of a tool that nobody can call over HTTP, and the reason.
+        on_excluded: Called with the name of a tool that cannot be called over HTTP, and the reason.
     """
 
     def __init__(self, on_excluded: Callable[[str, str], object]) -> None:
         self._on_excluded = on_excluded
-        # What the newest list said; a whole entry is replaced at a time.
+        # By tool name, from the latest list. Entries are replaced as a whole, so no lock is needed.
         self._tools: dict[str, tuple[ParamHeader, ...]] = {}
 
     def filter_tools(self, tools: list[Any]) -> list[Any]:
-        """Learn from a page of tools, and leave out those whose marks are not valid."""
+        """Record the annotations in a page of tools; return the tools with valid annotations."""
         return [tool for tool in tools if self._record_tool(tool)]
 
     def _record_tool(self, tool: Any) -> bool:
         schema, name = _mapping(tool).get("inputSchema"), _mapping(tool).get("name")
         if not isinstance(name, str) or not isinstance(schema, Mapping):
-            return True  # it is no tool at all, which is for others to say
+            return True  # not a tool: the validation of the result reports that
         try:
             self._tools[name] = param_headers(schema)
         except InvalidParamHeader as problem:
@@ -324,7 +325,7 @@ class ParamHeaders:
         """The headers of a call with these parameters; none for a tool that was never listed.
 
         Raises:
-            UsageError: A marked argument is nothing that a header can repeat.
+            UsageError: An annotated argument has a value that a header cannot represent.
         """
         name = params.get("name")
         marked = self._tools.get(name, ()) if isinstance(name, str) else ()

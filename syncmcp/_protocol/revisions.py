@@ -1,7 +1,7 @@
-"""Eras as objects: everything that differs between revisions stands behind one `Dialect`.
+"""The revisions of the protocol, and the choice of the `Dialect` for each.
 
-No other module names a revision. What an era does not have is missing from its tables, and that
-absence is the gate.
+All differences between revisions are behind `Dialect`; no module outside of this package names a
+revision. A request that is missing from a dialect's table is not available in the revision.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ REVISIONS: tuple[str, ...] = STATELESS + STATEFUL
 """Every published revision, newest first."""
 
 NO_EXTENSIONS: Mapping[str, Any] = {}
+"""The extensions of a client that enables none."""
 
 Mode = Literal[
     "auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
 ]
-"""How to find the revision to speak: by asking, by handshake, or by insisting on one."""
+"""How the revision is negotiated: by a probe, by a handshake, or by accepting only one."""
 
 KNOWN_REQUESTS: frozenset[str] = frozenset(stateless.REQUESTS).union(
     stateless.EXTENSION_REQUESTS,
@@ -49,7 +50,7 @@ KNOWN_QUESTIONS: frozenset[str] = frozenset[str]().union(
 def dialect_for(
     revision: str, client_info: dict[str, Any] | None, extensions: Mapping[str, Any] = NO_EXTENSIONS
 ) -> Dialect:
-    """Build the dialect of `revision` for a client that presents itself like this."""
+    """Build the dialect of `revision` for a client with this info and these extensions."""
     if revision == stateless.REVISION:
         return stateless.Stateless(client_info, extensions)
     return stateful.Stateful(revision)
@@ -58,10 +59,10 @@ def dialect_for(
 def session_capabilities(
     revision: str, offer: OfferedCapabilities, extensions: Mapping[str, Any] = NO_EXTENSIONS
 ) -> dict[str, Any]:
-    """What a client that offers `offer` declares in a handshake for a stateful `revision`.
+    """The capabilities object of a handshake in a stateful `revision`.
 
-    Extensions have a place of their own since 2026-07-28; servers of older revisions that know one
-    look for it there, too, and the others look past it.
+    The member ``extensions`` is of 2026-07-28. Servers of older revisions that implement an
+    extension read it, too, and the others ignore it.
     """
     capabilities = stateful.Stateful(revision).capabilities(offer)
     if extensions:
@@ -70,7 +71,7 @@ def session_capabilities(
 
 
 def newest_common(offered: object, ours: tuple[str, ...]) -> str | None:
-    """The newest of our revisions that `offered`, a list from the server, has too."""
+    """The newest of our revisions that is also in `offered`, a list from the server."""
     if not isinstance(offered, (list, tuple)):
         return None
     for revision in ours:
@@ -82,7 +83,7 @@ def newest_common(offered: object, ours: tuple[str, ...]) -> str | None:
 def unavailable_requests(
     dialect: Dialect, capabilities: Mapping[str, Any]
 ) -> dict[str, Unavailable]:
-    """The gate of each known request that has one here."""
+    """The requests that cannot be sent to a server with these capabilities, with the reasons."""
     missing = {}
     for method in KNOWN_REQUESTS:
         path = dialect.required_capability(method)
@@ -97,7 +98,10 @@ def unavailable_requests(
 def undeclared_offer(
     dialect: Dialect | None, offer: OfferedCapabilities, declared: OfferedCapabilities | None
 ) -> str | None:
-    """What of `offer` a server cannot know of, because its handshake `declared` less."""
+    """The first capability in `offer` that the handshake did not declare, as text, or `None`.
+
+    In stateful revisions, a server cannot use a capability that was added after the handshake.
+    """
     if dialect is None or not dialect.stateful or declared is None:
         return None
     for name, now, then in zip(
@@ -109,7 +113,7 @@ def undeclared_offer(
 
 
 def every_capability(dialect: Dialect) -> dict[str, Any]:
-    """What a server would declare that can do everything its revision has."""
+    """The capabilities of a server that supports every request of the revision."""
     capabilities: dict[str, Any] = {}
     for method in KNOWN_REQUESTS:
         inner = capabilities

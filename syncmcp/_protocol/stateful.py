@@ -21,33 +21,34 @@ from syncmcp.errors import ProtocolError
 
 
 class RevisionFeatures(NamedTuple):
-    """What one revision has. A missing entry is the gate."""
+    """The requests, notifications and features of one revision."""
 
     requests: Mapping[str, tuple[str, ...]]
-    """Requests of the client, with the path of the server capability each one needs."""
+    """The client's requests, with the path of the server capability that each one needs."""
 
     questions: frozenset[str]
-    """Requests of the server."""
+    """The server's requests."""
 
     notifications: frozenset[str]
-    """Notifications of the client."""
+    """The client's notifications."""
 
     completion_context: bool
+    """True if ``completion/complete`` has the parameter ``context``."""
 
     content_lists: bool
-    """Models may use tools, and say several things at once; elicitation has modes."""
+    """True if sampling has tools and lists of content blocks, and elicitation has modes."""
 
     single_blocks: frozenset[str]
-    """Where they may not: the types of the one block that a model may answer with."""
+    """The block types allowed in a model's answer, if `content_lists` is false; else empty."""
 
     batches: bool = False
-    """One frame may hold several messages."""
+    """True if one frame may hold several messages."""
 
 
 _REQUESTS_2024: dict[str, tuple[str, ...]] = {
     "initialize": (),
     "ping": (),
-    "completion/complete": (),  # the capability came later: try, and see
+    "completion/complete": (),  # the capability exists since 2025-03-26
     "logging/setLevel": ("logging",),
     "prompts/get": ("prompts",),
     "prompts/list": ("prompts",),
@@ -104,13 +105,13 @@ REVISION_FEATURES: dict[str, RevisionFeatures] = {
 }
 """The stateful revisions, newest first."""
 
-# Requests that are over before progress could be reported, or that come before it is agreed on.
-# What a task reports, it reports by the token of the call that began it.
+# Requests without a progress token: they end too soon to report progress, or come before the
+# handshake is complete. Tasks report progress with the token of the call that created them.
 _WITHOUT_PROGRESS = frozenset(("initialize", "ping")) | TASK_METHODS
 
 
 class Stateful:
-    """One of the stateful revisions."""
+    """The dialect of a stateful revision. See `Dialect`."""
 
     stateful = True
 
@@ -147,7 +148,7 @@ class Stateful:
         )
 
     def capabilities(self, offer: OfferedCapabilities) -> dict[str, Any]:
-        """What a client declares in the handshake."""
+        """The capabilities object of the handshake, without extensions."""
         offer = self.supported_part(offer)
         capabilities = client_capabilities(offer, modes=self._features.content_lists)
         if offer.roots:
@@ -163,13 +164,13 @@ class Stateful:
         log_level: str | None,
         offer: OfferedCapabilities = NO_OFFER,
     ) -> dict[str, Any] | None:
-        """See `Dialect`. The request's id is its progress token: unique, and nothing to keep."""
+        """See `Dialect`. The request's id is also its progress token: it is unique."""
         if method in _WITHOUT_PROGRESS and not meta:
             return params
         params = dict(params) if params else {}
         merged = merge_meta(params, meta)
         if method not in _WITHOUT_PROGRESS:
-            # Also when nobody listens: progress is what keeps a call from being idle.
+            # Also without a progress callback: progress resets the idle timeout of the call.
             merged["progressToken"] = id
         params["_meta"] = merged
         if method == "completion/complete" and not self._features.completion_context:
@@ -181,14 +182,14 @@ class Stateful:
         return {}
 
     def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:
-        """See `Dialect`. There are no marks yet."""
+        """See `Dialect`. These revisions have no such annotations."""
 
     def session_headers(self) -> Mapping[str, str]:
         """See `Dialect`."""
         return {"MCP-Protocol-Version": self.revision}
 
     def notifies_cancel(self, *, own_stream: bool) -> bool:
-        """See `Dialect`. Here a broken stream is never a cancel."""
+        """See `Dialect`. Closing a stream never cancels a request in these revisions."""
         return True
 
     def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:

@@ -1,4 +1,4 @@
-"""The stateless revision, 2026-07-28: every request says by itself what it needs to say."""
+"""The stateless revision, 2026-07-28: every request carries the client's info and capabilities."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REQUESTS: Mapping[str, tuple[str, ...]] = {
 }
 
 EXTENSION_REQUESTS: Mapping[str, str] = {CANCEL: EXTENSION, GET: EXTENSION, UPDATE: EXTENSION}
-"""Requests that an extension adds, and which one it is."""
+"""The requests that extensions add, with the identifier of the extension."""
 
 _PREFIX = "io.modelcontextprotocol/"
 _VERSION_KEY = _PREFIX + "protocolVersion"
@@ -43,11 +43,10 @@ _CAPABILITIES_KEY = _PREFIX + "clientCapabilities"
 _INFO_KEY = _PREFIX + "clientInfo"
 _LOG_LEVEL_KEY = _PREFIX + "logLevel"
 
-# A probe, a request whose stream is for change events alone, and those about tasks, which report
-# nothing.
+# Requests without a progress token: the probe, subscriptions, and requests about tasks.
 _WITHOUT_PROGRESS = frozenset(("server/discover", "subscriptions/listen", *EXTENSION_REQUESTS))
 
-# The parameter that the Mcp-Name header repeats.
+# The parameter that the Mcp-Name header mirrors.
 _NAMED_BY = {
     "prompts/get": "name",
     "resources/read": "uri",
@@ -57,7 +56,7 @@ _NAMED_BY = {
 
 
 class Stateless:
-    """The stateless revision."""
+    """The dialect of the stateless revision. See `Dialect`."""
 
     revision = REVISION
     stateful = False
@@ -69,7 +68,7 @@ class Stateless:
         self._client_info = client_info
         self._extensions = extensions
         self.tasks: TaskProtocol | None = ExtensionTasks() if EXTENSION in extensions else None
-        # The protocol's part of `_meta` by what is offered: few kinds, many requests.
+        # The protocol's keys of `_meta` by offer: a client has few different offers.
         self._metas: dict[OfferedCapabilities, dict[str, Any]] = {}
         self._param_headers: ParamHeaders | None = None
 
@@ -88,7 +87,7 @@ class Stateless:
         return f"the extension {extension} is not switched on: see extensions= of Client"
 
     def supports_notification(self, method: str) -> bool:
-        """See `Dialect`. The only one there is, a cancel, is the library's own business."""
+        """See `Dialect`. The only notification is the cancel, which the library itself sends."""
         return False
 
     def supported_part(self, offer: OfferedCapabilities) -> OfferedCapabilities:
@@ -116,7 +115,7 @@ class Stateless:
         log_level: str | None,
         offer: OfferedCapabilities = NO_OFFER,
     ) -> dict[str, Any] | None:
-        """See `Dialect`. Caller's `_meta` first, then the protocol's own keys over it."""
+        """See `Dialect`. The protocol's own keys override those in the caller's `_meta`."""
         params = dict(params) if params else {}
         merged = {**merge_meta(params, meta), **self._meta(offer)}
         if method not in _WITHOUT_PROGRESS:
@@ -145,7 +144,7 @@ class Stateless:
         return {}
 
     def notifies_cancel(self, *, own_stream: bool) -> bool:
-        """See `Dialect`. Closing a request's own stream is the cancel."""
+        """See `Dialect`. A request with a stream of its own is cancelled by closing that."""
         return not own_stream
 
     def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:

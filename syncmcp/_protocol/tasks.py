@@ -1,8 +1,8 @@
-"""Tasks: a call whose result is fetched later, until then a state to be looked at.
+"""Tasks: calls whose state is polled, and whose result is fetched when they have ended.
 
-Two shapes. In 2025-11-25 they are part of the protocol: the client asks for one, and fetches its
-result by a request of its own (basic/utilities/tasks). Since 2026-07-28 they are an extension: the
-server alone decides, and question, result and error are part of the state (ext-tasks).
+There are two variants. In 2025-11-25, tasks are part of the protocol: the client asks for one, and
+fetches its result with a separate request (basic/utilities/tasks). Since 2026-07-28, they are an
+extension: the server alone decides, and the state contains questions, result and error (ext-tasks).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from syncmcp._protocol.steps import Send, Steps, read_questions
 from syncmcp.errors import McpError, ProtocolError, RequestCancelled, ServerError
 
 EXTENSION = "io.modelcontextprotocol/tasks"
-"""Tasks since 2026-07-28."""
+"""The identifier of the extension, since 2026-07-28."""
 
 RELATED_TASK_KEY = "io.modelcontextprotocol/related-task"
-"""The key of `_meta` that says which task a message belongs to (2025-11-25)."""
+"""The key of `_meta` with the task that a message belongs to (2025-11-25)."""
 
 CANCEL, GET, LIST, RESULT, UPDATE = (
     f"tasks/{verb}" for verb in ("cancel", "get", "list", "result", "update")
@@ -32,23 +32,23 @@ AUGMENTED = "tools/call"
 """The one request that may become a task."""
 
 STATUS_NOTIFICATION = "notifications/tasks/status"
-"""What a server may tell of a task (2025-11-25). A hint: nobody may rely on it."""
+"""The notification of a task's new state (2025-11-25). Optional: servers may omit it."""
 
 FINAL_STATUSES = frozenset(("cancelled", "completed", "failed"))
-"""The states that nothing comes after."""
+"""The statuses of a task that has ended."""
 
 ACTIONABLE_STATUSES = FINAL_STATUSES | {"input_required"}
-"""The states in which something is to be done."""
+"""The statuses in which the client has something to do: fetch the result, or answer questions."""
 
-# Seconds between two looks at a task whose server has no wish; and the limits of such a wish: one
-# that means no pause at all would keep both sides busy, one beyond all measure is a mistake.
+# Seconds between two polls of a task: the default, and the limits of what a server may ask for. A
+# smaller interval would keep both sides busy, and a larger one is taken for a mistake.
 DEFAULT_INTERVAL = 1.0
 MIN_INTERVAL = 0.01
 MAX_INTERVAL = 3600.0
 
 
 MIN_WATCHED_INTERVAL = 0.5
-"""Where at least so many seconds lie between two looks, the server is asked to tell of changes."""
+"""The shortest poll interval, in seconds, for which the client also asks for notifications."""
 
 
 class CoreTasks:
@@ -64,7 +64,7 @@ class CoreTasks:
     def advance(
         self, poller: PolledTask, dialect: Dialect, timeout: float | None
     ) -> Steps[dict[str, Any] | None]:
-        """See `TaskProtocol`. A task that needs input asks while its result is waited for."""
+        """See `TaskProtocol`. The server sends its questions while ``tasks/result`` is open."""
         assert poller.state is not None
         status = poller.state.status
         if status == "cancelled":
@@ -74,7 +74,7 @@ class CoreTasks:
         try:
             reply: Reply = yield Send(RESULT, {"taskId": poller.id})
         except ServerError as error:
-            if not poller.ended:  # when it was looked at; it has ended since, or nobody knows it
+            if not poller.ended:  # at the latest poll: it may have ended or been deleted since
                 try:
                     yield from poller.poll(timeout)
                 except ServerError:
@@ -121,14 +121,14 @@ class ExtensionTasks:
 
 
 def created_task_id(result: Mapping[str, Any]) -> str | None:
-    """The id of the task that a result tells of; `None` if it tells of none."""
+    """The id of the task that a result created; `None` if it created none."""
     task = result if result.get("resultType") == "task" else result.get("task")
     task_id = task.get("taskId") if isinstance(task, dict) else None
     return task_id if isinstance(task_id, str) else None
 
 
 def related_task_id(params: Mapping[str, Any]) -> str | None:
-    """The task that a message belongs to (2025-11-25); `None` if it names none."""
+    """The id of the task that a message belongs to (2025-11-25); `None` if it belongs to none."""
     meta = params.get("_meta")
     task = meta.get(RELATED_TASK_KEY) if isinstance(meta, dict) else None
     task_id = task.get("taskId") if isinstance(task, dict) else None
@@ -136,7 +136,7 @@ def related_task_id(params: Mapping[str, Any]) -> str | None:
 
 
 def with_related_task(message: dict[str, Any], task_id: str | None) -> dict[str, Any]:
-    """Say in a result, or in parameters, which task it belongs to, if it does."""
+    """A copy of a result or of parameters with `task_id` in its `_meta`, unless that is `None`."""
     if task_id is None:
         return message
     return {
@@ -146,15 +146,15 @@ def with_related_task(message: dict[str, Any], task_id: str | None) -> dict[str,
 
 
 def _read(method: str, raw: Any, interval: str) -> TaskState:
-    facts = raw if type(raw) is dict else {}
-    task_id, status, pause = facts.get("taskId"), facts.get("status"), facts.get(interval)
+    task = raw if type(raw) is dict else {}
+    task_id, status, pause = task.get("taskId"), task.get("status"), task.get(interval)
     if type(task_id) is not str or not task_id or type(status) is not str:
         raise ProtocolError("the server tells of a task, but not which or how it is", method=method)
     seconds = DEFAULT_INTERVAL
     if isinstance(pause, (int, float)) and pause == pause:  # noqa: PLR0124 - NaN alone is not
-        # In this order: some numbers are too large to divide.
+        # Clamped before the division, because some numbers are too large to divide.
         seconds = min(max(pause, MIN_INTERVAL * 1000), MAX_INTERVAL * 1000) / 1000
-    return TaskState(task_id, status, seconds, facts)
+    return TaskState(task_id, status, seconds, task)
 
 
 def _cancelled(state: TaskState) -> RequestCancelled:
