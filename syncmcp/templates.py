@@ -1,9 +1,10 @@
-"""URI templates: from values to a URI and, where that is unique, back (RFC 6570).
+"""URI templates: expansion of values to a URI, and matching of URIs where it is unique (RFC 6570).
 
-Servers name families of resources with them (server/resources#resource-templates). All four
-levels of the RFC are there. A value never is read as a template, and in most kinds of expressions
-it is encoded, so that it cannot change more of the URI than its own place. The two kinds that let
-reserved characters through, ``{+x}`` and ``{#x}``, take no value that would lead elsewhere.
+Servers describe many resources by one template (server/resources#resource-templates). All four
+levels of the RFC are supported. A value is never parsed as a template. In most kinds of expressions
+values are percent-encoded, so that a value cannot change other parts of the URI. The two kinds that
+keep reserved characters, ``{+x}`` and ``{#x}``, refuse values that would lead to another host,
+scheme or directory.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ if TYPE_CHECKING:
 __all__ = ["BadTemplate", "Scalar", "UriTemplate", "Value"]
 
 MAX_TEMPLATE: Final = 4_096
-"""The longest template, in characters."""
+"""The maximum length of a template, in characters."""
 
 MAX_URI: Final = 65_536
-"""The longest URI that is read by a template, in characters."""
+"""The maximum length of a URI that `UriTemplate.match` reads, in characters."""
 
 Scalar: TypeAlias = str | int | float
-"""One value. Numbers are written as Python writes them, `True` as ``true``."""
+"""A single value. Numbers are formatted with `str`, `True` as ``true`` and `False` as ``false``."""
 
 Value: TypeAlias = Scalar | Sequence[Scalar | None] | Mapping[str, Scalar | None] | None
-"""What a variable may stand for. `None`, and what is left out, is not defined."""
+"""The value of a variable. `None`, also within a list or mapping, means that it is undefined."""
 
 _Plain: TypeAlias = str | list[str] | list[tuple[str, str]]
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _VARIABLE = re.compile(
-    # Hyphens are not the RFC's, but servers use them.
+    # The RFC does not allow hyphens, but servers use them.
     r"((?:[A-Za-z0-9_-]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_-]|%[0-9A-Fa-f]{2}))*)"
     r"(\*|:[1-9][0-9]{0,3})?"
 )
@@ -56,7 +57,8 @@ _OPERATORS: Final = frozenset("+#./;?&")
 _NAMED: Final = frozenset(";?&")
 _RAW: Final = frozenset("+#")
 
-# What `{+x}` takes as one: an escaped character of several bytes, an escape, any other character.
+# One character for the prefix modifier of `{+x}`: a percent-encoded character of several bytes, a
+# percent-encoded byte, or any other character.
 _RAW_CHARACTER = re.compile(
     r"%[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f])+|%[0-9A-Fa-f]{2}|.", re.DOTALL
 )
@@ -71,17 +73,17 @@ _DOT_SEGMENT = re.compile(r"(?:(?<=/)|^)\.{1,2}(?=/|$)")
 
 
 class BadTemplate(UsageError):
-    """A text that is no URI template."""
+    """A text is not a valid URI template."""
 
 
 class UriTemplate:
-    """A URI template.
+    """A parsed URI template; immutable, hashable and comparable by its text.
 
     Args:
-        template: Its text.
+        template: The text of the template.
 
     Raises:
-        BadTemplate: It is no template by the RFC.
+        BadTemplate: The text is not a valid template, or longer than 4,096 characters.
     """
 
     def __init__(self, template: str) -> None:
@@ -96,7 +98,7 @@ class UriTemplate:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The names of its variables, each once, in the order of the text."""
+        """The names of the variables, without duplicates, in the order of the text."""
         return self._variables
 
     def expand(
@@ -104,18 +106,20 @@ class UriTemplate:
     ) -> str:
         """Return the URI for these values (RFC 6570, section 3).
 
-        In ``{+x}`` and ``{#x}`` reserved characters such as ``/`` pass. So values are refused
-        there that begin with a scheme, or with ``//`` where a host would follow, that have
-        segments ``.`` or ``..``, or control characters, escaped or not. In the other kinds a
-        value that would be such a segment by itself is escaped.
+        In ``{+x}`` and ``{#x}``, reserved characters such as ``/`` are not encoded. Therefore values
+        are refused there if they begin with a scheme, begin with ``//`` where a host would follow,
+        have segments ``.`` or ``..``, or have control characters, percent-encoded or not. In other
+        kinds of expressions, a value that would be a segment ``.`` or ``..`` is percent-encoded.
 
         Args:
-            values: By name of the variable: a string, a number, several of them, or names with
-                values; `None`, an empty list or nothing at all for what is not defined.
-            unchecked: The names of variables whose values may lead anywhere.
+            values: The values by name of the variable: a string or a number, a list of these, or a
+                mapping of names to these. A variable is undefined if it is missing, `None`, an
+                empty list or an empty mapping.
+            unchecked: The names of variables in ``{+x}`` and ``{#x}`` whose values are not refused
+                for the reasons above.
 
         Raises:
-            UsageError: There is no such variable, it cannot have this value, or the value is
+            UsageError: There is no variable of this name, a value is of a wrong type, or a value is
                 refused.
         """
         values = {} if values is None else values
@@ -145,18 +149,19 @@ class UriTemplate:
 
     @property
     def ambiguity(self) -> str | None:
-        """Why `match` cannot tell the values of a URI; `None` if it can."""
+        """Why `match` cannot determine the values of a URI; `None` if it can."""
         return self._automaton if isinstance(self._automaton, str) else None
 
     def match(self, uri: str) -> dict[str, str | list[str]] | None:
-        """Return the values that `expand` makes this URI of; `None` if there are none.
+        """Return the values for which `expand` returns this URI; `None` if the URI does not match.
 
-        They are strings, and lists for ``{x*}``; what is not defined is left out. In ``{+x}`` and
-        ``{#x}`` escapes of reserved characters stay escapes, as `expand` leaves them. A URI of more
-        than 65,536 characters is not read.
+        The values are strings, and lists for ``{x*}``; undefined variables are omitted. In ``{+x}``
+        and ``{#x}``, percent-encoded reserved characters are not decoded, as `expand` does not
+        encode them again. A URI of more than 65,536 characters does not match.
 
         Raises:
-            UsageError: Several values could lead to one URI; see `ambiguity`.
+            UsageError: The template is ambiguous: different values lead to one URI; see
+                `ambiguity`.
         """
         if not isinstance(uri, str):
             raise UsageError(f"uri is a string, not {uri!r}")
@@ -209,7 +214,7 @@ class _Variable(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """An expression, or a literal, which has no variables."""
+    """A part of a template: an expression, or a literal, which has no variables."""
 
     literal: str = ""
     operator: str = ""
@@ -254,7 +259,7 @@ def _encode(text: str) -> str:
 
 
 def _plain(variable: _Variable, value: Value, *, raw: bool) -> _Plain | None:
-    """A value as texts that are ready to be expanded; `None` if it is not defined."""
+    """A value as strings for the expansion; `None` if it is undefined."""
     name = variable.name
     if value is None:
         return None
@@ -295,7 +300,7 @@ def _text(name: str, value: object) -> str:
 
 
 def _check(name: str, plain: _Plain, before: str) -> None:
-    """Refuse a value with reserved characters that would change what is around it."""
+    """Refuse a value of `{+x}` or `{#x}` that would change the scheme, the host or the path."""
     for item in [plain] if isinstance(plain, str) else plain:
         for escaped in [item] if isinstance(item, str) else item:
             text = unquote(escaped)
@@ -317,7 +322,7 @@ def _check(name: str, plain: _Plain, before: str) -> None:
 
 
 def _expand(operator: str, variable: _Variable, plain: _Plain, *, first: bool) -> str:
-    """Expand one variable of an expression, the first that is defined or another one."""
+    """Expand one variable of an expression; `first` is true for its first defined variable."""
     from uritemplate import URITemplate
 
     separator = ""
@@ -329,12 +334,12 @@ def _expand(operator: str, variable: _Variable, plain: _Plain, *, first: bool) -
     given: Any = {variable.name: plain}
     text = URITemplate(f"{{{operator}{variable.name}{star}}}").expand(given)
     if operator == ";":
-        text = _NO_VALUE.sub("", text)  # in lists, the library writes it also before nothing
+        text = _NO_VALUE.sub("", text)  # in lists, uritemplate also writes "=" before empty values
     return separator + text
 
 
 class _Piece(NamedTuple):
-    """A stretch of a URI, and where it comes from."""
+    """The origin of a part of a URI."""
 
     start: int
     operator: str | None
@@ -344,18 +349,18 @@ class _Piece(NamedTuple):
 
 
 class _Uri:
-    """A URI in the making."""
+    """Builds a URI from literals and expanded values."""
 
     def __init__(self) -> None:
         self.text = ""
-        self._owners: list[_Piece] = []  # of each character
+        self._owners: list[_Piece] = []  # the piece of each character
 
     def add(self, text: str, operator: str | None = None, *, checked: bool = True) -> None:
         self._owners += [_Piece(len(self.text), operator, checked)] * len(text)
         self.text += text
 
     def without_dot_segments(self) -> str:
-        """The URI; segments that values have made ``.`` or ``..`` are escaped."""
+        """The URI, with segments ``.`` and ``..`` percent-encoded if they come from values."""
         characters = list(self.text)
         scheme = _SCHEME.match(self.text)
         start = 0 if scheme is None else scheme.end()
@@ -374,7 +379,7 @@ class _Uri:
 
 
 def _never_unique(part: _Part) -> str | None:
-    """What of an expression no URI can tell, wherever the expression stands."""
+    """Why an expression is ambiguous in every template; `None` if it is not."""
     for variable in part.variables:
         if variable.prefix is not None:
             return f"a URI has only the beginning of the value of {variable.name!r}"
@@ -393,7 +398,7 @@ def _to_read(part: _Part) -> Part:
 
 
 def _decode(capture: Capture) -> str | list[str] | None:
-    """The value that was read; `None` if its escapes are no UTF-8."""
+    """The decoded value; `None` if its percent-encoded bytes are not valid UTF-8."""
     try:
         if capture.variable.raw:
             texts = [_ESCAPES.sub(_unescape, text) for text in capture.texts]
@@ -405,7 +410,7 @@ def _decode(capture: Capture) -> str | list[str] | None:
 
 
 def _unescape(found: re.Match[str]) -> str:
-    """Decode what `expand` would escape again by itself."""
+    """Decode the characters that `expand` would percent-encode again."""
     return "".join(
         f"%{ord(character):02X}" if character in _STAYS or character == "%" else character
         for character in unquote_to_bytes(found[0]).decode()

@@ -43,7 +43,7 @@ _building = threading.RLock()
 
 
 def field_of(value: Any, name: str) -> Any:
-    """Return a field of a JSON object or of a model, else ``None``; for discriminators of unions."""
+    """Return a field of a JSON object or a model, else ``None``; for discriminators."""
     if isinstance(value, dict):
         return cast("dict[str, Any]", value).get(name)
     return getattr(value, name, None)
@@ -101,7 +101,10 @@ class WireModel(BaseModel):
         return cls.model_validate(value, by_alias=True, by_name=False)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the model as a JSON object: all fields that were set, also null and unknown ones."""
+        """Return the model as a JSON object.
+
+        It contains all fields that were set, nulls and unknown fields included.
+        """
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     @classmethod
