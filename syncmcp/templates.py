@@ -44,7 +44,7 @@ Scalar: TypeAlias = str | int | float
 Value: TypeAlias = Scalar | Sequence[Scalar | None] | Mapping[str, Scalar | None] | None
 """The value of a variable. `None`, also within a list or mapping, means that it is undefined."""
 
-_Plain: TypeAlias = str | list[str] | list[tuple[str, str]]
+_Prepared: TypeAlias = str | list[str] | list[tuple[str, str]]
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _VARIABLE = re.compile(
@@ -52,7 +52,7 @@ _VARIABLE = re.compile(
     r"((?:[A-Za-z0-9_-]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_-]|%[0-9A-Fa-f]{2}))*)"
     r"(\*|:[1-9][0-9]{0,3})?"
 )
-_NO_LITERAL = re.compile(r"[\x00-\x20\"<>\\^`{|}\x7f-\x9f]|%(?![0-9A-Fa-f]{2})")
+_NOT_LITERAL = re.compile(r"[\x00-\x20\"<>\\^`{|}\x7f-\x9f]|%(?![0-9A-Fa-f]{2})")
 _OPERATORS: Final = frozenset("+#./;?&")
 _NAMED: Final = frozenset(";?&")
 _RAW: Final = frozenset("+#")
@@ -62,12 +62,12 @@ _RAW: Final = frozenset("+#")
 _RAW_CHARACTER = re.compile(
     r"%[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f])+|%[0-9A-Fa-f]{2}|.", re.DOTALL
 )
-_STAYS: Final = frozenset(RESERVED + UNRESERVED)
+_UNENCODED: Final = frozenset(RESERVED + UNRESERVED)
 _ESCAPES = re.compile(r"(?:%[0-9A-F]{2})+")
 _NO_VALUE = re.compile("=(?=;|$)")
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_TO_HOST = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2}")
+_HOST_START = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2}")
 _BETWEEN_SEGMENTS = re.compile(r"[/\\?#]")
 _DOT_SEGMENT = re.compile(r"(?:(?<=/)|^)\.{1,2}(?=/|$)")
 
@@ -83,7 +83,7 @@ class UriTemplate:
         template: The text of the template.
 
     Raises:
-        BadTemplate: The text is not a valid template, or longer than 4,096 characters.
+        BadTemplate: The text is not a valid template, no string, or longer than 4,096 characters.
     """
 
     def __init__(self, template: str) -> None:
@@ -106,10 +106,11 @@ class UriTemplate:
     ) -> str:
         """Return the URI for these values (RFC 6570, section 3).
 
-        In ``{+x}`` and ``{#x}``, reserved characters such as ``/`` are not encoded. Therefore values
-        are refused there if they begin with a scheme, begin with ``//`` where a host would follow,
-        have segments ``.`` or ``..``, or have control characters, percent-encoded or not. In other
-        kinds of expressions, a value that would be a segment ``.`` or ``..`` is percent-encoded.
+        In ``{+x}`` and ``{#x}``, reserved characters such as ``/`` are not encoded. Therefore a
+        value is refused there if it begins with a scheme, begins with ``//`` where a host would
+        follow, has segments ``.`` or ``..``, or has control characters, percent-encoded or not. In
+        other kinds of expressions, a value that would be a segment ``.`` or ``..`` is
+        percent-encoded.
 
         Args:
             values: The values by name of the variable: a string or a number, a list of these, or a
@@ -130,19 +131,19 @@ class UriTemplate:
             if name not in self._variables:
                 known = ", ".join(map(repr, self._variables)) or "none"
                 raise UsageError(f"{self._text!r} has no variable {name!r}; it has {known}")
-        uri = _Uri()
+        uri = _UriBuilder()
         for part in self._parts:
             if not part.variables:
                 uri.add(part.literal)
             first = True
             for variable in part.variables:
                 raw, checked = part.operator in _RAW, variable.name not in unchecked
-                plain = _plain(variable, values.get(variable.name), raw=raw)
-                if plain is None:
+                prepared = _prepare(variable, values.get(variable.name), raw=raw)
+                if prepared is None:
                     continue
                 if raw and checked:
-                    _check(variable.name, plain, uri.text)
-                text = _expand(part.operator, variable, plain, first=first)
+                    _check_reserved(variable.name, prepared, uri.text)
+                text = _expand(part.operator, variable, prepared, first=first)
                 uri.add(text, part.operator, checked=checked)
                 first = False
         return uri.without_dot_segments()
@@ -182,10 +183,10 @@ class UriTemplate:
     @cached_property
     def _automaton(self) -> Automaton | str:
         for part in self._parts:
-            problem = _never_unique(part)
+            problem = _always_ambiguous(part)
             if problem is not None:
                 return problem
-        automaton = Automaton([_to_read(part) for part in self._parts])
+        automaton = Automaton([_automaton_part(part) for part in self._parts])
         return automaton.ambiguity or automaton
 
     def __str__(self) -> str:
@@ -232,7 +233,7 @@ def _parse(template: str) -> list[_Part]:
 
 
 def _literal(text: str) -> _Part:
-    wrong = _NO_LITERAL.search(text)
+    wrong = _NOT_LITERAL.search(text)
     if wrong is not None:
         raise BadTemplate(f"{wrong[0]!r} cannot stand outside of an expression of a URI template")
     return _Part(_encode(text))
@@ -258,7 +259,7 @@ def _encode(text: str) -> str:
 # -- from values to a URI ------------------------------------------------------------------------
 
 
-def _plain(variable: _Variable, value: Value, *, raw: bool) -> _Plain | None:
+def _prepare(variable: _Variable, value: Value, *, raw: bool) -> _Prepared | None:
     """A value as strings for the expansion; `None` if it is undefined."""
     name = variable.name
     if value is None:
@@ -273,7 +274,9 @@ def _plain(variable: _Variable, value: Value, *, raw: bool) -> _Plain | None:
             return text[: variable.prefix]
         characters = _RAW_CHARACTER.findall(text)[: variable.prefix]
         return "".join(
-            character if len(character) > 1 or character in _STAYS else quote(character, safe="")
+            character
+            if len(character) > 1 or character in _UNENCODED
+            else quote(character, safe="")
             for character in characters
         )
 
@@ -299,13 +302,13 @@ def _text(name: str, value: object) -> str:
     return text
 
 
-def _check(name: str, plain: _Plain, before: str) -> None:
+def _check_reserved(name: str, prepared: _Prepared, before: str) -> None:
     """Refuse a value of `{+x}` or `{#x}` that would change the scheme, the host or the path."""
-    for item in [plain] if isinstance(plain, str) else plain:
+    for item in [prepared] if isinstance(prepared, str) else prepared:
         for escaped in [item] if isinstance(item, str) else item:
             text = unquote(escaped)
             problem = None
-            scheme, host = _SCHEME.match(before + text), _TO_HOST.match(before + text)
+            scheme, host = _SCHEME.match(before + text), _HOST_START.match(before + text)
             if any(unicodedata.category(character) == "Cc" for character in text):
                 problem = "has control characters"
             elif _SCHEME.match(text) or (scheme is not None and scheme.end() > len(before)):
@@ -321,7 +324,7 @@ def _check(name: str, plain: _Plain, before: str) -> None:
                 )
 
 
-def _expand(operator: str, variable: _Variable, plain: _Plain, *, first: bool) -> str:
+def _expand(operator: str, variable: _Variable, prepared: _Prepared, *, first: bool) -> str:
     """Expand one variable of an expression; `first` is true for its first defined variable."""
     from uritemplate import URITemplate
 
@@ -331,7 +334,7 @@ def _expand(operator: str, variable: _Variable, plain: _Plain, *, first: bool) -
     elif not first and operator == "?":
         operator = "&"
     star = "*" if variable.explode else ""
-    given: Any = {variable.name: plain}
+    given: Any = {variable.name: prepared}
     text = URITemplate(f"{{{operator}{variable.name}{star}}}").expand(given)
     if operator == ";":
         text = _NO_VALUE.sub("", text)  # in lists, uritemplate also writes "=" before empty values
@@ -348,15 +351,15 @@ class _Piece(NamedTuple):
     checked: bool
 
 
-class _Uri:
+class _UriBuilder:
     """Builds a URI from literals and expanded values."""
 
     def __init__(self) -> None:
         self.text = ""
-        self._owners: list[_Piece] = []  # the piece of each character
+        self._piece_at: list[_Piece] = []  # the piece of each character
 
     def add(self, text: str, operator: str | None = None, *, checked: bool = True) -> None:
-        self._owners += [_Piece(len(self.text), operator, checked)] * len(text)
+        self._piece_at += [_Piece(len(self.text), operator, checked)] * len(text)
         self.text += text
 
     def without_dot_segments(self) -> str:
@@ -367,7 +370,7 @@ class _Uri:
         path = re.split("[?#]", self.text[start:], maxsplit=1)[0]
         for found in _DOT_SEGMENT.finditer(path):
             for place in reversed(range(start + found.start(), start + found.end())):
-                piece = self._owners[place]
+                piece = self._piece_at[place]
                 written = piece.operator == "." and place == piece.start
                 asked_for = piece.operator in _RAW and not piece.checked
                 if piece.operator is not None and not written and not asked_for:
@@ -378,7 +381,7 @@ class _Uri:
 # -- from a URI to values ------------------------------------------------------------------------
 
 
-def _never_unique(part: _Part) -> str | None:
+def _always_ambiguous(part: _Part) -> str | None:
     """Why an expression is ambiguous in every template; `None` if it is not."""
     for variable in part.variables:
         if variable.prefix is not None:
@@ -391,7 +394,7 @@ def _never_unique(part: _Part) -> str | None:
     return None
 
 
-def _to_read(part: _Part) -> Part:
+def _automaton_part(part: _Part) -> Part:
     raw = part.operator in _RAW
     variables = tuple(Variable(variable.name, variable.explode, raw) for variable in part.variables)
     return Part(tokens(part.literal) or (), part.operator, variables)
@@ -401,7 +404,7 @@ def _decode(capture: Capture) -> str | list[str] | None:
     """The decoded value; `None` if its percent-encoded bytes are not valid UTF-8."""
     try:
         if capture.variable.raw:
-            texts = [_ESCAPES.sub(_unescape, text) for text in capture.texts]
+            texts = [_ESCAPES.sub(_decode_octets, text) for text in capture.texts]
         else:
             texts = [unquote_to_bytes(text).decode() for text in capture.texts]
     except UnicodeDecodeError:
@@ -409,9 +412,9 @@ def _decode(capture: Capture) -> str | list[str] | None:
     return texts if capture.variable.explode else texts[0]
 
 
-def _unescape(found: re.Match[str]) -> str:
+def _decode_octets(found: re.Match[str]) -> str:
     """Decode the characters that `expand` would percent-encode again."""
     return "".join(
-        f"%{ord(character):02X}" if character in _STAYS or character == "%" else character
+        f"%{ord(character):02X}" if character in _UNENCODED or character == "%" else character
         for character in unquote_to_bytes(found[0]).decode()
     )
