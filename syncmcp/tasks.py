@@ -241,7 +241,7 @@ class _Following:
         raw = yield from self._course.poll_until_done(self._options.timeout)
         result = validate(types.CallToolResult, raw, AUGMENTED)
         if self.tool is not None:
-            result._came_from(self.tool, self._core.label)
+            result._set_origin(self.tool, self._core.label)
             yield from check_output(self._core, self.tool, result, self._core.checks)
         return result
 
@@ -424,7 +424,7 @@ def _start(
         course = TaskPoller(outcome.id, params, outcome, core.settings.max_rounds)
         return ToolTask(_Following(client, course, name, options))
     result = validate(types.CallToolResult, outcome, AUGMENTED)
-    result._came_from(name, core.label)
+    result._set_origin(name, core.label)
     yield from check_output(core, name, result, core.checks)
     return ToolTask(_Following(client, None, name, options, result))
 

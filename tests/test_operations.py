@@ -137,7 +137,7 @@ def test_where_a_result_came_from_is_no_part_of_it() -> None:
     with syncmcp.connect(full_server()) as client:
         one, other = client.call_tool("fail"), client.call_tool("fail")
     alone = type(one).from_wire(one.to_wire())
-    other._came_from("another", "server")
+    other._set_origin("another", "server")
     assert one == other == alone
     assert repr(one) == repr(alone)
     assert one.model_dump() == alone.model_dump()

@@ -237,7 +237,7 @@ def call_tool(
     call = partial(exchange, "tools/call", params, max_rounds=core.settings.max_rounds)
     raw = yield from with_fresh_marks(call, core)
     result = validate(types.CallToolResult, raw, "tools/call")
-    result._came_from(name, core.label)
+    result._set_origin(name, core.label)
     yield from check_output(core, name, result, checks)
     return result
 

@@ -240,5 +240,5 @@ def outcome(
     if method == "resources/read":
         return validate(types.ReadResourceResult, reply, method)
     result = validate(types.CallToolResult, reply, method)
-    result._came_from(params["name"], server)
+    result._set_origin(params["name"], server)
     return result

@@ -94,7 +94,7 @@ class Skills:
             "skills/list", types.ListSkillsResult, "skills", max_pages, None, options
         )
         for skill in result.skills:
-            skill._came_from(core_of(self._client).label)
+            skill._set_origin(core_of(self._client).label)
         found: builtins.list[Skill] = result.skills
         return found
 
@@ -122,7 +122,7 @@ class Skills:
                 method="skills/get",
                 server=core_of(self._client).label,
             )
-        skill._came_from(core_of(self._client).label)
+        skill._set_origin(core_of(self._client).label)
         return skill
 
     def load(

@@ -39,7 +39,7 @@ Role: TypeAlias = Literal["user", "assistant"]
 
 # Held while a model is built. Two threads may use a model for the first time at the same time, and
 # pydantic 2.12 has no lock of its own. Reentrant, because a build may trigger another one.
-_building = threading.RLock()
+_build_lock = threading.RLock()
 
 
 def field_of(value: Any, name: str) -> Any:
@@ -121,7 +121,7 @@ class WireModel(BaseModel):
         Type names are never looked up in the caller's frame, because the caller may be any code
         that uses the model first.
         """
-        with _building:
+        with _build_lock:
             return super().model_rebuild(
                 force=force,
                 raise_errors=raise_errors,

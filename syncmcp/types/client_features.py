@@ -64,7 +64,7 @@ class ElicitRequestURLParams(TaggedModel, RequestParams):
     elicitation_id: str | None = None
 
 
-def _mode(value: Any) -> str | None:
+def _elicitation_mode(value: Any) -> str | None:
     mode = field_of(value, "mode")
     if mode is None:
         return "form"
@@ -74,7 +74,7 @@ def _mode(value: Any) -> str | None:
 
 ElicitRequestParams: TypeAlias = Annotated[
     Annotated[ElicitRequestFormParams, Tag("form")] | Annotated[ElicitRequestURLParams, Tag("url")],
-    Discriminator(_mode),
+    Discriminator(_elicitation_mode),
 ]
 """Parameters of ``elicitation/create``."""
 
@@ -267,7 +267,7 @@ class TitledMultiSelectEnumSchema(_MultiSelect):
     items: TitledOptions
 
 
-def _kind(value: Any) -> str | None:
+def _field_tag(value: Any) -> str | None:
     if isinstance(value, WireModel):
         return type(value).__name__
     items = field_of(value, "items")
@@ -298,7 +298,7 @@ PrimitiveSchemaDefinition: TypeAlias = Annotated[
     | Annotated[TitledSingleSelectEnumSchema, Tag("TitledSingleSelectEnumSchema")]
     | Annotated[UntitledMultiSelectEnumSchema, Tag("UntitledMultiSelectEnumSchema")]
     | Annotated[TitledMultiSelectEnumSchema, Tag("TitledMultiSelectEnumSchema")],
-    Discriminator(_kind),
+    Discriminator(_field_tag),
 ]
 """The schema of one field of a form."""
 
@@ -363,7 +363,7 @@ class ToolChoice(WireModel):
     mode: Literal["auto", "required", "none"] | str | None = None
 
 
-class _Spoken(MetaModel):
+class _MessageBase(MetaModel):
     role: Role
     content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
 
@@ -378,7 +378,7 @@ class _Spoken(MetaModel):
         return "\n".join(block.text for block in self.blocks if isinstance(block, TextContent))
 
 
-class SamplingMessage(_Spoken):
+class SamplingMessage(_MessageBase):
     """A message of a conversation with a model (client/sampling#messages).
 
     Attributes:
@@ -437,7 +437,7 @@ class CreateMessageRequestParams(RequestParams):
         return None
 
 
-class CreateMessageResult(_Spoken, Result):
+class CreateMessageResult(_MessageBase, Result):
     """The result of ``sampling/createMessage`` (client/sampling#creating-messages).
 
     Attributes:

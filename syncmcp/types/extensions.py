@@ -146,7 +146,7 @@ class Skill(WireModel):
     # Not a field, because it is not part of the JSON; compare `CallToolResult`.
     _server: ClassVar[str | None] = None
 
-    def _came_from(self, server: str) -> None:
+    def _set_origin(self, server: str) -> None:
         vars(self)["_server"] = server
 
     @property

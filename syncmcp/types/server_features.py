@@ -103,7 +103,7 @@ def _is_for(audience: Role, block: ContentBlock) -> bool:
     return meant is None or audience in meant
 
 
-def _unimportance(block: ContentBlock) -> float:
+def _priority_order(block: ContentBlock) -> float:
     priority = _hints(block).priority
     return math.inf if priority is None else -priority
 
@@ -127,7 +127,7 @@ class CallToolResult(Result):
     # are pickled and copied, but not part of comparisons, dumps and the repr.
     _origin: ClassVar[tuple[str, str] | None] = None
 
-    def _came_from(self, tool: str, server: str) -> None:
+    def _set_origin(self, tool: str, server: str) -> None:
         vars(self)["_origin"] = (tool, server)
 
     @property
@@ -147,7 +147,7 @@ class CallToolResult(Result):
         an audience are for both. Blocks without a priority come last, in the server's order.
         """
         meant = [block for block in self.content if _is_for(audience, block)]
-        return sorted(meant, key=_unimportance)
+        return sorted(meant, key=_priority_order)
 
     @property
     def data(self) -> Any:
