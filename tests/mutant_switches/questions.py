@@ -139,7 +139,7 @@ SAMPLING = (
     Mutant(
         "tool-results-unchecked",
         "tool uses without results, and results without uses, reach the handler",
-        f"{ANSWER}:check_balance",
+        f"{ANSWER}:check_tool_results",
         always(None),
         ("SAMP-05", "SAMP-06"),
     ),

@@ -180,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "answers-name-no-task",
         "answers to the questions of a task do not name it",
-        "syncmcp._connection.server_requests:relate",
+        "syncmcp._connection.server_requests:with_related_task",
         lambda original: lambda message, task: message,
         ("TSK-07",),
     ),
