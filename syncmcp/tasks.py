@@ -29,9 +29,10 @@ from syncmcp._concurrency.cancel import CancelToken, call_when_cancelled
 from syncmcp._concurrency.pool import lending_handler
 from syncmcp._concurrency.timing import Deadline, reaper
 from syncmcp._connection.options import CallOptions, ResolvedOptions
-from syncmcp._protocol.exchange import exchange_or_task
-from syncmcp._protocol.steps import Reply, Send, Steps
-from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, TaskPoller, TaskState
+from syncmcp._protocol.dialect import Reply, TaskState
+from syncmcp._protocol.exchange import TaskPoller, exchange_or_task
+from syncmcp._protocol.steps import Send, Steps
+from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET
 from syncmcp._protocol.tasks import EXTENSION as _EXTENSION
 from syncmcp.errors import InvalidParams, McpError, NotSupported, fresh
 
@@ -195,9 +196,9 @@ class _Following:
         # Cancelled when nobody wants answers any more to what the task has asked so far.
         self._asking = CancelToken()
         if course is not None:
-            course.until = partial(call_when_cancelled, self._asking)
-            course.guard = self._lock
-            course.told = self._told
+            course.withdraw_on = partial(call_when_cancelled, self._asking)
+            course.lock = self._lock
+            course.on_state = self._told
             if course.state is not None:
                 self._told(course.state)
 
@@ -207,7 +208,7 @@ class _Following:
 
     @property
     def over(self) -> bool:
-        return self._course is None or self._course.over
+        return self._course is None or self._course.ended
 
     def _told(self, state: TaskState) -> None:
         """On whatever thread looked."""
@@ -237,7 +238,7 @@ class _Following:
     def _steps(self) -> Steps[CallToolResult]:
         assert self._course is not None
         # For as long as it takes; but one look takes no longer than any call may.
-        raw = yield from self._course.follow(self._options.timeout)
+        raw = yield from self._course.poll_until_done(self._options.timeout)
         result = validate(types.CallToolResult, raw, AUGMENTED)
         if self.tool is not None:
             types.set_origin(result, self.tool, self._core.label)
@@ -260,8 +261,8 @@ class _Following:
         if course is None:
             return
         options = self._resolve(given)
-        run(course.look(), self._core, options, Deadline(options.timeout))
-        if course.over:
+        run(course.poll(), self._core, options, Deadline(options.timeout))
+        if course.ended:
             self._withdraw(course)
         # Whoever follows it need not wait to see it.
         self._core.pools.naps.news(course.id)
@@ -271,7 +272,7 @@ class _Following:
         with self._lock:
             asking, self._asking = self._asking, CancelToken()
             # Also what the next look finds was asked before this.
-            course.until, course.until_then = (
+            course.withdraw_on, course.next_withdraw_on = (
                 partial(call_when_cancelled, asking),
                 partial(call_when_cancelled, self._asking),
             )
@@ -302,7 +303,7 @@ class _Following:
 
     def cancel(self, given: CallOptions) -> None:
         course = self._course
-        if course is None or course.over:
+        if course is None or course.ended:
             return
         options = self._resolve(given)
         deadline = Deadline(options.timeout)
@@ -310,8 +311,8 @@ class _Following:
             run(_cancel(course), self._core, options, deadline)
         except InvalidParams:
             # It may have ended a moment ago; the server says no more than that it cannot.
-            run(course.look(), self._core, options, deadline)
-            if not course.over:
+            run(course.poll(), self._core, options, deadline)
+            if not course.ended:
                 raise
         # Also where the server may go on: whoever cancels it wants no person to be asked any more.
         self._withdraw(course)
@@ -346,7 +347,7 @@ def _cancel(course: TaskPoller) -> Steps[None]:
     shape, result = reply.dialect.tasks, reply.dialect.read_result(CANCEL, reply.result)
     # The extension has the server acknowledge it, no more.
     if shape is not None and isinstance(result, dict) and "taskId" in result:
-        course.take(shape.read(CANCEL, result))
+        course.update(shape.read(CANCEL, result))
 
 
 class StartTask:
@@ -415,7 +416,7 @@ def _start(
     params = tool_params(name, arguments)
     keep = seconds(ttl, "ttl")
     shape = (yield from meet(core)).check_tasks(options.undeclared)
-    if shape.asked_for:
+    if shape.requested_by_client:
         if (yield from task_support(core, name)) not in ("optional", "required"):
             raise NotSupported(f"the tool {name!r} does not run as a task", server=core.label)
         params["task"] = {} if keep is None else {"ttl": int(keep * 1000)}

@@ -1,9 +1,10 @@
-"""URI templates: from values to a URI and, where that is unique, back (RFC 6570).
+"""URI templates: expansion of values to a URI, and matching of URIs where it is unique (RFC 6570).
 
-Servers name families of resources with them (server/resources#resource-templates). All four
-levels of the RFC are there. A value never is read as a template, and in most kinds of expressions
-it is encoded, so that it cannot change more of the URI than its own place. The two kinds that let
-reserved characters through, ``{+x}`` and ``{#x}``, take no value that would lead elsewhere.
+Servers describe many resources by one template (server/resources#resource-templates). All four
+levels of the RFC are supported. A value is never parsed as a template. In most kinds of expressions
+values are percent-encoded, so that a value cannot change other parts of the URI. The two kinds that
+keep reserved characters, ``{+x}`` and ``{#x}``, refuse values that would lead to another host,
+scheme or directory.
 """
 
 from __future__ import annotations
@@ -32,56 +33,57 @@ if TYPE_CHECKING:
 __all__ = ["BadTemplate", "Scalar", "UriTemplate", "Value"]
 
 MAX_TEMPLATE: Final = 4_096
-"""The longest template, in characters."""
+"""The maximum length of a template, in characters."""
 
 MAX_URI: Final = 65_536
-"""The longest URI that is read by a template, in characters."""
+"""The maximum length of a URI that `UriTemplate.match` reads, in characters."""
 
 Scalar: TypeAlias = str | int | float
-"""One value. Numbers are written as Python writes them, `True` as ``true``."""
+"""A single value. Numbers are formatted with `str`, `True` as ``true`` and `False` as ``false``."""
 
 Value: TypeAlias = Scalar | Sequence[Scalar | None] | Mapping[str, Scalar | None] | None
-"""What a variable may stand for. `None`, and what is left out, is not defined."""
+"""The value of a variable. `None`, also within a list or mapping, means that it is undefined."""
 
-_Plain: TypeAlias = str | list[str] | list[tuple[str, str]]
+_Prepared: TypeAlias = str | list[str] | list[tuple[str, str]]
 
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _VARIABLE = re.compile(
-    # Hyphens are not the RFC's, but servers use them.
+    # The RFC does not allow hyphens, but servers use them.
     r"((?:[A-Za-z0-9_-]|%[0-9A-Fa-f]{2})(?:\.?(?:[A-Za-z0-9_-]|%[0-9A-Fa-f]{2}))*)"
     r"(\*|:[1-9][0-9]{0,3})?"
 )
-_NO_LITERAL = re.compile(r"[\x00-\x20\"<>\\^`{|}\x7f-\x9f]|%(?![0-9A-Fa-f]{2})")
+_NOT_LITERAL = re.compile(r"[\x00-\x20\"<>\\^`{|}\x7f-\x9f]|%(?![0-9A-Fa-f]{2})")
 _OPERATORS: Final = frozenset("+#./;?&")
 _NAMED: Final = frozenset(";?&")
 _RAW: Final = frozenset("+#")
 
-# What `{+x}` takes as one: an escaped character of several bytes, an escape, any other character.
+# One character for the prefix modifier of `{+x}`: a percent-encoded character of several bytes, a
+# percent-encoded byte, or any other character.
 _RAW_CHARACTER = re.compile(
     r"%[C-Fc-f][0-9A-Fa-f](?:%[89ABab][0-9A-Fa-f])+|%[0-9A-Fa-f]{2}|.", re.DOTALL
 )
-_STAYS: Final = frozenset(RESERVED + UNRESERVED)
+_UNENCODED: Final = frozenset(RESERVED + UNRESERVED)
 _ESCAPES = re.compile(r"(?:%[0-9A-F]{2})+")
 _NO_VALUE = re.compile("=(?=;|$)")
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_TO_HOST = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2}")
+_HOST_START = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2}")
 _BETWEEN_SEGMENTS = re.compile(r"[/\\?#]")
 _DOT_SEGMENT = re.compile(r"(?:(?<=/)|^)\.{1,2}(?=/|$)")
 
 
 class BadTemplate(UsageError):
-    """A text that is no URI template."""
+    """A text is not a valid URI template."""
 
 
 class UriTemplate:
-    """A URI template.
+    """A parsed URI template; immutable, hashable and comparable by its text.
 
     Args:
-        template: Its text.
+        template: The text of the template.
 
     Raises:
-        BadTemplate: It is no template by the RFC.
+        BadTemplate: The text is not a valid template, no string, or longer than 4,096 characters.
     """
 
     def __init__(self, template: str) -> None:
@@ -96,7 +98,7 @@ class UriTemplate:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The names of its variables, each once, in the order of the text."""
+        """The names of the variables, without duplicates, in the order of the text."""
         return self._variables
 
     def expand(
@@ -104,18 +106,21 @@ class UriTemplate:
     ) -> str:
         """Return the URI for these values (RFC 6570, section 3).
 
-        In ``{+x}`` and ``{#x}`` reserved characters such as ``/`` pass. So values are refused
-        there that begin with a scheme, or with ``//`` where a host would follow, that have
-        segments ``.`` or ``..``, or control characters, escaped or not. In the other kinds a
-        value that would be such a segment by itself is escaped.
+        In ``{+x}`` and ``{#x}``, reserved characters such as ``/`` are not encoded. Therefore a
+        value is refused there if it begins with a scheme, begins with ``//`` where a host would
+        follow, has segments ``.`` or ``..``, or has control characters, percent-encoded or not. In
+        other kinds of expressions, a value that would be a segment ``.`` or ``..`` is
+        percent-encoded.
 
         Args:
-            values: By name of the variable: a string, a number, several of them, or names with
-                values; `None`, an empty list or nothing at all for what is not defined.
-            unchecked: The names of variables whose values may lead anywhere.
+            values: The values by name of the variable: a string or a number, a list of these, or a
+                mapping of names to these. A variable is undefined if it is missing, `None`, an
+                empty list or an empty mapping.
+            unchecked: The names of variables in ``{+x}`` and ``{#x}`` whose values are not refused
+                for the reasons above.
 
         Raises:
-            UsageError: There is no such variable, it cannot have this value, or the value is
+            UsageError: There is no variable of this name, a value is of a wrong type, or a value is
                 refused.
         """
         values = {} if values is None else values
@@ -126,37 +131,38 @@ class UriTemplate:
             if name not in self._variables:
                 known = ", ".join(map(repr, self._variables)) or "none"
                 raise UsageError(f"{self._text!r} has no variable {name!r}; it has {known}")
-        uri = _Uri()
+        uri = _UriBuilder()
         for part in self._parts:
             if not part.variables:
                 uri.add(part.literal)
             first = True
             for variable in part.variables:
                 raw, checked = part.operator in _RAW, variable.name not in unchecked
-                plain = _plain(variable, values.get(variable.name), raw=raw)
-                if plain is None:
+                prepared = _prepare(variable, values.get(variable.name), raw=raw)
+                if prepared is None:
                     continue
                 if raw and checked:
-                    _check(variable.name, plain, uri.text)
-                text = _expand(part.operator, variable, plain, first=first)
+                    _check_reserved(variable.name, prepared, uri.text)
+                text = _expand(part.operator, variable, prepared, first=first)
                 uri.add(text, part.operator, checked=checked)
                 first = False
         return uri.without_dot_segments()
 
     @property
     def ambiguity(self) -> str | None:
-        """Why `match` cannot tell the values of a URI; `None` if it can."""
+        """Why `match` cannot determine the values of a URI; `None` if it can."""
         return self._automaton if isinstance(self._automaton, str) else None
 
     def match(self, uri: str) -> dict[str, str | list[str]] | None:
-        """Return the values that `expand` makes this URI of; `None` if there are none.
+        """Return the values for which `expand` returns this URI; `None` if the URI does not match.
 
-        They are strings, and lists for ``{x*}``; what is not defined is left out. In ``{+x}`` and
-        ``{#x}`` escapes of reserved characters stay escapes, as `expand` leaves them. A URI of more
-        than 65,536 characters is not read.
+        The values are strings, and lists for ``{x*}``; undefined variables are omitted. In ``{+x}``
+        and ``{#x}``, percent-encoded reserved characters are not decoded, as `expand` does not
+        encode them again. A URI of more than 65,536 characters does not match.
 
         Raises:
-            UsageError: Several values could lead to one URI; see `ambiguity`.
+            UsageError: The template is ambiguous: different values lead to one URI; see
+                `ambiguity`.
         """
         if not isinstance(uri, str):
             raise UsageError(f"uri is a string, not {uri!r}")
@@ -177,10 +183,10 @@ class UriTemplate:
     @cached_property
     def _automaton(self) -> Automaton | str:
         for part in self._parts:
-            problem = _never_unique(part)
+            problem = _always_ambiguous(part)
             if problem is not None:
                 return problem
-        automaton = Automaton([_to_read(part) for part in self._parts])
+        automaton = Automaton([_automaton_part(part) for part in self._parts])
         return automaton.ambiguity or automaton
 
     def __str__(self) -> str:
@@ -209,7 +215,7 @@ class _Variable(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """An expression, or a literal, which has no variables."""
+    """A part of a template: an expression, or a literal, which has no variables."""
 
     literal: str = ""
     operator: str = ""
@@ -227,7 +233,7 @@ def _parse(template: str) -> list[_Part]:
 
 
 def _literal(text: str) -> _Part:
-    wrong = _NO_LITERAL.search(text)
+    wrong = _NOT_LITERAL.search(text)
     if wrong is not None:
         raise BadTemplate(f"{wrong[0]!r} cannot stand outside of an expression of a URI template")
     return _Part(_encode(text))
@@ -253,8 +259,8 @@ def _encode(text: str) -> str:
 # -- from values to a URI ------------------------------------------------------------------------
 
 
-def _plain(variable: _Variable, value: Value, *, raw: bool) -> _Plain | None:
-    """A value as texts that are ready to be expanded; `None` if it is not defined."""
+def _prepare(variable: _Variable, value: Value, *, raw: bool) -> _Prepared | None:
+    """A value as strings for the expansion; `None` if it is undefined."""
     name = variable.name
     if value is None:
         return None
@@ -268,7 +274,9 @@ def _plain(variable: _Variable, value: Value, *, raw: bool) -> _Plain | None:
             return text[: variable.prefix]
         characters = _RAW_CHARACTER.findall(text)[: variable.prefix]
         return "".join(
-            character if len(character) > 1 or character in _STAYS else quote(character, safe="")
+            character
+            if len(character) > 1 or character in _UNENCODED
+            else quote(character, safe="")
             for character in characters
         )
 
@@ -294,13 +302,13 @@ def _text(name: str, value: object) -> str:
     return text
 
 
-def _check(name: str, plain: _Plain, before: str) -> None:
-    """Refuse a value with reserved characters that would change what is around it."""
-    for item in [plain] if isinstance(plain, str) else plain:
+def _check_reserved(name: str, prepared: _Prepared, before: str) -> None:
+    """Refuse a value of `{+x}` or `{#x}` that would change the scheme, the host or the path."""
+    for item in [prepared] if isinstance(prepared, str) else prepared:
         for escaped in [item] if isinstance(item, str) else item:
             text = unquote(escaped)
             problem = None
-            scheme, host = _SCHEME.match(before + text), _TO_HOST.match(before + text)
+            scheme, host = _SCHEME.match(before + text), _HOST_START.match(before + text)
             if any(unicodedata.category(character) == "Cc" for character in text):
                 problem = "has control characters"
             elif _SCHEME.match(text) or (scheme is not None and scheme.end() > len(before)):
@@ -316,8 +324,8 @@ def _check(name: str, plain: _Plain, before: str) -> None:
                 )
 
 
-def _expand(operator: str, variable: _Variable, plain: _Plain, *, first: bool) -> str:
-    """Expand one variable of an expression, the first that is defined or another one."""
+def _expand(operator: str, variable: _Variable, prepared: _Prepared, *, first: bool) -> str:
+    """Expand one variable of an expression; `first` is true for its first defined variable."""
     from uritemplate import URITemplate
 
     separator = ""
@@ -326,15 +334,15 @@ def _expand(operator: str, variable: _Variable, plain: _Plain, *, first: bool) -
     elif not first and operator == "?":
         operator = "&"
     star = "*" if variable.explode else ""
-    given: Any = {variable.name: plain}
+    given: Any = {variable.name: prepared}
     text = URITemplate(f"{{{operator}{variable.name}{star}}}").expand(given)
     if operator == ";":
-        text = _NO_VALUE.sub("", text)  # in lists, the library writes it also before nothing
+        text = _NO_VALUE.sub("", text)  # in lists, uritemplate also writes "=" before empty values
     return separator + text
 
 
 class _Piece(NamedTuple):
-    """A stretch of a URI, and where it comes from."""
+    """The origin of a part of a URI."""
 
     start: int
     operator: str | None
@@ -343,26 +351,26 @@ class _Piece(NamedTuple):
     checked: bool
 
 
-class _Uri:
-    """A URI in the making."""
+class _UriBuilder:
+    """Builds a URI from literals and expanded values."""
 
     def __init__(self) -> None:
         self.text = ""
-        self._owners: list[_Piece] = []  # of each character
+        self._piece_at: list[_Piece] = []  # the piece of each character
 
     def add(self, text: str, operator: str | None = None, *, checked: bool = True) -> None:
-        self._owners += [_Piece(len(self.text), operator, checked)] * len(text)
+        self._piece_at += [_Piece(len(self.text), operator, checked)] * len(text)
         self.text += text
 
     def without_dot_segments(self) -> str:
-        """The URI; segments that values have made ``.`` or ``..`` are escaped."""
+        """The URI, with segments ``.`` and ``..`` percent-encoded if they come from values."""
         characters = list(self.text)
         scheme = _SCHEME.match(self.text)
         start = 0 if scheme is None else scheme.end()
         path = re.split("[?#]", self.text[start:], maxsplit=1)[0]
         for found in _DOT_SEGMENT.finditer(path):
             for place in reversed(range(start + found.start(), start + found.end())):
-                piece = self._owners[place]
+                piece = self._piece_at[place]
                 written = piece.operator == "." and place == piece.start
                 asked_for = piece.operator in _RAW and not piece.checked
                 if piece.operator is not None and not written and not asked_for:
@@ -373,8 +381,8 @@ class _Uri:
 # -- from a URI to values ------------------------------------------------------------------------
 
 
-def _never_unique(part: _Part) -> str | None:
-    """What of an expression no URI can tell, wherever the expression stands."""
+def _always_ambiguous(part: _Part) -> str | None:
+    """Why an expression is ambiguous in every template; `None` if it is not."""
     for variable in part.variables:
         if variable.prefix is not None:
             return f"a URI has only the beginning of the value of {variable.name!r}"
@@ -386,17 +394,17 @@ def _never_unique(part: _Part) -> str | None:
     return None
 
 
-def _to_read(part: _Part) -> Part:
+def _automaton_part(part: _Part) -> Part:
     raw = part.operator in _RAW
     variables = tuple(Variable(variable.name, variable.explode, raw) for variable in part.variables)
     return Part(tokens(part.literal) or (), part.operator, variables)
 
 
 def _decode(capture: Capture) -> str | list[str] | None:
-    """The value that was read; `None` if its escapes are no UTF-8."""
+    """The decoded value; `None` if its percent-encoded bytes are not valid UTF-8."""
     try:
         if capture.variable.raw:
-            texts = [_ESCAPES.sub(_unescape, text) for text in capture.texts]
+            texts = [_ESCAPES.sub(_decode_octets, text) for text in capture.texts]
         else:
             texts = [unquote_to_bytes(text).decode() for text in capture.texts]
     except UnicodeDecodeError:
@@ -404,9 +412,9 @@ def _decode(capture: Capture) -> str | list[str] | None:
     return texts if capture.variable.explode else texts[0]
 
 
-def _unescape(found: re.Match[str]) -> str:
-    """Decode what `expand` would escape again by itself."""
+def _decode_octets(found: re.Match[str]) -> str:
+    """Decode the characters that `expand` would percent-encode again."""
     return "".join(
-        f"%{ord(character):02X}" if character in _STAYS or character == "%" else character
+        f"%{ord(character):02X}" if character in _UNENCODED or character == "%" else character
         for character in unquote_to_bytes(found[0]).decode()
     )

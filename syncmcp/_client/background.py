@@ -29,13 +29,13 @@ from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.outgoing import leave_frame
 from syncmcp._connection.pending_request import PendingRequest
 from syncmcp._connection.questions import InputResponder
+from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import exchange
 from syncmcp._protocol.steps import (
     AnswerInput,
     Compute,
     GetNegotiated,
     Pause,
-    Reply,
     Send,
     SendAndForget,
     Steps,
@@ -362,15 +362,15 @@ class _CallbackRun(Generic[R]):
 
     def _request(self, send: Send, connection: Connection) -> None:
         deadline = self._deadline
-        if send.within is not None:
-            deadline = deadline.sooner(send.within)
+        if send.timeout is not None:
+            deadline = deadline.sooner(send.timeout)
         call = PendingRequest(send.method, self._options, deadline, self._done)
         if connection.transport.blocking:
             call.pool = self._core.pools.exchanges
         self._send, self._connection, self._call = send, connection, call
         try:
             if send.session is not None:
-                send.session.enter(connection)
+                send.session.check(connection)
             connection.start(call, send.params, offer=send.offer)
         except McpError as error:
             call.outcome = error
@@ -482,7 +482,7 @@ class _CallbackRun(Generic[R]):
             self._nap.end()
 
     def _work(self, work: Compute) -> None:
-        self._advance(work.do(), None)
+        self._advance(work.function(), None)
 
     def _ask(self, ask: AnswerInput, connection: Connection) -> None:
         desk = connection.desk

@@ -21,13 +21,14 @@ from syncmcp._concurrency.timing import monotonic
 from syncmcp._http.exchange import Identity, next_identity, tells_identity
 from syncmcp._protocol.caching import (
     InvalidationLog,
-    first_page,
+    first_page_params,
+    is_cacheable,
     is_public,
-    lifetime,
-    may_be_kept,
-    refused_page,
+    list_of_refused_cursor,
+    ttl_seconds,
 )
-from syncmcp._protocol.steps import CacheLookup, Reply, Send, Steps
+from syncmcp._protocol.dialect import Reply
+from syncmcp._protocol.steps import CacheLookup, Send, Steps
 from syncmcp._protocol.subscription import ChangeEvent, read_event
 from syncmcp.cache import CachedResult, CacheStore, MemoryCache
 from syncmcp.config import Http
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from syncmcp._client.opening import Target
     from syncmcp._connection.connection import Connection
     from syncmcp._connection.options import ResolvedOptions
-    from syncmcp._protocol.client_capabilities import OfferedCapabilities
+    from syncmcp._protocol.capabilities import OfferedCapabilities
 
 R = TypeVar("R")
 
@@ -115,13 +116,13 @@ class ResultCache:
     def changed(self, event: ChangeEvent) -> None:
         """Something has changed, or may have. Never blocks."""
         with self._lock:
-            self._changes.changed(event, monotonic())
+            self._changes.record_change(event, monotonic())
 
     def reconnected(self) -> None:
         """There is a new connection; unless it is to a URL, that is another server."""
         if not isinstance(self._target, Http):
             with self._lock:
-                self._changes.everything(monotonic())
+                self._changes.invalidate_all(monotonic())
 
     # -- on the way of an operation ----------------------------------------------------------
 
@@ -154,7 +155,7 @@ class ResultCache:
         self, wanted: CacheLookup, live: Callable[[], Connection | None], options: ResolvedOptions
     ) -> dict[str, Any] | None:
         method, params, _ = wanted
-        if options.cache != "use" or not options.plain or not may_be_kept(method, params):
+        if options.cache != "use" or not options.plain or not is_cacheable(method, params):
             return None
         if options.cancel is not None and options.cancel.cancelled:
             return None  # sending it raises what there is to raise
@@ -180,9 +181,9 @@ class ResultCache:
             if kept is None or not self._is_fresh(kept, method, params):
                 continue
             if session is not None:
-                if session.began not in (None, kept.asked):
+                if session.started_at not in (None, kept.asked):
                     continue  # another walk's page
-            elif (at_first := first_page(method, params)) is not None:
+            elif (at_first := first_page_params(method, params)) is not None:
                 first = self._get(self._key(owner, *request, at_first))
                 if first is not None and first.asked > kept.asked:
                     continue  # the list was begun anew since
@@ -193,7 +194,7 @@ class ResultCache:
 
         newest = max(usable, key=lambda kept: kept.asked)
         if session is not None:
-            session.began = newest.asked
+            session.started_at = newest.asked
         # Parsed anew each time: what a caller does to its result is its own business.
         result = from_json(newest.body)
         return result if isinstance(result, dict) else None
@@ -216,19 +217,19 @@ class ResultCache:
         if monotonic() >= kept.expires:
             return False
         with self._lock:
-            return not self._changes.outdated(method, params, kept.asked)
+            return not self._changes.is_outdated(method, params, kept.asked)
 
     def _begin(self, send: Send, options: ResolvedOptions) -> Callable[[Reply], None] | None:
         """What to do with the reply to a request that is about to be sent."""
         method, params, of_its_own, _, session = send
         if options.cache == "bypass" or not options.plain or of_its_own is not None:
             return None
-        if not may_be_kept(method, params):
+        if not is_cacheable(method, params):
             return None
         asked, offer = monotonic(), self._offer()
         if session is not None:
             # All pages of one walk count as asked for when it began: by that they are known.
-            session.began = asked = asked if session.began is None else session.began
+            session.started_at = asked = asked if session.started_at is None else session.started_at
 
         def finish(reply: Reply) -> None:
             result, dialect, identity, altered = reply
@@ -236,7 +237,7 @@ class ResultCache:
                 return
             if offer != self._offer():
                 return
-            seconds = lifetime(result)
+            seconds = ttl_seconds(result)
             if seconds <= 0:
                 return
             owner: object = None
@@ -246,7 +247,7 @@ class ResultCache:
                     return
             with self._lock:
                 self._has_private = self._has_private or owner is not None
-                if self._changes.outdated(method, params, asked):
+                if self._changes.is_outdated(method, params, asked):
                     return
             key = self._key(owner, dialect.revision, offer, method, params)
             body = _json(result)
@@ -262,10 +263,10 @@ class ResultCache:
         return identity if self._tells_identity else None
 
     def _refused(self, send: Send, error: McpError) -> None:
-        name = refused_page(send.method, send.params, error)
+        name = list_of_refused_cursor(send.method, send.params, error)
         if name is not None:
             with self._lock:
-                self._changes.refused(name, monotonic())
+                self._changes.record_refused_cursor(name, monotonic())
 
     # -- the store ---------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ from syncmcp.transports.base import TransportSource
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from syncmcp._protocol.client_capabilities import OfferedCapabilities
+    from syncmcp._protocol.capabilities import OfferedCapabilities
     from syncmcp.approval import Approval, Policy
     from syncmcp.cache import CacheStore
     from syncmcp.handlers import AnyElicitation, RootsHandler

@@ -13,13 +13,13 @@ from syncmcp._connection.connection import Connection
 from syncmcp._connection.negotiated import NegotiatedState
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._connection.questions import InputResponder
+from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.steps import (
     AnswerInput,
     Compute,
     Effect,
     GetNegotiated,
     Pause,
-    Reply,
     Send,
     SendAndForget,
     Steps,
@@ -131,7 +131,7 @@ def _drive(
                 elif isinstance(effect, AnswerInput):
                     value = _ask(effect, core, options, deadline)
                 elif isinstance(effect, Compute):
-                    value = effect.do()
+                    value = effect.function()
                 elif isinstance(effect, SendAndForget):
                     core.post(*effect, options.undeclared)
                 elif isinstance(effect, GetNegotiated):
@@ -169,7 +169,7 @@ def _request(
 
     def attempt(connection: Connection) -> Reply:
         if session is not None:
-            session.enter(connection)
+            session.check(connection)
         options.identity, options.altered = None, False
         result = connection.request(method, params, options, deadline, offer=offer)
         return Reply(result, connection.dialect, options.identity, options.altered)

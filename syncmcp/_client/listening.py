@@ -225,7 +225,7 @@ class SessionSubscription(SubscriptionBackend):
         if not stateful:
             self.lose("connection", ConnectionLost("the server speaks another revision now"))
             return
-        for event in self.wanted.everything():
+        for event in self.wanted.missed_events():
             self.put(event)
 
 
@@ -274,7 +274,7 @@ class StreamSubscription(SubscriptionBackend):
         attempt = partial(self._attempt, send.params, deadline)
         with_retries(send, core, ResolvedOptions(None, None), deadline, attempt)
         self._pauses.opened()
-        refused = self.wanted.without(self.granted)
+        refused = self.wanted.difference(self.granted)
         if self.granted == ChangeFilter():
             raise NotSupported(
                 f"the server does not agree to tell of {refused}", server=self._label, method=LISTEN
@@ -391,7 +391,7 @@ class StreamSubscription(SubscriptionBackend):
 
     def missed(self, core: ClientCore) -> None:
         """What changed while nobody listened is never told. On a pool thread."""
-        for event in self.granted.everything():
+        for event in self.granted.missed_events():
             if core.cache is not None:
                 core.cache.changed(event)
             self.put(event)

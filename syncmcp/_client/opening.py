@@ -13,26 +13,25 @@ from syncmcp._base.text import redact
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.timing import Deadline, monotonic
 from syncmcp._connection.options import ResolvedOptions
-from syncmcp._protocol.capabilities import every_capability
+from syncmcp._protocol.jsonrpc import own_id
 from syncmcp._protocol.negotiate import (
     ClientHello,
-    Fail,
-    Late,
-    Legacy,
+    EffectOutcome,
+    LateProbeAnswer,
     Negotiated,
-    Outcome,
+    NegotiationFailure,
     ProbeTimedOut,
     Restart,
     SendNotification,
     SendRequest,
     ServerExited,
+    StatefulServer,
     UseLegacySse,
+    interpret_probe,
     negotiate,
     rejoin,
-    verdict,
 )
-from syncmcp._protocol.request_table import own_id
-from syncmcp._protocol.revisions import STATEFUL, STATELESS
+from syncmcp._protocol.revisions import STATEFUL, STATELESS, every_capability
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import (
     ClosedError,
@@ -50,7 +49,7 @@ from syncmcp.transports.base import HasServerStream, OfChild, Resumable, Transpo
 
 if TYPE_CHECKING:
     from syncmcp._connection.connection import Connection
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
     from syncmcp.servers_file.entry import ServerEntry
     from syncmcp.transports.base import InProcessServer, Transport
 
@@ -256,7 +255,7 @@ class _Probe:
         with self._lock:
             if own_id(id) not in self._ids or self._late is not None:
                 return
-            if self._silent and isinstance(verdict(answer), Legacy):
+            if self._silent and isinstance(interpret_probe(answer), StatefulServer):
                 self.refused = True
                 return  # it is being initialized as it is
             self._late, token = answer, self._token
@@ -299,15 +298,15 @@ def open_connection(
     if known is None and remembered is not None:
         # Offered the newest, a server that was upgraded shows by another answer that it was.
         known = STATEFUL[0]
-    in_vain: Outcome = None  # what came of a probe that was of no use
+    in_vain: EffectOutcome = None  # what came of a probe that was of no use
     probe: _Probe | None = None
-    steps: Generator[Any, Outcome, Negotiated] | None = None
+    steps: Generator[Any, EffectOutcome, Negotiated] | None = None
     connection = connect(way.older)
     try:
         try:
             connection.open(deadline)
         except (HttpError, ProtocolError) as error:
-            if way.fixed or not way.older or isinstance(verdict(error), Fail):
+            if way.fixed or not way.older or isinstance(interpret_probe(error), NegotiationFailure):
                 raise
             # The server was an older one, and is that no more.
             way, known = way._replace(older=False), None
@@ -321,11 +320,11 @@ def open_connection(
                 return connection, Negotiated(dialect, {}), way
         if way.older and mode == "auto":
             mode = "legacy"
-        steps = negotiate(mode, hello, known, older=not (way.older or way.fixed))
+        steps = negotiate(mode, hello, known, sse_fallback=not (way.older or way.fixed))
         effect = next(steps)
         probe = _Probe(connection)
         while True:
-            outcome: Outcome = None
+            outcome: EffectOutcome = None
             if isinstance(effect, SendRequest):
                 outcome = _ask(connection, effect, deadline, probe_timeout, probe)
                 if effect.probe and isinstance(outcome, (ProbeTimedOut, ServerExited)):
@@ -379,7 +378,7 @@ def _adopt(
     deadline: Deadline,
 ) -> None:
     if connection.transport.blocking:  # that is HTTP; nothing else has headers
-        dialect.repeat_arguments(partial(_left_out, connection.label))
+        dialect.mirror_arguments(partial(_left_out, connection.label))
     connection.adopt(dialect, capabilities, hello.offer)
     if any(hello.offer) and isinstance(connection.transport, HasServerStream):
         # What a server asks there before the stream is open is lost, and it waits for ever.
@@ -430,7 +429,7 @@ def _too_late(
     error: RequestTimeout,
     connection: Connection,
     deadline: Deadline,
-    in_vain: Outcome,
+    in_vain: EffectOutcome,
     *,
     assumed: bool,
 ) -> RequestTimeout:
@@ -455,7 +454,7 @@ def _ask(
     deadline: Deadline,
     probe_timeout: float,
     probe: _Probe | None = None,
-) -> Outcome:
+) -> EffectOutcome:
     connection.agreed.spoken = ask.dialect
     options = ResolvedOptions(None, None)
     if ask.in_session:
@@ -464,7 +463,7 @@ def _ask(
         if ask.probe and probe is not None:
             result = probe.ask(ask, options, _patience(connection, deadline, probe_timeout))
         else:
-            if ask.probed and probe is not None:
+            if ask.after_probe and probe is not None:
                 options.cancel = probe.token()
             result = connection.request(
                 ask.method, ask.params, options, deadline, dialect=ask.dialect
@@ -474,8 +473,8 @@ def _ask(
             return ProbeTimedOut()
         raise
     except RequestCancelled:
-        if ask.probed and probe is not None and probe.late is not None:
-            return Late(probe.late)
+        if ask.after_probe and probe is not None and probe.late is not None:
+            return LateProbeAnswer(probe.late)
         raise
     except ConnectionLost as error:
         # The transport itself is over: a child process that ended. It can be started again.

@@ -110,7 +110,7 @@ def one_page(method: str, params: dict[str, Any] | None, core: ClientCore) -> St
         return (yield from exchange(method, params, max_rounds=rounds, session=session))
     except SessionChanged as error:
         text = "the session of the cursor has ended: list from the first page"
-        raise _session_lost(text, error, method, core) from error.ended
+        raise _session_lost(text, error, method, core) from error.cause
 
 
 def _session_lost(text: str, error: SessionChanged, method: str, core: ClientCore) -> SessionLost:
@@ -204,7 +204,7 @@ class Paginator(Generic[L]):
             except SessionChanged as error:
                 if not self._losses_left:
                     text = "the session ended in the middle of the list, time and again"
-                    raise _session_lost(text, error, self._method, self._core) from error.ended
+                    raise _session_lost(text, error, self._method, self._core) from error.cause
                 self._losses_left -= 1
                 self._begin_anew("there is another session")
                 continue
@@ -215,7 +215,7 @@ class Paginator(Generic[L]):
                 self._begin_anew("the server refused the cursor")
                 continue
             page = validate(self._model, raw, self._method)
-            self._session.hold()
+            self._session.pin()
             return self._reached(page)
 
     def _reached(self, page: L) -> L:

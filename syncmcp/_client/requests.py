@@ -16,7 +16,7 @@ from syncmcp._client.tool_calls import check_output
 from syncmcp._concurrency.futures import RequestFuture
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._connection.options import CallOptions, ResolvedOptions
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.exchange import single_exchange
 from syncmcp._protocol.steps import InputRound, Steps
 from syncmcp.errors import UsageError

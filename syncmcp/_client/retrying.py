@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from syncmcp._base.checks import seconds, whole_number
 from syncmcp._concurrency.timing import Deadline, monotonic
-from syncmcp._protocol.capabilities import HARMLESS
+from syncmcp._protocol.capabilities import IDEMPOTENT_REQUESTS
 from syncmcp.errors import (
     AuthError,
     ConnectFailed,
@@ -170,7 +170,7 @@ class RetryRules:
 
     def is_harmless(self, send: Send, options: ResolvedOptions) -> bool:
         """Whether a request may be done twice."""
-        if options.idempotent or send.method in HARMLESS:
+        if options.idempotent or send.method in IDEMPOTENT_REQUESTS:
             return True
         name = (send.params or {}).get("name")
         return (

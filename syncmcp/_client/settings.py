@@ -21,7 +21,7 @@ from syncmcp._client import lifetime
 from syncmcp._client.opening import label_of
 from syncmcp._client.retrying import Retry
 from syncmcp._connection.options import CallOptions, ResolvedOptions, check_undeclared
-from syncmcp._protocol.client_capabilities import check_extensions
+from syncmcp._protocol.capabilities import check_extensions
 from syncmcp._protocol.negotiate import MODES, ClientHello
 from syncmcp.config import Http, Stdio
 from syncmcp.errors import UsageError
@@ -31,8 +31,7 @@ from syncmcp.interceptors import Interceptor
 if TYPE_CHECKING:
     from syncmcp._client.opening import Target
     from syncmcp._connection.tool_schemas import OutputCheck
-    from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp._protocol.client_capabilities import OfferedCapabilities
+    from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared
     from syncmcp._protocol.negotiate import Negotiated
     from syncmcp._protocol.revisions import Mode
     from syncmcp.cache import CacheStore

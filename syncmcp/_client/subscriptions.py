@@ -320,7 +320,7 @@ def begin(
     if negotiated is None:
         raise core.not_open()
     capabilities = negotiated.result.get("capabilities")
-    lacking = wanted.lacking(capabilities if isinstance(capabilities, dict) else {})
+    lacking = wanted.missing_capability(capabilities if isinstance(capabilities, dict) else {})
     if lacking is not None and undeclared != "try":
         raise NotSupported(not_declared(lacking), server=core.label)
     listening: SubscriptionBackend

@@ -51,7 +51,7 @@ def meet(core: ClientCore, method: str = AUGMENTED) -> Steps[NegotiatedState]:
 def ask_for_task(core: ClientCore, name: str, params: dict[str, Any]) -> Steps[None]:
     """Have a call become a task, where the tool can be called in no other way (2025-11-25)."""
     tasks = (yield from meet(core)).tasks
-    if tasks is None or not tasks.asked_for:
+    if tasks is None or not tasks.requested_by_client:
         return
     if (yield from task_support(core, name)) == "required":
         params["task"] = {}

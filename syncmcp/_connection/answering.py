@@ -19,8 +19,8 @@ from syncmcp._base.checks import refuse_coroutines
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._connection.tool_schemas import ToolSchemaCache
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.client_capabilities import ELICITATION, ROOTS, SAMPLING, OfferedCapabilities
-from syncmcp._protocol.conversation import check_balance, single_block
+from syncmcp._protocol.capabilities import ELICITATION, ROOTS, SAMPLING, OfferedCapabilities
+from syncmcp._protocol.conversation import check_tool_results, single_block
 from syncmcp.errors import Denied, InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import (
     HandlerContext,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from pydantic import ValidationError
 
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
     from syncmcp.approval import Approval, Kind, Question
     from syncmcp.handlers import HandlerContext, Handlers
     from syncmcp.handlers.forms import Form, InvalidAnswer
@@ -73,7 +73,7 @@ def check_offered(method: str, offer: OfferedCapabilities, dialect: Dialect) -> 
     Raises:
         InvalidQuestion: They were not.
     """
-    offer = dialect.within(offer)
+    offer = dialect.supported_part(offer)
     if not (
         (method == SAMPLING and offer.sampling)
         or (method == ELICITATION and (offer.form or offer.url))
@@ -92,7 +92,7 @@ def read_question(
     Raises:
         InvalidQuestion: It makes no sense, or wants more of the method than was offered.
     """
-    offer = dialect.within(offer)
+    offer = dialect.supported_part(offer)
     if method == SAMPLING:
         return _read_sampling(params, offer)
     if method == ELICITATION:
@@ -161,7 +161,7 @@ def _read_sampling(
         raise InvalidQuestion("this client lets no model use tools", method=SAMPLING)
     request = _read(types.CreateMessageRequestParams, params)
     try:
-        check_balance(request.messages)
+        check_tool_results(request.messages)
     except ValueError as error:
         raise InvalidQuestion(str(error), method=SAMPLING) from error
     return request

@@ -38,9 +38,9 @@ from syncmcp._connection.pending_request import (
 from syncmcp._connection.questions import OpenQuestion
 from syncmcp._connection.server_requests import QuestionDispatcher
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
-from syncmcp._protocol.request_table import RequestTable
-from syncmcp._protocol.revisions import Dialect
+from syncmcp._protocol.capabilities import OfferedCapabilities
+from syncmcp._protocol.dialect import Dialect
+from syncmcp._protocol.jsonrpc import RequestTable
 from syncmcp.errors import (
     ClosedError,
     ConnectionLost,
@@ -171,7 +171,7 @@ class Connection:
     def facts(self, now: float) -> dict[str, Any]:
         """What goes on here, as plain values; see `Dump`."""
         with self._lock:
-            calls, waiting = self._peer.open_calls(), self._peer.waiting
+            calls, waiting = self._peer.open_calls(), self._peer.queued
         transport = self.transport
         tail = transport.stderr_tail() if isinstance(transport, OfChild) else ""
         return {
@@ -215,7 +215,7 @@ class Connection:
         with self._lock:
             if self._dead is None:
                 self._dead = error
-            calls = self._peer.drain()
+            calls = self._peer.take_all()
             for call in calls:
                 # A clock may find the call taken before it is settled below.
                 call.outcome = told(error, call.method, "unknown")
@@ -305,7 +305,7 @@ class Connection:
                 raise fresh(self._dead, method=method, delivery="not_sent")
             if self._draining:
                 raise ClosedError("the client is closing", server=self.label, method=method)
-            call.turn = self._peer.register(call, at_once=options.nested)
+            call.turn = self._peer.register(call, skip_queue=options.nested)
         call.params = params
         if self.interception is not None and call.passage is None:
             call.passage = self.interception.passage(call)
@@ -440,14 +440,14 @@ class Connection:
         self._wire.record("received", frame)
         messages = jsonrpc.decode(frame)
         if len(messages) > 1:  # what is about nobody is about those whom nothing else was about
-            messages.sort(key=jsonrpc.names_nobody)
+            messages.sort(key=jsonrpc.lacks_id)
         for message in messages:
             kind = type(message)
             if kind is jsonrpc.Result or kind is jsonrpc.Error:
                 self._answered(message, out)  # type: ignore[arg-type]
             elif kind is jsonrpc.Notification:
                 self._notified(message, out)  # type: ignore[arg-type]
-            elif kind is jsonrpc.Request or kind is jsonrpc.BadRequest:
+            elif kind is jsonrpc.Request or kind is jsonrpc.MalformedRequest:
                 self._asked(message, out)  # type: ignore[arg-type]
             else:
                 self._malformed(message, out)  # type: ignore[arg-type]
@@ -459,7 +459,7 @@ class Connection:
             return self._tasks.settled(out)
 
     def _answered(self, message: jsonrpc.Result | jsonrpc.Error, out: Outgoing | None) -> None:
-        if jsonrpc.names_nobody(message) and (about := out or self._frames.blamed()) and about.ids:
+        if jsonrpc.lacks_id(message) and (about := out or self._frames.blamed()) and about.ids:
             for id in about.ids:  # it answers the requests on whose stream it came
                 self._answered(message._replace(id=id), out)
             return
@@ -496,7 +496,9 @@ class Connection:
             call.seen = monotonic()
         self._notices.take(method, params, call)
 
-    def _asked(self, message: jsonrpc.Request | jsonrpc.BadRequest, out: Outgoing | None) -> None:
+    def _asked(
+        self, message: jsonrpc.Request | jsonrpc.MalformedRequest, out: Outgoing | None
+    ) -> None:
         dialect = self.agreed.spoken
         if dialect is None or not dialect.stateful:
             _log.warning(
@@ -508,7 +510,7 @@ class Connection:
             owner, certain = self._tasks.cause(message, out)
         self._questions.take(message, dialect, owner, certain=certain, out=out)
 
-    def _malformed(self, message: jsonrpc.Malformed, out: Outgoing | None) -> None:
+    def _malformed(self, message: jsonrpc.InvalidMessage, out: Outgoing | None) -> None:
         meant = False
         for id in (message.id,) if message.id is not None or out is None else out.ids:
             error = ProtocolError(f"malformed answer: {message.reason}", server=self.label)
@@ -581,7 +583,7 @@ class Connection:
 
     def _next_in_line(self) -> Outgoing | None:
         """The frame to send now that a call has ended; called with the lock held."""
-        call = self._peer.next_in_line()
+        call = self._peer.next_queued()
         if call is None:
             return None
         call.turn = True

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol.capabilities import Unavailable, declares, not_declared, unavailable_requests
-from syncmcp._protocol.capabilities import undeclared as not_offered
+from syncmcp._protocol.capabilities import Unavailable, declares, not_declared
+from syncmcp._protocol.revisions import unavailable_requests
+from syncmcp._protocol.revisions import undeclared_offer as not_offered
 from syncmcp._protocol.tasks import GET
 from syncmcp.errors import ClosedError, NotSupported, UsageError
 
 if TYPE_CHECKING:
-    from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp._protocol.client_capabilities import OfferedCapabilities
-    from syncmcp._protocol.revisions import Dialect
-    from syncmcp._protocol.tasks import TaskProtocol
+    from syncmcp._protocol.capabilities import OfferedCapabilities, Undeclared
+    from syncmcp._protocol.dialect import Dialect, TaskProtocol
 
 
 class NegotiatedState:
@@ -44,7 +43,11 @@ class NegotiatedState:
         self._declared = offer
         self.on_late = None
         tasks = dialect.tasks
-        self.tasks = tasks if tasks is not None and declares(capabilities, tasks.needs) else None
+        self.tasks = (
+            tasks
+            if tasks is not None and declares(capabilities, tasks.required_capability)
+            else None
+        )
 
     def late(self, id: object, answer: Any) -> None:
         """An answer came that nobody waits for."""
@@ -92,7 +95,7 @@ class NegotiatedState:
         elif undeclared == "try":
             return known
         else:
-            why = not_declared(known.needs)
+            why = not_declared(known.required_capability)
         raise NotSupported(f"no tool runs as a task: {why}", server=self._label)
 
     def check_declared(self, offer: OfferedCapabilities) -> None:

@@ -13,10 +13,17 @@ from syncmcp._concurrency.futures import Progress
 from syncmcp._concurrency.pool import CallbackQueue
 from syncmcp._connection.pending_request import PendingListen
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.jsonrpc import Request
-from syncmcp._protocol.request_table import own_id
-from syncmcp._protocol.subscription import LISTEN, NEWS, subscription_id
-from syncmcp._protocol.tasks import AUGMENTED, CANCEL, GET, RESULT, STATUS, created, related
+from syncmcp._protocol.jsonrpc import Request, own_id
+from syncmcp._protocol.subscription import LISTEN, SUBSCRIPTION_NOTIFICATIONS, subscription_id
+from syncmcp._protocol.tasks import (
+    AUGMENTED,
+    CANCEL,
+    GET,
+    RESULT,
+    STATUS_NOTIFICATION,
+    created_task_id,
+    related_task_id,
+)
 from syncmcp.errors import RequestCancelled, RequestTimeout
 
 if TYPE_CHECKING:
@@ -28,8 +35,8 @@ if TYPE_CHECKING:
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._connection.questions import OpenQuestion
     from syncmcp._protocol.capabilities import Undeclared
-    from syncmcp._protocol.request_table import RequestTable
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.errors import McpError
     from syncmcp.transports.base import Outgoing
 
@@ -190,7 +197,7 @@ class TaskCallTracker:
             return before
         with self._lock:
             if _asks(call):
-                task = created(result)
+                task = created_task_id(result)
                 if task is not None:
                     _remember(self._begun, task, call)
                 return before
@@ -227,7 +234,7 @@ class TaskCallTracker:
 
         Called with the lock held.
         """
-        task = related(message.params) if isinstance(message, Request) else None
+        task = related_task_id(message.params) if isinstance(message, Request) else None
         if task is not None:
             for call in self._peer.open_calls():
                 if call.method == RESULT and (call.params or {}).get("taskId") == task:
@@ -235,7 +242,7 @@ class TaskCallTracker:
             if task in self._begun:
                 return self._begun[task], True
         if out is None:
-            return self._peer.only(), False
+            return self._peer.sole_call(), False
         return self._peer.get(out.id), True
 
     def begin(self, call: PendingRequest, out: Outgoing) -> None:
@@ -259,7 +266,7 @@ class TaskCallTracker:
             # Ours alone counts: a server may make a task though it does not declare that.
             spoken = self._agreed.spoken
             tasks = None if spoken is None else spoken.tasks
-            if _asks(call) or (tasks is not None and not tasks.asked_for):
+            if _asks(call) or (tasks is not None and not tasks.requested_by_client):
                 _remember(self._given_up, call.id, call.options.undeclared)
 
     def given_up(self, call: PendingRequest) -> bool:
@@ -273,7 +280,7 @@ class TaskCallTracker:
             undeclared = None if key is None else self._given_up.pop(key, None)
         if undeclared is None or not isinstance(result, dict):
             return
-        task, events = created(result), self._desk.events()
+        task, events = created_task_id(result), self._desk.events()
         if task is not None and events is not None:
             events.task_abandoned(task, undeclared)
 
@@ -301,7 +308,7 @@ def _remember(table: dict[Any, Any], key: Any, value: Any) -> None:
 
 _COMPLETE: Final = "notifications/elicitation/complete"
 
-HEARD = NEWS | {STATUS, _COMPLETE}
+HEARD = SUBSCRIPTION_NOTIFICATIONS | {STATUS_NOTIFICATION, _COMPLETE}
 """The notifications that concern others than the program's own callbacks."""
 
 
@@ -339,7 +346,7 @@ class NotificationRouter:
                 return self._peer.get(token) or self._tasks.reporter(token)
             if out is not None:
                 return self._peer.get(out.id)
-            return self._peer.only()
+            return self._peer.sole_call()
 
     def take(
         self, method: str, params: dict[str, Any], dialect: Dialect | None, out: Outgoing | None
@@ -348,7 +355,7 @@ class NotificationRouter:
         if method == _COMPLETE:
             self._desk.visits.complete(params.get("elicitationId"))
             return
-        if method == STATUS:
+        if method == STATUS_NOTIFICATION:
             self._tasks.news(params)
             return
         if method == "notifications/tools/list_changed":

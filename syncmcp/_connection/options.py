@@ -15,7 +15,7 @@ from syncmcp._base.checks import refuse_coroutines, seconds
 from syncmcp._concurrency.cancel import CancelToken, as_token
 from syncmcp._concurrency.pool import in_handler
 from syncmcp._protocol.capabilities import Undeclared
-from syncmcp._protocol.meta import BAGGAGE, KEYS, PARENT, STATE, check_keys, follows_w3c
+from syncmcp._protocol.metadata import BAGGAGE, KEYS, PARENT, STATE, check_keys, has_w3c_format
 from syncmcp.errors import UsageError
 from syncmcp.handlers import Handlers, ProgressHandler
 from syncmcp.interceptors import within
@@ -300,7 +300,7 @@ def _inject(context: Context) -> Mapping[str, str]:
     ours: dict[str, str] = {}
     for key in KEYS:
         if key in carrier:
-            if follows_w3c(key, carrier[key]):
+            if has_w3c_format(key, carrier[key]):
                 ours[key] = carrier[key]
             else:
                 _log.debug("the %s of the current span is not in the W3C's format", key)
@@ -315,7 +315,7 @@ def join(params: Mapping[str, Any]) -> None:
     meta = params.get("_meta")
     if _SOURCE not in sys.modules or not isinstance(meta, Mapping):
         return
-    carrier = {key: meta[key] for key in KEYS if key in meta and follows_w3c(key, meta[key])}
+    carrier = {key: meta[key] for key in KEYS if key in meta and has_w3c_format(key, meta[key])}
     carrier.pop(BAGGAGE, None)
     if PARENT in carrier:
         from opentelemetry import context, propagate

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from syncmcp._connection.pending_request import PendingRequest
     from syncmcp._connection.questions import OpenQuestion
     from syncmcp._connection.wire_log import WireLog
-    from syncmcp._protocol.request_table import RequestTable
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.errors import RequestCancelled, RequestTimeout
 
 
@@ -70,7 +70,7 @@ class Notifier:
             McpError: It could not be sent.
         """
         dialect = self._agreed.dialect
-        known = dialect.has_notification(method)
+        known = dialect.supports_notification(method)
         if not known and (not dialect.stateful or method in KNOWN_NOTIFICATIONS):
             raise NotSupported(
                 f"revision {dialect.revision} has no such notification from a client",
@@ -87,13 +87,13 @@ class Notifier:
         if method in _NEVER_CANCELLED:
             return
         dialect, reason = self._agreed.spoken, getattr(error, "reason", None) or error.message
-        if dialect is not None and dialect.announces_cancel(own_stream=self._transport.blocking):
+        if dialect is not None and dialect.notifies_cancel(own_stream=self._transport.blocking):
             self._post_notification("notifications/cancelled", {"requestId": id, "reason": reason})
 
     def roots_changed(self) -> None:
         """Say that the roots have changed, where that is said. Never blocks."""
         dialect, method = self._agreed.spoken, "notifications/roots/list_changed"
-        if dialect is not None and dialect.has_notification(method):
+        if dialect is not None and dialect.supports_notification(method):
             self._post_notification(method, None)
 
     def _post_notification(self, method: str, params: dict[str, Any] | None) -> None:
@@ -302,7 +302,7 @@ class BatchFrames:
         error may be about the probe before it.
         """
         with self._lock:
-            only = self._peer.only()
+            only = self._peer.sole_call()
             if only is not None and only.method == "server/discover":
                 return only.out
             whole = [frame for frame in self._sent if all(map(self._peer.get, frame.ids))]

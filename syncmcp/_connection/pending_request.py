@@ -12,7 +12,7 @@ from syncmcp._base.text import redact
 from syncmcp._concurrency.timing import Deadline, TimerEntry, monotonic, timer
 from syncmcp._connection.options import ResolvedOptions
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.capabilities import HARMLESS
+from syncmcp._protocol.capabilities import IDEMPOTENT_REQUESTS
 from syncmcp._protocol.subscription import LISTEN
 from syncmcp._protocol.tasks import RESULT
 from syncmcp.errors import (
@@ -222,7 +222,7 @@ def told(error: McpError, method: str, delivery: HowFar) -> McpError:
 def lost(error: ConnectionLost, method: str, delivery: HowFar) -> ConnectionLost:
     """A lost connection, or a lost session, as one call is told of it."""
     error = fresh(error, method=method, delivery=delivery)
-    if delivery == "unknown" and method not in HARMLESS:
+    if delivery == "unknown" and method not in IDEMPOTENT_REQUESTS:
         unknown = OutcomeUnknown(*error.args, **error.__dict__)
         unknown.__cause__ = error.__cause__
         return unknown

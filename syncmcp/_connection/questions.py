@@ -15,7 +15,7 @@ from syncmcp._concurrency.timing import Deadline, timer
 from syncmcp._connection.answering import answer, check_offered, read_question, unanswered
 from syncmcp._connection.desk import QuestionRegistry
 from syncmcp._connection.options import join
-from syncmcp._protocol.client_capabilities import ELICITATION
+from syncmcp._protocol.capabilities import ELICITATION
 from syncmcp._protocol.jsonrpc import INTERNAL_ERROR
 from syncmcp._protocol.steps import link_of
 from syncmcp.errors import (
@@ -40,8 +40,8 @@ from syncmcp.handlers.context import (
 if TYPE_CHECKING:
     from syncmcp._concurrency.pool import PoolSlot
     from syncmcp._connection.options import ResolvedOptions
-    from syncmcp._protocol.revisions import Dialect
-    from syncmcp._protocol.steps import AnswerInput, Until
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.steps import AnswerInput, RegisterCallback
     from syncmcp.handlers import Handlers, ProgressHandler
     from syncmcp.handlers.url_completion import UrlVisit
 
@@ -328,15 +328,15 @@ class InputResponder:
         ask, dialect = self._ask, self._dialect
         handlers = self._desk.table.for_call(self._options.handlers)
         if ask.await_completion and not (
-            dialect.stateful and dialect.within(offer_of(handlers)).url
+            dialect.stateful and dialect.supported_part(offer_of(handlers)).url
         ):
             self._settle(None)
             return
         for method, _ in ask.questions.values():
             check_offered(method, offer_of(handlers), dialect)
         asked = [self._make(handlers, keys) for keys in self._alike()]
-        if ask.until is not None:  # first: what is withdrawn already is shown to nobody
-            self._watch(ask.until, self._withdraw)
+        if ask.withdraw_on is not None:  # first: what is withdrawn already is shown to nobody
+            self._watch(ask.withdraw_on, self._withdraw)
         with self._lock:
             self._asked = asked
             settled = self._settled
@@ -387,7 +387,7 @@ class InputResponder:
             resumes_call=True,
         )
 
-    def _watch(self, until: Until, end: Callable[[], None]) -> None:
+    def _watch(self, until: RegisterCallback, end: Callable[[], None]) -> None:
         undo = until(end)
         with self._lock:
             self._undone.append(undo)

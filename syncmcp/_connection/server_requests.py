@@ -17,7 +17,7 @@ from syncmcp._connection.desk import QuestionRegistry
 from syncmcp._connection.intercepting import InterceptedHandler
 from syncmcp._connection.questions import OpenQuestion, Outcome, elicitation_ids, known_question
 from syncmcp._protocol import jsonrpc
-from syncmcp._protocol.tasks import relate, related
+from syncmcp._protocol.tasks import related_task_id, with_related_task
 from syncmcp.errors import InvalidQuestion, Refused, UsageError
 from syncmcp.handlers import CausingCall, offer_of
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from syncmcp._connection.intercepting import InterceptorChain
     from syncmcp._connection.outgoing import Notifier
     from syncmcp._connection.pending_request import PendingRequest
-    from syncmcp._protocol.request_table import RequestTable
-    from syncmcp._protocol.revisions import Dialect
+    from syncmcp._protocol.dialect import Dialect
+    from syncmcp._protocol.jsonrpc import RequestTable
     from syncmcp.handlers import HandlerContext, RequestHandler
     from syncmcp.transports.base import Outgoing
 
@@ -83,7 +83,7 @@ class QuestionDispatcher:
 
     def take(
         self,
-        request: jsonrpc.Request | jsonrpc.BadRequest,
+        request: jsonrpc.Request | jsonrpc.MalformedRequest,
         dialect: Dialect,
         owner: PendingRequest | None,
         *,
@@ -100,7 +100,7 @@ class QuestionDispatcher:
                 was in flight.
             out: The exchange on whose stream it came, if that is known.
         """
-        if isinstance(request, jsonrpc.BadRequest):
+        if isinstance(request, jsonrpc.MalformedRequest):
             self._refuse(request, jsonrpc.INVALID_PARAMS, request.reason)
             return
         if request.method == "ping":
@@ -137,7 +137,7 @@ class QuestionDispatcher:
     def withdraw(self, params: dict[str, Any]) -> None:
         """The server no longer wants an answer."""
         with self._lock:
-            asked = self._peer.finish(params.get("requestId"))
+            asked = self._peer.remove_question(params.get("requestId"))
         if asked is None:
             _log.debug("[%s] cancelled nothing that is open", self._desk.label)
             return
@@ -169,7 +169,7 @@ class QuestionDispatcher:
             full = self._desk.waiting >= self._max_waiting or self._peer.open_questions >= max(
                 MAX_OPEN, self._max_waiting
             )
-            known = not full and not self._peer.receive(request.id, asked)
+            known = not full and not self._peer.add_question(request.id, asked)
             accepted = not full and not known and self._desk.admit(asked)
             early = self._early
             if accepted and early is not None:
@@ -206,7 +206,7 @@ class QuestionDispatcher:
         """On whatever thread settled the question."""
         with self._lock:
             # The server may have withdrawn it, and used its id for another one.
-            wanted = self._peer.finish(request.id, asked) is not None
+            wanted = self._peer.remove_question(request.id, asked) is not None
         if reports is not None:
             reports.close(answered=wanted and outcome is not None)
         fault: ValueError | None = None
@@ -228,7 +228,7 @@ class QuestionDispatcher:
         """The answer for the wire, and why it is not the handler's."""
         try:
             if isinstance(outcome, dict):
-                result = relate(outcome, related(request.params))
+                result = with_related_task(outcome, related_task_id(request.params))
                 return jsonrpc.encode_result(request.id, result), None
             return jsonrpc.encode_error(request.id, *refusal(request.method, outcome)), None
         except ValueError as error:
@@ -236,7 +236,7 @@ class QuestionDispatcher:
             return jsonrpc.encode_error(request.id, *refusal(request.method, error)), error
 
     def _refuse(
-        self, request: jsonrpc.Request | jsonrpc.BadRequest, code: int, reason: str
+        self, request: jsonrpc.Request | jsonrpc.MalformedRequest, code: int, reason: str
     ) -> None:
         self._notifier.post(jsonrpc.encode_error(request.id, code, reason))
         if isinstance(request, jsonrpc.Request):
@@ -339,7 +339,7 @@ class _Reports:
         token = meta.get("progressToken") if isinstance(meta, dict) else None
         if type(token) is not int and type(token) is not str:
             return None
-        return cls(token, post, related(params))
+        return cls(token, post, related_task_id(params))
 
     def send(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Post a report, unless the answer is out; of too many, the newest a little later.
@@ -357,7 +357,7 @@ class _Reports:
             if progress <= self._last:
                 progress = math.nextafter(self._last, math.inf)
             self._last = params["progress"] = progress
-            self._held = relate(params, self._task)
+            self._held = with_related_task(params, self._task)
             if self._room.take(1, 0):
                 self._post_held()
             elif self._later is None:

@@ -1,6 +1,6 @@
-"""Which results may be kept, for how long, and what outdates them (spec: 2026-07-28, "Caching").
+"""Which results may be cached, for how long, and what invalidates them (2026-07-28, "Caching").
 
-Nothing here looks at a clock: points in time are given, in seconds, and only compared.
+This module reads no clock: times are arguments, in seconds, and are only compared.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from syncmcp._protocol.jsonrpc import INVALID_PARAMS
 from syncmcp._protocol.subscription import ChangeEvent, is_within
 from syncmcp.errors import McpError, ServerError
 
-MAX_LIFETIME = 24 * 3600.0
-"""No result is kept longer than this, in seconds, whatever its server says."""
+MAX_TTL = 24 * 3600.0
+"""The longest time, in seconds, that a result is cached, whatever its ``ttlMs``."""
 
 MAX_URIS = 256
-"""Resources whose changes are known one by one."""
+"""The number of resources whose changes are recorded separately."""
 
-# The requests whose results may be kept, and the list that each is a page of.
+# The requests whose results may be cached, and the list whose page each result is, if any.
 _METHODS: Mapping[str, str | None] = {
     "prompts/list": "prompts",
     "resources/list": "resources",
@@ -30,80 +30,82 @@ _METHODS: Mapping[str, str | None] = {
     "tools/list": "tools",
 }
 
-# With these it is a request of its own: it answers questions, or says more than its parameters.
-_NEVER_WITH = frozenset(("_meta", "inputResponses", "requestState"))
+# Requests with these parameters are not cached: they answer questions, or carry metadata.
+_UNCACHEABLE_PARAMS = frozenset(("_meta", "inputResponses", "requestState"))
 
 
-def may_be_kept(method: str, params: Mapping[str, Any] | None) -> bool:
-    """Whether a result of this request may be kept, if the server says so."""
-    return method in _METHODS and (params is None or _NEVER_WITH.isdisjoint(params))
+def is_cacheable(method: str, params: Mapping[str, Any] | None) -> bool:
+    """True if a result of this request may be cached, provided that the server allows it."""
+    return method in _METHODS and (params is None or _UNCACHEABLE_PARAMS.isdisjoint(params))
 
 
-def lifetime(result: Mapping[str, Any]) -> float:
-    """Seconds for which a result may be used; 0 for none at all."""
+def ttl_seconds(result: Mapping[str, Any]) -> float:
+    """Seconds for which a result may be cached; 0 if it must not be."""
     hint = result.get("ttlMs")
     if result.get("resultType", "complete") != "complete":
         return 0.0
     if isinstance(hint, bool) or not isinstance(hint, (int, float)):
         return 0.0
-    # In this order: what is no number at all is not above 0, and some are too large to divide.
-    return min(hint, MAX_LIFETIME * 1000) / 1000 if hint > 0 else 0.0
+    # NaN is not above 0. Clamped before the division, because some numbers are too large for it.
+    return min(hint, MAX_TTL * 1000) / 1000 if hint > 0 else 0.0
 
 
 def is_public(result: Mapping[str, Any]) -> bool:
-    """Whether others may have it, too. What does not say so is private."""
+    """True if a result may be shared between identities; without ``cacheScope`` it is private."""
     return result.get("cacheScope") == "public"
 
 
-def first_page(method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The parameters for the first page of a list, if these are for a later one."""
+def first_page_params(method: str, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The parameters for the first page of a list, if `params` are for a later page."""
     if _METHODS.get(method) is None or params is None or "cursor" not in params:
         return None
     return {name: value for name, value in params.items() if name != "cursor"}
 
 
-def refused_page(method: str, params: Mapping[str, Any] | None, error: McpError) -> str | None:
-    """The list whose cursor a server refuses with this error: its pages are of no use any more."""
+def list_of_refused_cursor(
+    method: str, params: Mapping[str, Any] | None, error: McpError
+) -> str | None:
+    """The list whose cursor the server refused with `error`, which makes its pages invalid."""
     if not isinstance(error, ServerError) or error.code != INVALID_PARAMS:
         return None
-    return None if first_page(method, params) is None else _METHODS[method]
+    return None if first_page_params(method, params) is None else _METHODS[method]
 
 
 class InvalidationLog:
-    """When things changed last, as far as it was told. What was asked for before that is outdated.
+    """The times of the latest changes. Results that were requested earlier are outdated.
 
-    It looks at the time when a result was *asked for*: then a result on its way while the change is
-    told is outdated as well, whenever it arrives and whoever asked for it.
+    What counts is when a result was *requested*: a result in flight while the server notifies of a
+    change is outdated, too, whenever it arrives.
     """
 
     def __init__(self) -> None:
         self._lists: dict[str, float] = {}
         self._uris: dict[str, float] = {}
-        # For every resource, and for everything.
+        # The latest change that may concern every resource, and every result.
         self._resources = self._everything = float("-inf")
 
-    def changed(self, event: ChangeEvent, now: float) -> None:
-        """Something has changed, or may have."""
+    def record_change(self, event: ChangeEvent, now: float) -> None:
+        """Record a change, or a possible change, at `now`."""
         if event.uri is None:
             self._lists[event.kind] = now
             return
         self._uris.pop(event.uri, None)
         self._uris[event.uri] = now
         if len(self._uris) > MAX_URIS:
-            # Those that changed longest ago are known no more: any resource may be one of them.
+            # The older half is merged into one time that counts for every resource.
             for uri in list(self._uris)[: MAX_URIS // 2]:
                 self._resources = max(self._resources, self._uris.pop(uri))
 
-    def refused(self, name: str, now: float) -> None:
-        """The server refused a cursor of this list; see `refused_page`."""
+    def record_refused_cursor(self, name: str, now: float) -> None:
+        """Record that the server refused a cursor of a list; see `list_of_refused_cursor`."""
         self._lists[name] = now
 
-    def everything(self, now: float) -> None:
-        """It is another server now, perhaps."""
+    def invalidate_all(self, now: float) -> None:
+        """Invalidate all results, because the server may have been replaced."""
         self._everything = now
 
-    def outdated(self, method: str, params: Mapping[str, Any] | None, asked: float) -> bool:
-        """Whether the result of this request, asked for at `asked`, may be older than a change."""
+    def is_outdated(self, method: str, params: Mapping[str, Any] | None, asked: float) -> bool:
+        """True if the result of this request, sent at `asked`, may be older than a change."""
         last = self._everything
         kind = _METHODS.get(method)
         if kind is not None:

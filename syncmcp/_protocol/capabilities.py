@@ -1,14 +1,14 @@
-"""What a server cannot be asked, and why; and what it cannot ask."""
+"""Capabilities: what a client offers, what a server declares, and what is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
-from syncmcp._protocol.revisions import KNOWN_REQUESTS, Dialect
+from syncmcp._protocol.metadata import is_prefixed
+from syncmcp.errors import UsageError
 
-HARMLESS = frozenset(
+IDEMPOTENT_REQUESTS = frozenset(
     (
         "completion/complete",
         "initialize",
@@ -31,39 +31,25 @@ HARMLESS = frozenset(
         "tools/list",
     )
 )
-"""Requests that only ask. Repeating any other one might do its work twice."""
+"""Requests that may be repeated without doing their work twice."""
 
 Undeclared = Literal["refuse", "try"]
-"""What becomes of a request whose capability the server does not declare."""
+"""The option for requests whose capability the server does not declare: fail, or send anyway."""
 
 
 class Unavailable(NamedTuple):
-    """Why a known request is not made here."""
+    """Why a known request cannot be sent to a server."""
 
     reason: str
+    """The text of the error."""
 
     undeclared: bool = False
-    """Whether the revision has the request, and only the server does not declare the capability.
-    Some servers handle what they do not declare, so a program may have it tried."""
-
-
-def unavailable_requests(
-    dialect: Dialect, capabilities: Mapping[str, Any]
-) -> dict[str, Unavailable]:
-    """The gate of each known request that has one here."""
-    missing = {}
-    for method in KNOWN_REQUESTS:
-        path = dialect.needs(method)
-        if path is None:
-            missing[method] = Unavailable(dialect.why_not(method))
-            continue
-        if not declares(capabilities, path):
-            missing[method] = Unavailable(not_declared(path), undeclared=True)
-    return missing
+    """True if the revision has the request, but the server does not declare its capability. Some
+    servers handle such requests all the same, so the option `Undeclared` may allow it."""
 
 
 def not_declared(path: tuple[str, ...]) -> str:
-    """The text of the error about a capability that the server does not declare."""
+    """The text of the error for a capability that the server does not declare."""
     name = ".".join(path)
     return (
         f"the server does not declare the capability {name}"
@@ -72,35 +58,74 @@ def not_declared(path: tuple[str, ...]) -> str:
 
 
 def declares(capabilities: Mapping[str, Any], path: tuple[str, ...]) -> bool:
-    """Whether a server with these capabilities has the one at `path`."""
+    """True if `capabilities` contain the one at `path`."""
     value: Any = capabilities
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
-        # Some servers write `true` or an empty object for the same thing.
+        # Some servers write `true` instead of an empty object.
         if value is None or value is False:
             return False
     return True
 
 
-def undeclared(
-    dialect: Dialect | None, offer: OfferedCapabilities, declared: OfferedCapabilities | None
-) -> str | None:
-    """What of `offer` a server cannot know of, because its handshake `declared` less."""
-    if dialect is None or not dialect.stateful or declared is None:
-        return None
-    for name, now, then in zip(
-        offer._fields, dialect.within(offer), dialect.within(declared), strict=True
-    ):
-        if now and not then:
-            return name.replace("_", " ")
-    return None
+SAMPLING = "sampling/createMessage"
+ELICITATION = "elicitation/create"
+ROOTS = "roots/list"
 
 
-def every_capability(dialect: Dialect) -> dict[str, Any]:
-    """What a server would declare that can do everything its revision has."""
+class OfferedCapabilities(NamedTuple):
+    """Which questions of a server the client has handlers for."""
+
+    sampling: bool = False
+    sampling_tools: bool = False
+    sampling_context: bool = False
+    form: bool = False
+    url: bool = False
+    roots: bool = False
+
+
+NO_OFFER = OfferedCapabilities()
+"""The offer of a client without handlers."""
+
+
+def client_capabilities(offer: OfferedCapabilities, *, modes: bool) -> dict[str, Any]:
+    """The capabilities object that declares `offer`.
+
+    Args:
+        offer: The offer, without members that the revision lacks.
+        modes: True if the revision has elicitation modes; if not, elicitation means forms.
+    """
     capabilities: dict[str, Any] = {}
-    for method in KNOWN_REQUESTS:
-        inner = capabilities
-        for key in dialect.needs(method) or ():
-            inner = inner.setdefault(key, {})
+    if offer.roots:
+        capabilities["roots"] = {}
+    if offer.sampling:
+        sampling = {"tools": offer.sampling_tools, "context": offer.sampling_context}
+        capabilities["sampling"] = {name: {} for name, has in sampling.items() if has}
+    if offer.form or offer.url:
+        elicitation = {"form": offer.form, "url": offer.url}
+        capabilities["elicitation"] = {
+            name: {} for name, has in elicitation.items() if has and modes
+        }
     return capabilities
+
+
+# Extensions of the protocol (spec: versioning, "Extension Negotiation").
+
+
+def check_extensions(given: object) -> dict[str, dict[str, Any]]:
+    """Return a checked copy of the extensions that a program enables: settings by identifier.
+
+    Raises:
+        UsageError: An identifier has no prefix or is not valid, or settings are no mapping.
+    """
+    if not isinstance(given, Mapping):
+        raise UsageError(f"extensions is a mapping of identifiers to settings, not {given!r}")
+    for identifier, settings in given.items():
+        if not is_prefixed(identifier):
+            raise UsageError(
+                f"{identifier!r} is no identifier of an extension: that is a prefix, a slash and a "
+                f"name, as in 'com.example/maps'"
+            )
+        if not isinstance(settings, Mapping):
+            raise UsageError(f"the settings of {identifier} are a mapping, not {settings!r}")
+    return {identifier: dict(settings) for identifier, settings in given.items()}

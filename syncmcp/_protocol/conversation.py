@@ -1,4 +1,4 @@
-"""What holds for a conversation with a model (spec: "Sampling")."""
+"""Rules for the messages of a sampling conversation (spec: "Sampling")."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def tool_uses(message: SamplingMessage) -> list[ToolUseContent]:
-    """The tools that a message of the model asks for, in its order.
+    """The tool uses in a message of the model, in order.
 
     Raises:
-        ValueError: Two of them have one id, so their results could not be told apart; or the
-            message is not the model's. The text is a sentence for the other side.
+        ValueError: Two tool uses have the same id, or the message is not of the assistant. The text
+            is a sentence that is sent to the peer.
     """
     uses = [block for block in message.blocks if isinstance(block, types.ToolUseContent)]
     if not uses:
@@ -36,16 +36,16 @@ def tool_uses(message: SamplingMessage) -> list[ToolUseContent]:
     return uses
 
 
-def check_balance(messages: Sequence[SamplingMessage]) -> None:
-    """Check that every tool use has its result, where it belongs.
+def check_tool_results(messages: Sequence[SamplingMessage]) -> None:
+    """Check that every tool use has exactly one result, in the next message.
 
-    A message that uses tools is followed by one of the user with a result for each use, exactly
-    one and nothing else (spec: sampling, "Tool Result Messages", "Tool Use and Result Balance").
+    A message with tool uses is followed by a message of the user with one result for each use and
+    nothing else (spec: sampling, "Tool Result Messages", "Tool Use and Result Balance").
 
     Raises:
-        ValueError: It is not so; the text is a sentence for the other side.
+        ValueError: The messages violate that; the text is a sentence that is sent to the peer.
     """
-    if not any(block.type in _OF_TOOLS for message in messages for block in message.blocks):
+    if not any(block.type in _TOOL_BLOCKS for message in messages for block in message.blocks):
         return
     wanted: set[str] = set()
     for message in messages:
@@ -56,7 +56,7 @@ def check_balance(messages: Sequence[SamplingMessage]) -> None:
     _check_results(wanted, [])
 
 
-_OF_TOOLS = frozenset(("tool_use", "tool_result"))
+_TOOL_BLOCKS = frozenset(("tool_use", "tool_result"))
 
 
 def _check_results(wanted: set[str], given: list[str]) -> None:
@@ -79,16 +79,16 @@ def _tool_results(message: SamplingMessage) -> list[ToolResultContent]:
 
 
 def single_block(result: CreateMessageResult, kinds: Collection[str]) -> CreateMessageResult:
-    """A model's answer in the form that was the only one until 2025-06-18: one block, no list.
+    """Convert a model's answer to the form used until 2025-06-18: one block instead of a list.
 
-    Several blocks of text become one, as in `CreateMessageResult.text`.
+    Several text blocks become one, as in `CreateMessageResult.text`.
 
     Args:
-        result: The answer; left as it is.
-        kinds: The types of blocks that the revision has.
+        result: The answer; not changed.
+        kinds: The block types that the revision has.
 
     Raises:
-        ValueError: It cannot be said in one block of these types.
+        ValueError: The answer does not fit into one block of these types.
     """
     blocks = result.blocks
     for block in blocks:

@@ -1,31 +1,71 @@
-"""One request and everything that belongs to it, until there is a final result."""
+"""One request until its final result: rounds of input, URL elicitation, and polling of tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
 
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import ELICITATION, OfferedCapabilities
+from syncmcp._protocol.dialect import Dialect, Reply, TaskState
 from syncmcp._protocol.steps import (
-    AnsweredLinks,
     AnswerInput,
     InputQuestion,
     InputRound,
     Pause,
-    Reply,
-    RoundLimit,
+    RegisterCallback,
     Send,
+    SendAndForget,
     SessionPin,
     Steps,
-    of_begun,
-    pause_before,
+    WatchTask,
+    link_of,
     url_questions,
 )
-from syncmcp._protocol.tasks import TaskPoller, TaskState, wait_for_task
-from syncmcp.errors import InvalidQuestion, McpError, UrlElicitationRequired
+from syncmcp._protocol.tasks import (
+    ACTIONABLE_STATUSES,
+    AUGMENTED,
+    CANCEL,
+    FINAL_STATUSES,
+    GET,
+    MIN_WATCHED_INTERVAL,
+    UPDATE,
+)
+from syncmcp.errors import (
+    ClosedError,
+    ConnectFailed,
+    ConnectionLost,
+    InvalidQuestion,
+    McpError,
+    OutcomeUnknown,
+    RequestCancelled,
+    RequestTimeout,
+    ServerError,
+    TooManyRounds,
+    TransportError,
+    UrlElicitationRequired,
+    fresh,
+)
 
 MAX_ROUNDS = 10
-"""How often a server may ask before it must have a result, unless a client says otherwise."""
+"""The default of the option max_rounds: how often a server may ask before its final result."""
+
+# The only request in `INPUT_METHODS` with side effects.
+_NOT_REPEATABLE = "tools/call"
+
+# Seconds to wait before a request without questions is repeated: the first time, and at most.
+_FIRST_DELAY = 0.05
+_MAX_DELAY = 0.25
+
+# The maximum while a person visits a link: about a minute in ten rounds.
+_MAX_VISIT_DELAY = 15.0
+
+# A part of a URL that is taken for a random value if it has a digit. Shorter parts are names.
+_PERHAPS_RANDOM = re.compile(r"[A-Za-z0-9_-]{16,}")
+
+# The answer to a form or a link whose question was withdrawn.
+_CANCEL_ANSWER = {"action": "cancel"}
 
 
 def exchange(
@@ -37,18 +77,18 @@ def exchange(
 ) -> Steps[dict[str, Any]]:
     """Send a request, have the server's questions answered, and return the final result.
 
-    The result is not validated. What kind it is of gets read before any model sees it, so that a
-    tolerant model cannot turn a question into a hollow success. A call that becomes a task is
-    followed to its end.
+    The result is not validated, but its kind (final, questions, task) is read before any model
+    sees it: a tolerant model would read questions as an empty success. A call that becomes a task
+    is polled until it ends.
 
     Raises:
-        ProtocolError: The result is no object, or of a kind that nobody agreed on.
-        UrlElicitationRequired: The server asks for links that nobody goes to, or once more for
-            those that somebody went to.
-        InvalidQuestion: It asks for a link that must not be shown; its cause is the server's error.
-        TooManyRounds: The server asked more than `max_rounds` times, or again for a link that
-            nobody agreed to.
-        SessionChanged: The request belongs to a `session` that has ended.
+        ProtocolError: The result is no object, or of a kind that was not agreed on.
+        UrlElicitationRequired: The server requires URLs that no handler opens or the person does
+            not agree to, or requires the same URLs again after the person visited them.
+        InvalidQuestion: It requires a URL that must not be shown; the cause is the server's error.
+        TooManyRounds: The server asked more than `max_rounds` times, or again for a URL that the
+            person did not agree to.
+        SessionChanged: The session to which `session` ties the request has ended.
     """
     outcome = yield from exchange_or_task(method, params, max_rounds=max_rounds, session=session)
     if isinstance(outcome, TaskState):
@@ -63,10 +103,10 @@ def exchange_or_task(
     max_rounds: int,
     session: SessionPin | None = None,
 ) -> Steps[dict[str, Any] | TaskState]:
-    """Like `exchange`, but come back with the task if the call becomes one.
+    """Like `exchange`, but return the state of the task if the call becomes one.
 
-    Once the server has asked something in a result, it has begun on the call: whether a later
-    request about it was sent does not matter for its `delivery`.
+    Once a result contained questions, the server has started the call: an error of a repeated
+    request then has the `delivery` of the call, not of that request.
     """
     sent = params
     rounds, links = RoundLimit(method, max_rounds), AnsweredLinks()
@@ -76,14 +116,14 @@ def exchange_or_task(
             try:
                 reply: Reply = yield Send(method, sent, session=session)
             except UrlElicitationRequired as error:
-                questions = links.new(url_questions(error.data))
+                questions = links.unseen(url_questions(error.data))
                 if not questions:
-                    raise  # there are none, or it got no further though somebody went there
+                    raise  # without links, or the same links after the person visited them
                 rounds.count(error)
                 try:
                     agreed = yield AnswerInput(method, params, questions, await_completion=True)
                 except InvalidQuestion as refusal:
-                    # The links that nobody may be sent to are in the server's own words.
+                    # The server's error contains the refused links.
                     raise refusal from error
                 if not agreed:
                     raise
@@ -97,11 +137,11 @@ def exchange_or_task(
             if outcome.questions:
                 answers = yield from _answers(method, params, outcome.questions, rounds, links)
             else:
-                yield Pause(pause_before(rounds.rounds))
+                yield Pause(repeat_delay(rounds.rounds))
             sent = outcome.retry(params, answers)
     except McpError as error:
         if begun:
-            raise of_begun(error, method) from error.__cause__
+            raise error_of_started_call(error, method) from error.__cause__
         raise
 
 
@@ -112,22 +152,22 @@ def _answers(
     rounds: RoundLimit,
     links: AnsweredLinks,
 ) -> Steps[dict[str, Any]]:
-    """Have the questions of a result answered; nobody is asked twice for the same link.
+    """Have the questions of a result answered; each link is asked for once per call.
 
     Raises:
-        TooManyRounds: A link was not agreed to, and the server asks for it again.
+        TooManyRounds: The server asks again for a link that the person did not agree to.
     """
-    answers = links.answered(questions)
+    answers = links.known_answers(questions)
     if any(answer.get("action") != "accept" for answer in answers.values()):
-        rounds.stop("the server asks again for a link that nobody agreed to", questions)
+        rounds.fail("the server asks again for a link that nobody agreed to", questions)
     new = {key: each for key, each in questions.items() if key not in answers}
     if new:
         given = yield AnswerInput(method, params, new)
         links.remember(new, given)
         answers.update(given)
     else:
-        # The person is still there, and no server of this era tells when they are done.
-        yield Pause(links.pause())
+        # The person may still be at the link: servers of 2026-07-28 do not notify completion.
+        yield Pause(links.next_pause())
     return answers
 
 
@@ -138,15 +178,328 @@ def single_exchange(
     *,
     max_rounds: int = MAX_ROUNDS,
 ) -> Steps[dict[str, Any] | InputRound]:
-    """Send a request once and return what comes: its result, or what the server asks.
+    """Send a request once and return its result, or the questions of the server.
 
-    A call that becomes a task is followed to its end: what a task asks, the handlers answer.
+    A call that becomes a task is polled until it ends; handlers answer the questions of the task.
 
     Raises:
-        ProtocolError: The result is no object, or of a kind that nobody agreed on.
+        ProtocolError: The result is no object, or of a kind that was not agreed on.
     """
     reply: Reply = yield Send(method, params, offer)
     outcome = reply.dialect.read_result(method, reply.result)
     if isinstance(outcome, TaskState):
         return (yield from wait_for_task(TaskPoller(outcome.id, params, outcome, max_rounds)))
     return outcome
+
+
+class RoundLimit:
+    """Limits how often a server may ask before the final result of one call."""
+
+    def __init__(self, method: str, most: int) -> None:
+        self._method = method
+        self._most = most
+        self.rounds = 0
+
+    def count(self, last: McpError | Mapping[str, InputQuestion]) -> None:
+        """Count one more round.
+
+        Args:
+            last: The error or the questions that the server sent.
+
+        Raises:
+            TooManyRounds: The limit is exceeded.
+        """
+        if self.rounds >= self._most:
+            self.fail(f"the server asked more than {self._most} times (option max_rounds)", last)
+        self.rounds += 1
+
+    def fail(self, why: str, last: McpError | Mapping[str, InputQuestion]) -> NoReturn:
+        """Give up the call.
+
+        Raises:
+            TooManyRounds: Always; its cause is `last`.
+        """
+        if not isinstance(last, McpError):
+            last = McpError(
+                f"the server asked for {len(last)} more answers",
+                method=self._method,
+                questions={
+                    key: {"method": each.method, "params": each.params}
+                    for key, each in last.items()
+                },
+            )
+        raise TooManyRounds(why, rounds=self.rounds, method=self._method) from last
+
+
+class AnsweredLinks:
+    """The links that a person was asked to open for one call, with the answers."""
+
+    def __init__(self) -> None:
+        self._seen_keys: set[tuple[str, ...]] = set()
+        self._answers: dict[tuple[str, str], dict[str, Any]] = {}
+        self._visits = 0
+
+    def unseen(self, questions: Mapping[str, InputQuestion]) -> dict[str, InputQuestion]:
+        """The links of an error -32042 that no earlier error of this call named.
+
+        A server that does not notice the visit names the same links again, perhaps with new ids.
+        """
+        known = frozenset(self._seen_keys)  # one error may name a page twice, with two ids
+        listed: dict[tuple[tuple[str, ...], ...], str] = {}
+        for key, each in questions.items():
+            link_keys = _link_keys(each.params)
+            if known.isdisjoint(link_keys):
+                listed.setdefault(link_keys, key)
+            self._seen_keys.update(link_keys)
+        return {key: questions[key] for key in listed.values()}
+
+    def known_answers(self, questions: Mapping[str, InputQuestion]) -> dict[str, dict[str, Any]]:
+        """The earlier answers to links of a result that were answered in this call, by key.
+
+        URL and message must be the same: a consent counts for exactly what the person saw.
+        """
+        answers = {key: self._known(each) for key, each in questions.items()}
+        return {key: answer for key, answer in answers.items() if answer is not None}
+
+    def _known(self, question: InputQuestion) -> dict[str, Any] | None:
+        link = link_of(question)
+        return None if link is None else self._answers.get(link)
+
+    def remember(
+        self, questions: Mapping[str, InputQuestion], answers: Mapping[str, dict[str, Any]]
+    ) -> None:
+        """Store the answers to links."""
+        for key, each in questions.items():
+            if (link := link_of(each)) is not None and key in answers:
+                self._answers[link] = answers[key]
+
+    def next_pause(self) -> float:
+        """Seconds to wait before the request is repeated while a person visits a link."""
+        self._visits += 1
+        return repeat_delay(self._visits, _MAX_DELAY, _MAX_VISIT_DELAY)
+
+
+def _link_keys(params: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """The keys that identify a link: its id, its URL, and its URL without random parts.
+
+    Many servers put a new id or state into the URL of each error. Two URLs that differ in random
+    parts only, and have the same message, lead to the same page.
+    """
+    id, url, message = (params.get(name) for name in ("elicitationId", "url", "message"))
+    keys: list[tuple[str, ...]] = [("id", id)] if type(id) is str else []
+    if type(url) is str:
+        keys.append(("url", url))
+        if type(message) is str:
+            path = max(url.find("/", url.find("//") + 2), 0)  # random hosts are different pages
+            rest = _PERHAPS_RANDOM.sub(_without_random, url[path:])
+            keys.append(("page", url[:path], rest, message))
+    return tuple(keys)
+
+
+def _without_random(match: re.Match[str]) -> str:
+    value = match.group()
+    return "*" if any(character.isdigit() for character in value) else value
+
+
+def error_of_started_call(error: McpError, method: str) -> McpError:
+    """The error of a call that the server has started, after a later request about it failed.
+
+    The later request may not have been sent, but the call was: its delivery is ``"unknown"``.
+
+    Args:
+        error: The error of the later request; is changed.
+        method: The method of the call.
+    """
+    facts: Any = error
+    if hasattr(facts, "delivery"):
+        facts.method, facts.delivery = method, "unknown"
+    if method == _NOT_REPEATABLE and isinstance(error, (ConnectFailed, ConnectionLost)):
+        lost = OutcomeUnknown(*error.args, **error.__dict__)
+        lost.__cause__ = error.__cause__
+        return lost
+    return error
+
+
+def repeat_delay(
+    round_number: int, first: float = _FIRST_DELAY, longest: float = _MAX_DELAY
+) -> float:
+    """Seconds to wait before a request is repeated: exponential backoff from round number 1."""
+    return float(min(first * 2.0 ** (min(round_number, 16) - 1), longest))
+
+
+class TaskPoller:
+    """Polls one task until it ends, and has its questions answered.
+
+    Args:
+        id: The task's id.
+        params: The parameters of the call that became the task, if known.
+        state: The latest state; `None` if the task was not polled yet.
+        max_rounds: How often the server may ask before the task ends.
+
+    Attributes:
+        on_state: Called with every new state, under `lock`.
+        lock: Guards `state`, because several threads may poll the task at the same time.
+        withdraw_on: The event that withdraws the questions found by the next poll; polling then
+            goes on without answers.
+        next_withdraw_on: Replaces `withdraw_on` at the next poll, if not `None`.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        params: dict[str, Any] | None,
+        state: TaskState | None,
+        max_rounds: int,
+    ) -> None:
+        self.id = id
+        self.params = params
+        self.state = state
+        self.on_state: Callable[[TaskState], object] | None = None
+        self.lock: AbstractContextManager[object] = nullcontext()
+        self.withdraw_on: RegisterCallback | None = None
+        self.next_withdraw_on: RegisterCallback | None = None
+        # The value of `withdraw_on` before the latest poll, which found the open questions.
+        self._withdraw_on: RegisterCallback | None = None
+        self._rounds = RoundLimit(AUGMENTED, max_rounds)
+        self._links = AnsweredLinks()
+        # The keys of answered questions, and the answers that the server has not received.
+        self._answered: set[str] = set()
+        self._unsent: dict[str, Any] = {}
+        # Why a question was refused. It is not asked again, so later attempts fail the same way.
+        self._refusal: McpError | None = None
+
+    @property
+    def ended(self) -> bool:
+        """True if the latest state is a final one."""
+        return self.state is not None and self.state.status in FINAL_STATUSES
+
+    def update(self, state: TaskState) -> None:
+        """Record a state; ignored if the task has ended and the state is not final."""
+        with self.lock:
+            if self.ended and state.status not in FINAL_STATUSES:
+                return  # an older state that arrived late
+            self.state = state
+            if self.on_state is not None:
+                self.on_state(state)
+
+    def set_final_status(self, status: str) -> None:
+        """Record a final status that was inferred from a result, not polled."""
+        assert self.state is not None
+        self.update(self.state._replace(status=status, raw={**self.state.raw, "status": status}))
+
+    def poll_until_done(self, timeout: float | None = None) -> Steps[dict[str, Any]]:
+        """Poll the task, have its questions answered, and return the result of the call.
+
+        May be stopped and called again: no question is asked twice.
+
+        Args:
+            timeout: The limit for one poll, in seconds.
+
+        Raises:
+            ServerError: The call failed.
+            RequestCancelled: The task was cancelled.
+            McpError: A request about the task failed, or a question was refused.
+        """
+        # A task that has ended or has questions is polled without a pause.
+        waits = self.state is not None and self.state.status not in ACTIONABLE_STATUSES
+        stop_watching: Callable[[], object] | None = None
+        try:
+            while True:
+                if waits:
+                    assert self.state is not None
+                    if stop_watching is None and self.state.interval >= MIN_WATCHED_INTERVAL:
+                        stop_watching = yield WatchTask(self.id)
+                    yield Pause(self.state.interval, self.id)
+                with self.lock:
+                    self._withdraw_on, self.withdraw_on = (
+                        self.withdraw_on,
+                        self.next_withdraw_on or self.withdraw_on,
+                    )
+                dialect = yield from self.poll(timeout)
+                assert dialect.tasks is not None  # or it could not have been asked
+                result = yield from dialect.tasks.advance(self, dialect, timeout)
+                if result is not None:
+                    return result
+                waits = not self.ended  # answering questions polls, and may have found the end
+        finally:
+            if stop_watching is not None:
+                stop_watching()
+
+    def poll(self, timeout: float | None = None) -> Steps[Dialect]:
+        """Poll the task once; return the dialect of the connection."""
+        reply: Reply = yield Send(GET, {"taskId": self.id}, timeout=timeout)
+        task_protocol = reply.dialect.tasks
+        assert task_protocol is not None  # or it could not have been asked
+        self.update(task_protocol.read(GET, reply.dialect.read_result(GET, reply.result)))
+        return reply.dialect
+
+    def answer_questions(
+        self, questions: Mapping[str, Any], timeout: float | None = None
+    ) -> Steps[None]:
+        """Have new questions answered, and send the answers to the server (2026-07-28).
+
+        A withdrawn question is not asked again.
+
+        Raises:
+            TooManyRounds: The server asked more than `max_rounds` times.
+            McpError: A question was refused, now or before; or the answers could not be sent.
+        """
+        if self._refusal is not None:
+            raise fresh(self._refusal)
+        new = {key: each for key, each in questions.items() if key not in self._answered}
+        if new:
+            self._rounds.count(new)
+            known = self._links.known_answers(new)
+            self._answered.update(known)
+            self._unsent.update(known)
+            new = {key: each for key, each in new.items() if key not in known}
+        if new:
+            try:
+                answers = yield AnswerInput(
+                    AUGMENTED, self.params, new, withdraw_on=self._withdraw_on
+                )
+            except (RequestCancelled, RequestTimeout):
+                raise  # not a refusal: a later call may ask again
+            except McpError as error:
+                self._refusal = fresh(error)
+                raise
+            self._answered.update(new)
+            if answers is None:
+                # The server may go on without the answers. If the next poll still finds the
+                # questions, elicitations are answered with "cancel"; others have no such answer.
+                self._unsent.update(
+                    {key: _CANCEL_ANSWER for key, each in new.items() if each.method == ELICITATION}
+                )
+                yield from self.poll(timeout)
+                return
+            self._links.remember(new, answers)
+            self._unsent.update(answers)
+        unsent = {key: each for key, each in self._unsent.items() if key in questions}
+        if unsent:
+            try:
+                yield Send(UPDATE, {"taskId": self.id, "inputResponses": unsent}, timeout=timeout)
+            except ServerError:
+                yield from self.poll(timeout)
+                if not self.ended:  # a task that has ended needs no answers
+                    raise
+            for key in unsent:
+                del self._unsent[key]
+
+
+def wait_for_task(poller: TaskPoller) -> Steps[dict[str, Any]]:
+    """Poll a task until it ends; cancel it at the server if polling fails.
+
+    Raises:
+        McpError: What `TaskPoller.poll_until_done` raises.
+    """
+    try:
+        return (yield from poller.poll_until_done())
+    except ServerError:
+        raise  # the call failed, and the task has ended
+    except McpError as error:
+        # The error of a request about the task becomes the error of the call.
+        ended = error_of_started_call(error, AUGMENTED)
+        # After a transport error, the server cannot be reached for the cancel request either.
+        if not (poller.ended or isinstance(error, (TransportError, ClosedError))):
+            yield SendAndForget(CANCEL, {"taskId": poller.id})
+        raise ended from error.__cause__

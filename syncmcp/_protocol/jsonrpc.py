@@ -1,12 +1,17 @@
-"""JSON-RPC 2.0 frames: bytes to messages and back (spec: basic, "Messages")."""
+"""JSON-RPC 2.0: encoding and decoding of frames, and the open requests by id (basic, "Messages").
+
+The peer is the server of the connection.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import pydantic_core
 
+from syncmcp._protocol.subscription import LISTEN
 from syncmcp.errors import UsageError
 
 Id = int | str
@@ -17,7 +22,7 @@ INTERNAL_ERROR = -32603
 
 
 class Request(NamedTuple):
-    """The peer asks; it waits for an answer with the same id."""
+    """A request of the peer, to be answered by a response with the same id."""
 
     id: Id
     method: str
@@ -25,21 +30,21 @@ class Request(NamedTuple):
 
 
 class Notification(NamedTuple):
-    """The peer tells; it must not be answered, not even with an error."""
+    """A notification of the peer; it must not be answered, not even with an error."""
 
     method: str
     params: dict[str, Any]
 
 
 class Result(NamedTuple):
-    """The answer to a request of ours."""
+    """The result of a request of ours."""
 
     id: Id | None
     result: Any
 
 
 class Error(NamedTuple):
-    """The refusal of a request of ours; without an id when the peer could not read ours."""
+    """The error of a request of ours; without an id if the peer could not read our request."""
 
     id: Id | None
     code: int
@@ -47,86 +52,86 @@ class Error(NamedTuple):
     data: Any
 
 
-class BadRequest(NamedTuple):
-    """A request of the peer's that cannot be carried out, but whose id can be read."""
+class MalformedRequest(NamedTuple):
+    """A request of the peer that is invalid, but has a readable id."""
 
     id: Id
     reason: str
 
 
-class Malformed(NamedTuple):
-    """Something that is no message; with the id of the request it was meant to answer, if any."""
+class InvalidMessage(NamedTuple):
+    """JSON that is no valid message; `id` is that of the request it responds to, if readable."""
 
     reason: str
     id: Id | None
 
 
-Message = Request | Notification | Result | Error | BadRequest | Malformed
+Message = Request | Notification | Result | Error | MalformedRequest | InvalidMessage
 
 
 def decode(frame: bytes) -> list[Message]:
     """Read one frame: a single message, or the messages of a batch.
 
-    Never raises: what cannot be read comes back as `Malformed`.
+    Never raises: an unreadable message is returned as `InvalidMessage`.
     """
     try:
         value = pydantic_core.from_json(frame, allow_inf_nan=False)
     except ValueError as error:
-        return [Malformed(f"not JSON: {error}", None)]
+        return [InvalidMessage(f"not JSON: {error}", None)]
     if type(value) is dict:
         return [_classify(value)]
     if type(value) is list and value:
         return [
             _classify(item)
             if type(item) is dict
-            else Malformed("an element of a batch is not an object", None)
+            else InvalidMessage("an element of a batch is not an object", None)
             for item in value
         ]
-    return [Malformed("neither an object nor a batch", None)]
+    return [InvalidMessage("neither an object nor a batch", None)]
 
 
-def names_nobody(message: Message) -> bool:
-    """Whether it is an error or a wreck that does not say which request it is about."""
-    return isinstance(message, (Error, Malformed)) and message.id is None
+def lacks_id(message: Message) -> bool:
+    """True for an error or an invalid message that cannot be attributed to a request."""
+    return isinstance(message, (Error, InvalidMessage)) and message.id is None
 
 
 def _classify(value: dict[str, Any]) -> Message:
     id = value.get("id")
-    # bool is an int in Python, and True == 1 would hit somebody's request.
+    # bool is a subclass of int, and True == 1 would match the request with the id 1.
     if id is not None and type(id) is not int and type(id) is not str:
-        return Malformed("an id is neither a string nor an integer", None)
+        return InvalidMessage("an id is neither a string nor an integer", None)
     method = value.get("method")
     if method is not None:
         return _read_call(value, id, method)
     error = value.get("error")
     if error is not None:
         if "result" in value and value["result"] is not None:
-            return Malformed("both a result and an error", id)
+            return InvalidMessage("both a result and an error", id)
         return _read_error(error, id)
     if "result" in value:
         return Result(id, value["result"])
-    return Malformed("neither a method, a result nor an error", id)
+    return InvalidMessage("neither a method, a result nor an error", id)
 
 
 def _read_call(value: dict[str, Any], id: Id | None, method: object) -> Message:
     if type(method) is not str:
-        return Malformed("a method is not a string", None)  # the id would be the server's
+        return InvalidMessage("a method is not a string", None)  # the id is one of the peer's
     params = value.get("params")
     if params is None:
         params = {}
     elif type(params) is not dict:
         reason = f"the params of {method} are not an object"
-        return Malformed(reason, None) if id is None else BadRequest(id, reason)
+        return InvalidMessage(reason, None) if id is None else MalformedRequest(id, reason)
     if "id" not in value:
         return Notification(method, params)
     if id is None:
-        return Malformed(f"the request {method} has a null id", None)
+        return InvalidMessage(f"the request {method} has a null id", None)
     return Request(id, method, params)
 
 
 def _read_error(error: object, id: Id | None) -> Message:
     if type(error) is not dict or type(error.get("code")) is not int:
-        return Malformed("an error without an integer code", id)
+        return InvalidMessage("an error without an integer code", id)
     message = error.get("message")
     return Error(id, error["code"], message if type(message) is str else "", error.get("data"))
 
@@ -154,12 +159,12 @@ def encode_notification(method: str, params: dict[str, Any] | None) -> bytes:
 
 
 def encode_batch(requests: Sequence[bytes]) -> bytes:
-    """Put requests that are written already into one frame (2025-03-26, basic, "Batching")."""
+    """Join encoded requests to one frame (2025-03-26, basic, "Batching")."""
     return b"[" + b",".join(requests) + b"]"
 
 
 def encode_result(id: Id, result: dict[str, Any]) -> bytes:
-    """Write the answer to a request of the server.
+    """Write the result of a request of the peer.
 
     Raises:
         UsageError: `result` holds something that JSON cannot express.
@@ -168,7 +173,7 @@ def encode_result(id: Id, result: dict[str, Any]) -> bytes:
 
 
 def encode_error(id: Id, code: int, message: str, data: Any = None) -> bytes:
-    """Write the refusal of a request of the server.
+    """Write the error of a request of the peer.
 
     Raises:
         UsageError: `data` holds something that JSON cannot express.
@@ -184,9 +189,9 @@ def _encode(value: dict[str, Any]) -> bytes:
         frame = pydantic_core.to_json(value, inf_nan_mode="constants")
     except (ValueError, RecursionError) as error:
         raise UsageError(f"this cannot be sent as JSON: {error}") from error
-    # JSON has no NaN, and the encoder cannot refuse it. Looking for the word costs next to nothing;
-    # only a frame that has it (perhaps inside a string) is read back to make sure. (`find`, because
-    # `in` first tries the word as a number, and the error inside costs more than the search.)
+    # JSON has no NaN, and the encoder has no option to refuse it. Searching for the word is cheap;
+    # only a frame with the word (perhaps inside a string) is parsed to make sure. `find` is used
+    # because `in` first tries to convert the word to an integer, which is slower than the search.
     if frame.find(b"NaN") >= 0 or frame.find(b"Infinity") >= 0:
         try:
             pydantic_core.from_json(frame, allow_inf_nan=False)
@@ -195,3 +200,147 @@ def _encode(value: dict[str, Any]) -> bytes:
                 "this cannot be sent as JSON, which has no NaN and no Infinity"
             ) from error
     return frame
+
+
+class TrackedCall(Protocol):
+    """A request of ours in a `RequestTable`."""
+
+    id: int
+    method: str
+
+
+C = TypeVar("C", bound=TrackedCall)
+Q = TypeVar("Q")
+
+
+class RequestTable(Generic[C, Q]):
+    """The open requests of one connection in both directions, by id.
+
+    Calls are our requests, questions those of the peer. They are kept apart, because both sides
+    choose ids freely: the peer's cancel of *its* request 3 must not affect *our* request 3.
+
+    Whoever *takes* a call settles it; later takers get `None`. So each call is settled once. The
+    table has no lock: its connection guards it.
+    """
+
+    def __init__(self, first_id: int, max_in_flight: int) -> None:
+        self.next_id = first_id
+        self._max = max_in_flight
+        self._calls: dict[int, C] = {}
+        # Calls of `LISTEN`, which stay open until the subscription ends.
+        self._subscriptions: dict[int, C] = {}
+        # The ids of registered calls that wait for a free slot, and which of them still wait.
+        self._queue: deque[int] = deque()
+        self._queued: set[int] = set()
+        self._questions: dict[Id, Q] = {}
+
+    def __len__(self) -> int:
+        """The number of open calls, without subscriptions."""
+        return len(self._calls)
+
+    def register(self, call: C, *, skip_queue: bool = False) -> bool:
+        """Assign the next id to `call` and add it.
+
+        Args:
+            call: The request.
+            skip_queue: Never queue the call, because calls in flight may depend on it.
+
+        Returns:
+            True if the call may be sent now; false if it is queued until `next_queued` returns it.
+        """
+        id = call.id = self.next_id
+        self.next_id = id + 1
+        if call.method == LISTEN:
+            self._subscriptions[id] = call
+            return True
+        self._calls[id] = call
+        if skip_queue or len(self._calls) - len(self._queued) <= self._max:
+            return True
+        self._queue.append(id)
+        self._queued.add(id)
+        return False
+
+    @property
+    def queued(self) -> int:
+        """The number of queued calls."""
+        return len(self._queued)
+
+    def open_calls(self) -> list[C]:
+        """All open calls, subscriptions included."""
+        return [*self._calls.values(), *self._subscriptions.values()]
+
+    def get(self, id: object) -> C | None:
+        """The open call with this id, `None` if there is none."""
+        key = own_id(id)
+        return None if key is None else self._calls.get(key) or self._subscriptions.get(key)
+
+    def sole_call(self) -> C | None:
+        """The open call, if there is exactly one.
+
+        Pings and subscriptions do not count: no question or notification belongs to them.
+        """
+        if len(self._calls) > 2:
+            return None
+        calls = [call for call in self._calls.values() if call.method != "ping"]
+        return calls[0] if len(calls) == 1 else None
+
+    def take(self, id: object) -> C | None:
+        """Remove and return the call with this id; `None` if it was taken before."""
+        key = own_id(id)
+        if key is None:
+            return None
+        call = self._calls.pop(key, None) or self._subscriptions.pop(key, None)
+        self._queued.discard(key)
+        return call
+
+    def next_queued(self) -> C | None:
+        """After a `take`: remove the first call from the queue, which may be sent now."""
+        while self._queue and len(self._calls) - len(self._queued) < self._max:
+            id = self._queue.popleft()
+            if id in self._queued:
+                self._queued.remove(id)
+                return self._calls[id]
+        return None
+
+    def take_all(self) -> list[C]:
+        """Take every open call."""
+        calls = self.open_calls()
+        self._calls.clear()
+        self._subscriptions.clear()
+        self._queue.clear()
+        self._queued.clear()
+        return calls
+
+    @property
+    def open_questions(self) -> int:
+        """The number of unanswered questions."""
+        return len(self._questions)
+
+    def add_question(self, id: Id, question: Q) -> bool:
+        """Add a question; returns `False` if its id is in use."""
+        if id in self._questions:
+            return False
+        self._questions[id] = question
+        return True
+
+    def remove_question(self, id: object, question: Q | None = None) -> Q | None:
+        """Remove and return a question that was answered, or cancelled by the peer.
+
+        Args:
+            id: The id as the peer sent it.
+            question: Remove only this question: another one may have reused the id.
+        """
+        if type(id) is not int and type(id) is not str:
+            return None
+        if question is not None and self._questions.get(id) is not question:
+            return None
+        return self._questions.pop(id, None)
+
+
+def own_id(id: object) -> int | None:
+    """The id of a call from an id as the peer sent it: some servers turn numbers into strings."""
+    if type(id) is int:
+        return id
+    if type(id) is str and id.isascii() and id.isdigit() and len(id) < 20:
+        return int(id)
+    return None

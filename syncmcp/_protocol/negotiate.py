@@ -1,8 +1,8 @@
-"""Finding out which revision a server speaks: probe, verdict, handshake.
+"""Negotiation of the revision: a probe of the server, or a handshake.
 
-`negotiate` is a generator. It yields what to do and is sent what came of it; it knows no transport
-and no clock. (Spec: 2026-07-28 versioning, "Backward Compatibility With Initialization-Based
-Versions"; 2025-11-25 lifecycle.)
+`negotiate` is a generator. It yields effects and is resumed with their outcomes; it knows no
+transport and no clock. (Spec: 2026-07-28 versioning, "Backward Compatibility With
+Initialization-Based Versions"; 2025-11-25 lifecycle.)
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import OfferedCapabilities
+from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.revisions import (
     NO_EXTENSIONS,
     REVISIONS,
     STATEFUL,
     STATELESS,
-    Dialect,
     dialect_for,
-    newest_shared,
+    newest_common,
     session_capabilities,
 )
 from syncmcp.errors import (
@@ -37,124 +37,125 @@ from syncmcp.errors import (
 
 MODES: tuple[str, ...] = ("auto", "legacy", *REVISIONS)
 
-# Statuses with which a server refuses a POST to the address of a stream (2026-07-28
+# HTTP statuses of a POST to a server that has the HTTP+SSE transport at this URL (2026-07-28
 # basic/transports/streamable-http, "HTTP+SSE transport").
 _REFUSED_POST = frozenset((400, 404, 405))
 
-# Statuses that say something about the moment or the caller, nothing about the server's era.
+# HTTP statuses about the moment or the caller, which say nothing about the server's revisions.
 _NO_VERDICT = frozenset((401, 403, 408, 425, 429))
 
 
 class ClientHello(NamedTuple):
-    """How a client presents itself."""
+    """What a client says about itself during the negotiation."""
 
     client_info: dict[str, Any] | None
     offer: OfferedCapabilities
     extensions: Mapping[str, Any] = NO_EXTENSIONS
 
     def dialect(self, revision: str) -> Dialect:
-        """The dialect of `revision`, which says this."""
+        """The dialect of `revision` for this client."""
         return dialect_for(revision, self.client_info, self.extensions)
 
 
 class SendRequest(NamedTuple):
-    """Send this request in this dialect; come back with an `Outcome`."""
+    """Send a request in `dialect`; the outcome is its result, an error, or a special case."""
 
     dialect: Dialect
     method: str
     params: dict[str, Any] | None
     probe: bool
-    """A probe has a time limit of its own, and its silence is an answer."""
+    """True for a probe, which has a time limit of its own (`ProbeTimedOut`)."""
 
     in_session: bool = False
-    """Whether the handshake lies behind it."""
+    """True if the handshake was made before."""
 
-    probed: bool = False
-    """Whether a probe lies behind it, the answer to which may still come, and end it (`Late`)."""
+    after_probe: bool = False
+    """True after a probe that was given up: its late answer ends this request, with the outcome
+    `LateProbeAnswer`."""
 
 
 class SendNotification(NamedTuple):
-    """Send this notification in this dialect."""
+    """Send a notification in `dialect`."""
 
     dialect: Dialect
     method: str
 
 
 class Restart(NamedTuple):
-    """Give up this connection and make a fresh one to the same server."""
+    """Replace the connection by a new one to the same server."""
 
 
 class UseLegacySse(NamedTuple):
-    """Give up this connection for one over the older transport; come back with what failed."""
+    """Replace the connection by one over HTTP+SSE; the outcome is an error if that fails."""
 
 
-Effect = SendRequest | SendNotification | Restart | UseLegacySse
+NegotiationEffect = SendRequest | SendNotification | Restart | UseLegacySse
 
 
 class ProbeTimedOut(NamedTuple):
-    """No answer to a probe within its time limit."""
+    """The outcome of a probe that was not answered within its time limit."""
 
 
 class ServerExited(NamedTuple):
-    """The server ended instead of answering, and can be started again."""
+    """The outcome of a request if the server process exits; it can be started again."""
 
     error: McpError
 
 
-class Late(NamedTuple):
-    """Instead of the answer to `initialize`: one to the probe before it, given up by then.
+class LateProbeAnswer(NamedTuple):
+    """The outcome of `initialize` if the earlier probe is answered first, after its time limit.
 
-    It proves that the server is a stateless one; nothing else comes so late and still counts.
+    Only an answer that proves a stateless server has this effect.
     """
 
     answer: dict[str, Any] | McpError
 
 
-Outcome = dict[str, Any] | McpError | ProbeTimedOut | ServerExited | Late | None
-"""A result, an error, or one of the special cases; nothing for what just went well."""
+EffectOutcome = dict[str, Any] | McpError | ProbeTimedOut | ServerExited | LateProbeAnswer | None
+"""A result, an error, or a special case; `None` for the success of an effect without a result."""
 
 
 class Negotiated(NamedTuple):
-    """What both sides agreed on."""
+    """The outcome of a successful negotiation."""
 
     dialect: Dialect
     result: dict[str, Any]
-    """The result of `initialize` or `server/discover`, as it came."""
+    """The result of `initialize` or `server/discover`, not validated."""
 
 
-class Modern(NamedTuple):
-    """The server speaks this stateless revision, and said so with this result."""
+class StatelessServer(NamedTuple):
+    """The server speaks this stateless revision, and answered the probe with this result."""
 
     revision: str
     result: dict[str, Any]
 
 
-class RetryIn(NamedTuple):
-    """The server speaks this stateless revision: ask again in it."""
+class RetryWithRevision(NamedTuple):
+    """The server refused the probe, but speaks this stateless revision: repeat the probe in it."""
 
     revision: str
 
 
-class Legacy(NamedTuple):
-    """Start with `initialize`, offering this revision."""
+class StatefulServer(NamedTuple):
+    """The server may speak a stateful revision: send `initialize` with this one."""
 
     revision: str
 
 
-class Fail(NamedTuple):
-    """Nothing can come of this."""
+class NegotiationFailure(NamedTuple):
+    """There is no common revision, or the error does not concern the revision."""
 
     error: McpError
 
 
-Verdict = Modern | RetryIn | Legacy | Fail
+ProbeVerdict = StatelessServer | RetryWithRevision | StatefulServer | NegotiationFailure
 
 
-def verdict(outcome: Outcome) -> Verdict:
-    """What the outcome of a `server/discover` probe says about the server.
+def interpret_probe(outcome: EffectOutcome) -> ProbeVerdict:
+    """Conclude from the outcome of a `server/discover` probe what the server speaks.
 
-    The fallback hangs on no particular error code: everything that no modern server would say
-    means an older one. An outage is never a verdict.
+    The fallback to `initialize` does not depend on particular error codes: every answer that a
+    stateless server would not give means a stateful one. An outage means neither.
     """
     if isinstance(outcome, dict):
         return _read_versions(outcome.get("supportedVersions"), outcome)
@@ -162,51 +163,53 @@ def verdict(outcome: Outcome) -> Verdict:
         data = outcome.data if isinstance(outcome.data, dict) else {}
         return _read_versions(data.get("supported"), None)
     if isinstance(outcome, (AuthError, HeaderMismatch, MissingCapability)):
-        return Fail(outcome)
+        return NegotiationFailure(outcome)
     if isinstance(outcome, HttpError):
         era = outcome.status < 300 or (400 <= outcome.status < 500)
         if not era or outcome.status in _NO_VERDICT:
-            return Fail(outcome)
+            return NegotiationFailure(outcome)
     elif isinstance(outcome, McpError) and not isinstance(outcome, (ServerError, ProtocolError)):
-        return Fail(outcome)
-    return Legacy(STATEFUL[0])
+        return NegotiationFailure(outcome)
+    return StatefulServer(STATEFUL[0])
 
 
-def _read_versions(offered: object, result: dict[str, Any] | None) -> Verdict:
+def _read_versions(offered: object, result: dict[str, Any] | None) -> ProbeVerdict:
     if not isinstance(offered, list) or not all(isinstance(item, str) for item in offered):
-        return Legacy(STATEFUL[0])
-    modern = newest_shared(offered, STATELESS)
-    if modern is not None:
-        return RetryIn(modern) if result is None else Modern(modern, result)
-    legacy = newest_shared(offered, STATEFUL)
-    if legacy is not None:
-        return Legacy(legacy)
-    return Fail(
+        return StatefulServer(STATEFUL[0])
+    stateless = newest_common(offered, STATELESS)
+    if stateless is not None:
+        if result is None:
+            return RetryWithRevision(stateless)
+        return StatelessServer(stateless, result)
+    stateful = newest_common(offered, STATEFUL)
+    if stateful is not None:
+        return StatefulServer(stateful)
+    return NegotiationFailure(
         ProtocolError(f"no common revision: the server speaks {offered}, we {list(REVISIONS)}")
     )
 
 
 def negotiate(
-    mode: str, hello: ClientHello, known: str | None = None, *, older: bool = False
-) -> Generator[Effect, Outcome, Negotiated]:
-    """Agree on a revision with a server, over the transport it was made for.
+    mode: str, hello: ClientHello, known: str | None = None, *, sse_fallback: bool = False
+) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
+    """Agree on a revision with a server.
 
     Args:
-        mode: ``"auto"`` probes and falls back; ``"legacy"`` goes straight to `initialize`; a
-            revision is the only one accepted.
-        hello: How we present ourselves.
-        known: The revision this server spoke before; it spares the probe, and if the assumption
-            fails the whole way is gone.
-        older: Whether there is an older transport to fall back to.
+        mode: ``"auto"`` probes and falls back to a handshake; ``"legacy"`` starts with the
+            handshake; a revision is the only one accepted.
+        hello: What the client says about itself.
+        known: The revision that the server spoke before. If it is stateful, the probe is skipped;
+            should the handshake fail, the negotiation starts again with the probe.
+        sse_fallback: Whether the effect `UseLegacySse` is available.
 
     Raises:
         UsageError: There is no such mode.
-        McpError: Nothing could be agreed on; whatever went wrong last.
+        McpError: Nothing could be agreed on: the last error.
     """
     try:
         return (yield from _negotiate(mode, hello, known))
     except (HttpError, ServerError) as error:
-        if not (older and _is_of_an_older_server(error)):
+        if not (sse_fallback and _may_be_sse_server(error)):
             raise
         failure = yield UseLegacySse()
         if isinstance(failure, AuthError):
@@ -220,14 +223,16 @@ def negotiate(
     return (yield from _negotiate("legacy" if mode == "auto" else mode, hello, None))
 
 
-def rejoin(mode: str, hello: ClientHello) -> Generator[Effect, Outcome, Dialect | None]:
-    """Go on with a session that another client has begun; return its dialect.
+def rejoin(
+    mode: str, hello: ClientHello
+) -> Generator[NegotiationEffect, EffectOutcome, Dialect | None]:
+    """Resume a session that another client started; return its dialect.
 
-    Returns `None` if there is no such session (any more). Nothing in the protocol tells what was
-    agreed on: the revision is that of `mode`, else the newest that has sessions.
+    Returns `None` if the session does not exist (any more). The protocol has no way to ask for the
+    revision of a session: it is that of `mode`, else the newest stateful one.
 
     Raises:
-        McpError: It cannot be found out.
+        McpError: It is unknown whether the session exists: the server cannot be reached, or fails.
     """
     if mode in STATELESS:
         return None
@@ -235,13 +240,15 @@ def rejoin(mode: str, hello: ClientHello) -> Generator[Effect, Outcome, Dialect 
     outcome = yield SendRequest(dialect, "ping", None, probe=False, in_session=True)
     if isinstance(outcome, dict):
         return dialect
-    if not isinstance(outcome, SessionLost) and isinstance(verdict(outcome), Fail):
+    if not isinstance(outcome, SessionLost) and isinstance(
+        interpret_probe(outcome), NegotiationFailure
+    ):
         raise _as_error(outcome)
     return None
 
 
-def _is_of_an_older_server(error: HttpError | ServerError) -> bool:
-    """Whether a server could have refused `initialize` so because it wants it elsewhere."""
+def _may_be_sse_server(error: HttpError | ServerError) -> bool:
+    """True if a server that has only the HTTP+SSE transport could answer `initialize` so."""
     if error.method != "initialize" or error.status not in _REFUSED_POST:
         return False
     return not isinstance(
@@ -251,55 +258,59 @@ def _is_of_an_older_server(error: HttpError | ServerError) -> bool:
 
 def _negotiate(
     mode: str, hello: ClientHello, known: str | None
-) -> Generator[Effect, Outcome, Negotiated]:
+) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
     if mode not in MODES:
         raise UsageError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
     if mode == "legacy":
         return (yield from _handshake(hello, STATEFUL[0]))
     if mode in STATEFUL:
-        return (yield from _handshake(hello, mode, only=mode))
+        return (yield from _handshake(hello, mode, required=mode))
     if mode in STATELESS:
         return (yield from _discover(hello, mode))
     if known in STATEFUL:
         try:
-            return (yield from _handshake(hello, known, assumed=True))
-        except _DiedOfHandshake:
-            pass  # a modern server may have taken its place
+            return (yield from _handshake(hello, known, from_memory=True))
+        except _ExitedDuringHandshake:
+            pass  # a stateless server may have replaced the known one
         except (ServerError, ProtocolError, HttpError) as error:
-            if isinstance(verdict(error), Fail) and not isinstance(error, ServerError):
-                raise  # an outage, or a matter of credentials
+            if isinstance(interpret_probe(error), NegotiationFailure) and not isinstance(
+                error, ServerError
+            ):
+                raise  # an outage, or missing credentials
         yield Restart()
     return (yield from _probe(hello))
 
 
-class _DiedOfHandshake(Exception):
-    """A server that was taken for one with a handshake ended at it."""
+class _ExitedDuringHandshake(Exception):
+    """A server that was known as a stateful one exited at `initialize`."""
 
 
-def _probe(hello: ClientHello) -> Generator[Effect, Outcome, Negotiated]:
+def _probe(hello: ClientHello) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
     dialect = hello.dialect(STATELESS[0])
     outcome = yield SendRequest(dialect, "server/discover", None, probe=True)
-    found = verdict(outcome)
-    if not isinstance(found, Legacy):
+    found = interpret_probe(outcome)
+    if not isinstance(found, StatefulServer):
         return (yield from _stateless(hello, found))
     if isinstance(outcome, ServerExited):
         yield Restart()
         return (yield from _handshake(hello, found.revision))
-    return (yield from _handshake(hello, found.revision, probed=True))
+    return (yield from _handshake(hello, found.revision, after_probe=True))
 
 
 def _stateless(
-    hello: ClientHello, found: Modern | RetryIn | Fail
-) -> Generator[Effect, Outcome, Negotiated]:
-    if isinstance(found, Fail):
+    hello: ClientHello, found: StatelessServer | RetryWithRevision | NegotiationFailure
+) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
+    if isinstance(found, NegotiationFailure):
         raise found.error
-    if isinstance(found, RetryIn):
+    if isinstance(found, RetryWithRevision):
         return (yield from _discover(hello, found.revision))
     return Negotiated(hello.dialect(found.revision), found.result)
 
 
-def _discover(hello: ClientHello, revision: str) -> Generator[Effect, Outcome, Negotiated]:
-    """Ask in a stateless revision that is settled; there is no way back to `initialize`."""
+def _discover(
+    hello: ClientHello, revision: str
+) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
+    """Send `server/discover` in the one possible revision, without a fallback to `initialize`."""
     dialect = hello.dialect(revision)
     outcome = yield SendRequest(dialect, "server/discover", None, probe=False)
     if not isinstance(outcome, dict):
@@ -314,38 +325,38 @@ def _handshake(
     hello: ClientHello,
     offer: str,
     *,
-    only: str | None = None,
-    probed: bool = False,
-    assumed: bool = False,
-) -> Generator[Effect, Outcome, Negotiated]:
+    required: str | None = None,
+    after_probe: bool = False,
+    from_memory: bool = False,
+) -> Generator[NegotiationEffect, EffectOutcome, Negotiated]:
     offered = hello.dialect(offer)
     params = {
         "protocolVersion": offer,
         "capabilities": session_capabilities(offer, hello.offer, hello.extensions),
         "clientInfo": hello.client_info or {"name": "syncmcp", "version": "0"},
     }
-    outcome = yield SendRequest(offered, "initialize", params, probe=False, probed=probed)
-    if isinstance(outcome, Late):
-        found = verdict(outcome.answer)
-        assert not isinstance(found, Legacy)  # that would have changed nothing
+    outcome = yield SendRequest(offered, "initialize", params, probe=False, after_probe=after_probe)
+    if isinstance(outcome, LateProbeAnswer):
+        found = interpret_probe(outcome.answer)
+        assert not isinstance(found, StatefulServer)  # such an answer does not end `initialize`
         return (yield from _stateless(hello, found))
-    if isinstance(outcome, ServerExited) and probed:
-        # Some servers do not answer the probe, and die of the message after it.
+    if isinstance(outcome, ServerExited) and after_probe:
+        # Some servers do not answer the probe, and exit at the message after it.
         yield Restart()
         return (yield from _handshake(hello, offer))
-    if isinstance(outcome, ServerExited) and assumed:
-        raise _DiedOfHandshake
-    if isinstance(outcome, UnsupportedVersion) and probed:
-        # The server took the probe for the start: this refusal of `initialize` proves that it is a
-        # modern one after all, though it has not answered the probe.
+    if isinstance(outcome, ServerExited) and from_memory:
+        raise _ExitedDuringHandshake
+    if isinstance(outcome, UnsupportedVersion) and after_probe:
+        # The server is a stateless one, though it did not answer the probe: it took the probe for
+        # the start of the connection, and refuses `initialize` after it.
         data = outcome.data if isinstance(outcome.data, dict) else {}
-        modern = newest_shared(data.get("supported"), STATELESS)
-        if modern is not None:
-            return (yield from _discover(hello, modern))
+        stateless = newest_common(data.get("supported"), STATELESS)
+        if stateless is not None:
+            return (yield from _discover(hello, stateless))
     if not isinstance(outcome, dict):
         raise _as_error(outcome)
     chosen: Any = outcome.get("protocolVersion")
-    accepted = STATEFUL if only is None else (only,)
+    accepted = STATEFUL if required is None else (required,)
     if chosen not in accepted:
         raise ProtocolError(
             f"the server answered initialize with revision {chosen!r}, we speak {list(accepted)}",
@@ -356,7 +367,7 @@ def _handshake(
     return Negotiated(dialect, outcome)
 
 
-def _as_error(outcome: Outcome) -> McpError:
+def _as_error(outcome: EffectOutcome) -> McpError:
     error = outcome.error if isinstance(outcome, ServerExited) else outcome
-    assert isinstance(error, McpError)  # silence answers nothing but a probe
+    assert isinstance(error, McpError)  # the other outcomes occur for probes only
     return error

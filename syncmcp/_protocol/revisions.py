@@ -1,139 +1,56 @@
-"""Eras as objects: everything that differs between revisions stands behind one `Dialect`.
+"""The revisions of the protocol, and the choice of the `Dialect` for each.
 
-No other module names a revision. What an era does not have is missing from its tables, and that
-absence is the gate.
+All differences between revisions are behind `Dialect`; no module outside of this package names a
+revision. A request that is missing from a dialect's table is not available in the revision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from syncmcp._protocol import stateful, stateless
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
-from syncmcp._protocol.steps import InputRound
-from syncmcp._protocol.tasks import TaskProtocol, TaskState
+from syncmcp._protocol.capabilities import OfferedCapabilities, Unavailable, declares, not_declared
+from syncmcp._protocol.dialect import Dialect
 
 STATELESS: tuple[str, ...] = (stateless.REVISION,)
 """Revisions without a session, newest first."""
 
-STATEFUL: tuple[str, ...] = tuple(stateful.TABLES)
+STATEFUL: tuple[str, ...] = tuple(stateful.REVISION_FEATURES)
 """Revisions that start with `initialize`, newest first."""
 
 REVISIONS: tuple[str, ...] = STATELESS + STATEFUL
 """Every published revision, newest first."""
 
 NO_EXTENSIONS: Mapping[str, Any] = {}
+"""The extensions of a client that enables none."""
 
 Mode = Literal[
     "auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
 ]
-"""How to find the revision to speak: by asking, by handshake, or by insisting on one."""
+"""How the revision is negotiated: by a probe, by a handshake, or by accepting only one."""
 
 KNOWN_REQUESTS: frozenset[str] = frozenset(stateless.REQUESTS).union(
     stateless.EXTENSION_REQUESTS,
-    *(table.requests for table in stateful.TABLES.values()),
+    *(table.requests for table in stateful.REVISION_FEATURES.values()),
 )
 """Every request that a client can send in some revision."""
 
 KNOWN_NOTIFICATIONS: frozenset[str] = frozenset[str]().union(
-    *(table.notifications for table in stateful.TABLES.values())
+    *(table.notifications for table in stateful.REVISION_FEATURES.values())
 )
 """Every notification that a client can send in some revision."""
 
 KNOWN_QUESTIONS: frozenset[str] = frozenset[str]().union(
-    *(table.questions for table in stateful.TABLES.values())
+    *(table.questions for table in stateful.REVISION_FEATURES.values())
 )
 """Every request that a server can send in some revision."""
-
-
-class Dialect(Protocol):
-    """How one revision says things."""
-
-    revision: str
-
-    stateful: bool
-    """Whether there is a handshake, a session, and a server that may send requests."""
-
-    batches: bool
-    """Whether one frame may hold several messages."""
-
-    tasks: TaskProtocol | None
-    """How calls become tasks; `None` where none does."""
-
-    def needs(self, method: str) -> tuple[str, ...] | None:
-        """The path of the server capability that a request needs, ``()`` for none.
-
-        `None` when the revision has no such request.
-        """
-        ...
-
-    def why_not(self, method: str) -> str:
-        """Why there is no such request."""
-        ...
-
-    def has_notification(self, method: str) -> bool:
-        """Whether a client of this revision may send this notification."""
-        ...
-
-    content_lists: bool
-    """Whether a message to or from a model may be a list of content blocks."""
-
-    single_blocks: frozenset[str]
-    """Where it may not: the types of the one block that a model may answer with."""
-
-    def within(self, offer: OfferedCapabilities) -> OfferedCapabilities:
-        """The part of `offer` that the revision has."""
-        ...
-
-    def params(
-        self,
-        method: str,
-        params: dict[str, Any] | None,
-        id: int,
-        meta: Mapping[str, Any] | None,
-        log_level: str | None,
-        offer: OfferedCapabilities = NOTHING,
-    ) -> dict[str, Any] | None:
-        """The parameters as they travel: with `_meta`, without what the revision lacks.
-
-        `meta` and `log_level` are what the caller wants in the `_meta` of this request; `offer` is
-        what may be asked in return.
-        """
-        ...
-
-    def headers(self, method: str, params: Mapping[str, Any] | None) -> Mapping[str, str]:
-        """The HTTP headers of one request."""
-        ...
-
-    def repeat_arguments(self, left_out: Callable[[str, str], object]) -> None:
-        """Have HTTP headers repeat the arguments that tools mark, where the revision knows marks.
-
-        `left_out` is told of each tool that its marks make unusable: its name and the reason.
-        """
-        ...
-
-    def session_headers(self) -> Mapping[str, str]:
-        """The HTTP headers of every message after the start."""
-        ...
-
-    def announces_cancel(self, *, own_stream: bool) -> bool:
-        """Whether a cancel is a notification; with streams of one's own, closing can be it."""
-        ...
-
-    def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
-        """Return `result` if it is final, or what the server asks first, or the task it became.
-
-        Raises:
-            ProtocolError: It is no object, or of a kind that was not agreed on.
-        """
-        ...
 
 
 def dialect_for(
     revision: str, client_info: dict[str, Any] | None, extensions: Mapping[str, Any] = NO_EXTENSIONS
 ) -> Dialect:
-    """Build the dialect of `revision` for a client that presents itself like this."""
+    """Build the dialect of `revision` for a client with this info and these extensions."""
     if revision == stateless.REVISION:
         return stateless.Stateless(client_info, extensions)
     return stateful.Stateful(revision)
@@ -142,10 +59,10 @@ def dialect_for(
 def session_capabilities(
     revision: str, offer: OfferedCapabilities, extensions: Mapping[str, Any] = NO_EXTENSIONS
 ) -> dict[str, Any]:
-    """What a client that offers `offer` declares in a handshake for a stateful `revision`.
+    """The capabilities object of a handshake in a stateful `revision`.
 
-    Extensions have a place of their own since 2026-07-28; servers of older revisions that know one
-    look for it there, too, and the others look past it.
+    The member ``extensions`` is of 2026-07-28. Servers of older revisions that implement an
+    extension read it, too, and the others ignore it.
     """
     capabilities = stateful.Stateful(revision).capabilities(offer)
     if extensions:
@@ -153,11 +70,53 @@ def session_capabilities(
     return capabilities
 
 
-def newest_shared(offered: object, ours: tuple[str, ...]) -> str | None:
-    """The newest of our revisions that `offered`, a list from the server, has too."""
+def newest_common(offered: object, ours: tuple[str, ...]) -> str | None:
+    """The newest of our revisions that is also in `offered`, a list from the server."""
     if not isinstance(offered, (list, tuple)):
         return None
     for revision in ours:
         if revision in offered:
             return revision
     return None
+
+
+def unavailable_requests(
+    dialect: Dialect, capabilities: Mapping[str, Any]
+) -> dict[str, Unavailable]:
+    """The requests that cannot be sent to a server with these capabilities, with the reasons."""
+    missing = {}
+    for method in KNOWN_REQUESTS:
+        path = dialect.required_capability(method)
+        if path is None:
+            missing[method] = Unavailable(dialect.unsupported_reason(method))
+            continue
+        if not declares(capabilities, path):
+            missing[method] = Unavailable(not_declared(path), undeclared=True)
+    return missing
+
+
+def undeclared_offer(
+    dialect: Dialect | None, offer: OfferedCapabilities, declared: OfferedCapabilities | None
+) -> str | None:
+    """The first capability in `offer` that the handshake did not declare, as text, or `None`.
+
+    In stateful revisions, a server cannot use a capability that was added after the handshake.
+    """
+    if dialect is None or not dialect.stateful or declared is None:
+        return None
+    for name, now, then in zip(
+        offer._fields, dialect.supported_part(offer), dialect.supported_part(declared), strict=True
+    ):
+        if now and not then:
+            return name.replace("_", " ")
+    return None
+
+
+def every_capability(dialect: Dialect) -> dict[str, Any]:
+    """The capabilities of a server that supports every request of the revision."""
+    capabilities: dict[str, Any] = {}
+    for method in KNOWN_REQUESTS:
+        inner = capabilities
+        for key in dialect.required_capability(method) or ():
+            inner = inner.setdefault(key, {})
+    return capabilities

@@ -5,49 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from syncmcp._protocol.client_capabilities import (
+from syncmcp._protocol.capabilities import (
     ELICITATION,
-    NOTHING,
+    NO_OFFER,
     ROOTS,
     SAMPLING,
     OfferedCapabilities,
     client_capabilities,
 )
-from syncmcp._protocol.meta import callers_meta
+from syncmcp._protocol.dialect import TaskProtocol, TaskState
+from syncmcp._protocol.metadata import merge_meta
 from syncmcp._protocol.steps import InputRound
-from syncmcp._protocol.tasks import AUGMENTED, CoreTasks, TaskProtocol, TaskState
-from syncmcp._protocol.tasks import METHODS as ABOUT_TASKS
+from syncmcp._protocol.tasks import AUGMENTED, TASK_METHODS, CoreTasks
 from syncmcp.errors import ProtocolError
 
 
-class Table(NamedTuple):
-    """What one revision has. A missing entry is the gate."""
+class RevisionFeatures(NamedTuple):
+    """The requests, notifications and features of one revision."""
 
     requests: Mapping[str, tuple[str, ...]]
-    """Requests of the client, with the path of the server capability each one needs."""
+    """The client's requests, with the path of the server capability that each one needs."""
 
     questions: frozenset[str]
-    """Requests of the server."""
+    """The server's requests."""
 
     notifications: frozenset[str]
-    """Notifications of the client."""
+    """The client's notifications."""
 
     completion_context: bool
+    """True if ``completion/complete`` has the parameter ``context``."""
 
     content_lists: bool
-    """Models may use tools, and say several things at once; elicitation has modes."""
+    """True if sampling has tools and lists of content blocks, and elicitation has modes."""
 
     single_blocks: frozenset[str]
-    """Where they may not: the types of the one block that a model may answer with."""
+    """The block types allowed in a model's answer, if `content_lists` is false; else empty."""
 
     batches: bool = False
-    """One frame may hold several messages."""
+    """True if one frame may hold several messages."""
 
 
 _REQUESTS_2024: dict[str, tuple[str, ...]] = {
     "initialize": (),
     "ping": (),
-    "completion/complete": (),  # the capability came later: try, and see
+    "completion/complete": (),  # the capability exists since 2025-03-26
     "logging/setLevel": ("logging",),
     "prompts/get": ("prompts",),
     "prompts/list": ("prompts",),
@@ -82,14 +83,14 @@ _NOTIFICATIONS_2511 = _NOTIFICATIONS_2024 | {"notifications/tasks/status"}
 _BLOCKS_2024 = frozenset(("image", "text"))
 _BLOCKS_2503 = _BLOCKS_2024 | {"audio"}
 
-TABLES: dict[str, Table] = {
-    "2025-11-25": Table(
+REVISION_FEATURES: dict[str, RevisionFeatures] = {
+    "2025-11-25": RevisionFeatures(
         _REQUESTS_2511, _QUESTIONS_2511, _NOTIFICATIONS_2511, True, True, frozenset()
     ),
-    "2025-06-18": Table(
+    "2025-06-18": RevisionFeatures(
         _REQUESTS_2503, _QUESTIONS_2506, _NOTIFICATIONS_2024, True, False, _BLOCKS_2503
     ),
-    "2025-03-26": Table(
+    "2025-03-26": RevisionFeatures(
         _REQUESTS_2503,
         _QUESTIONS_2024,
         _NOTIFICATIONS_2024,
@@ -98,58 +99,58 @@ TABLES: dict[str, Table] = {
         _BLOCKS_2503,
         batches=True,
     ),
-    "2024-11-05": Table(
+    "2024-11-05": RevisionFeatures(
         _REQUESTS_2024, _QUESTIONS_2024, _NOTIFICATIONS_2024, False, False, _BLOCKS_2024
     ),
 }
 """The stateful revisions, newest first."""
 
-# Requests that are over before progress could be reported, or that come before it is agreed on.
-# What a task reports, it reports by the token of the call that began it.
-_WITHOUT_PROGRESS = frozenset(("initialize", "ping")) | ABOUT_TASKS
+# Requests without a progress token: they end too soon to report progress, or come before the
+# handshake is complete. Tasks report progress with the token of the call that created them.
+_WITHOUT_PROGRESS = frozenset(("initialize", "ping")) | TASK_METHODS
 
 
 class Stateful:
-    """One of the stateful revisions."""
+    """The dialect of a stateful revision. See `Dialect`."""
 
     stateful = True
 
     def __init__(self, revision: str) -> None:
         self.revision = revision
-        self._table = TABLES[revision]
-        self.content_lists = self._table.content_lists
-        self.single_blocks = self._table.single_blocks
-        self.batches = self._table.batches
-        has_tasks = not ABOUT_TASKS.isdisjoint(self._table.requests)
+        self._features = REVISION_FEATURES[revision]
+        self.content_lists = self._features.content_lists
+        self.single_blocks = self._features.single_blocks
+        self.batches = self._features.batches
+        has_tasks = not TASK_METHODS.isdisjoint(self._features.requests)
         self.tasks: TaskProtocol | None = CoreTasks() if has_tasks else None
 
-    def needs(self, method: str) -> tuple[str, ...] | None:
+    def required_capability(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""
-        return self._table.requests.get(method)
+        return self._features.requests.get(method)
 
-    def why_not(self, method: str) -> str:
+    def unsupported_reason(self, method: str) -> str:
         """See `Dialect`."""
         return f"revision {self.revision} has no such request"
 
-    def has_notification(self, method: str) -> bool:
+    def supports_notification(self, method: str) -> bool:
         """See `Dialect`."""
-        return method in self._table.notifications
+        return method in self._features.notifications
 
-    def within(self, offer: OfferedCapabilities) -> OfferedCapabilities:
+    def supported_part(self, offer: OfferedCapabilities) -> OfferedCapabilities:
         """See `Dialect`."""
-        if self._table.content_lists:
+        if self._features.content_lists:
             return offer
         return offer._replace(
             sampling_tools=False,
             sampling_context=False,
-            form=offer.form and ELICITATION in self._table.questions,
+            form=offer.form and ELICITATION in self._features.questions,
             url=False,
         )
 
     def capabilities(self, offer: OfferedCapabilities) -> dict[str, Any]:
-        """What a client declares in the handshake."""
-        offer = self.within(offer)
-        capabilities = client_capabilities(offer, modes=self._table.content_lists)
+        """The capabilities object of the handshake, without extensions."""
+        offer = self.supported_part(offer)
+        capabilities = client_capabilities(offer, modes=self._features.content_lists)
         if offer.roots:
             capabilities["roots"] = {"listChanged": True}
         return capabilities
@@ -161,18 +162,18 @@ class Stateful:
         id: int,
         meta: Mapping[str, Any] | None,
         log_level: str | None,
-        offer: OfferedCapabilities = NOTHING,
+        offer: OfferedCapabilities = NO_OFFER,
     ) -> dict[str, Any] | None:
-        """See `Dialect`. The request's id is its progress token: unique, and nothing to keep."""
+        """See `Dialect`. The request's id is also its progress token: it is unique."""
         if method in _WITHOUT_PROGRESS and not meta:
             return params
         params = dict(params) if params else {}
-        merged = callers_meta(params, meta)
+        merged = merge_meta(params, meta)
         if method not in _WITHOUT_PROGRESS:
-            # Also when nobody listens: progress is what keeps a call from being idle.
+            # Also without a progress callback: progress resets the idle timeout of the call.
             merged["progressToken"] = id
         params["_meta"] = merged
-        if method == "completion/complete" and not self._table.completion_context:
+        if method == "completion/complete" and not self._features.completion_context:
             params.pop("context", None)
         return params
 
@@ -180,15 +181,15 @@ class Stateful:
         """See `Dialect`."""
         return {}
 
-    def repeat_arguments(self, left_out: Callable[[str, str], object]) -> None:
-        """See `Dialect`. There are no marks yet."""
+    def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:
+        """See `Dialect`. These revisions have no such annotations."""
 
     def session_headers(self) -> Mapping[str, str]:
         """See `Dialect`."""
         return {"MCP-Protocol-Version": self.revision}
 
-    def announces_cancel(self, *, own_stream: bool) -> bool:
-        """See `Dialect`. Here a broken stream is never a cancel."""
+    def notifies_cancel(self, *, own_stream: bool) -> bool:
+        """See `Dialect`. Closing a stream never cancels a request in these revisions."""
         return True
 
     def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:

@@ -1,13 +1,13 @@
-"""The stateless revision, 2026-07-28: every request says by itself what it needs to say."""
+"""The stateless revision, 2026-07-28: every request carries the client's info and capabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities, client_capabilities
-from syncmcp._protocol.headers import ParamHeaders, encode_value
-from syncmcp._protocol.meta import callers_meta
+from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities, client_capabilities
+from syncmcp._protocol.dialect import TaskProtocol, TaskState
+from syncmcp._protocol.metadata import ParamHeaders, encode_value, merge_meta
 from syncmcp._protocol.steps import InputRound, read_round
 from syncmcp._protocol.tasks import (
     AUGMENTED,
@@ -16,8 +16,6 @@ from syncmcp._protocol.tasks import (
     GET,
     UPDATE,
     ExtensionTasks,
-    TaskProtocol,
-    TaskState,
 )
 from syncmcp.errors import ProtocolError
 
@@ -37,7 +35,7 @@ REQUESTS: Mapping[str, tuple[str, ...]] = {
 }
 
 EXTENSION_REQUESTS: Mapping[str, str] = {CANCEL: EXTENSION, GET: EXTENSION, UPDATE: EXTENSION}
-"""Requests that an extension adds, and which one it is."""
+"""The requests that extensions add, with the identifier of the extension."""
 
 _PREFIX = "io.modelcontextprotocol/"
 _VERSION_KEY = _PREFIX + "protocolVersion"
@@ -45,11 +43,10 @@ _CAPABILITIES_KEY = _PREFIX + "clientCapabilities"
 _INFO_KEY = _PREFIX + "clientInfo"
 _LOG_LEVEL_KEY = _PREFIX + "logLevel"
 
-# A probe, a request whose stream is for change events alone, and those about tasks, which report
-# nothing.
+# Requests without a progress token: the probe, subscriptions, and requests about tasks.
 _WITHOUT_PROGRESS = frozenset(("server/discover", "subscriptions/listen", *EXTENSION_REQUESTS))
 
-# The parameter that the Mcp-Name header repeats.
+# The parameter that the Mcp-Name header mirrors.
 _NAMED_BY = {
     "prompts/get": "name",
     "resources/read": "uri",
@@ -59,7 +56,7 @@ _NAMED_BY = {
 
 
 class Stateless:
-    """The stateless revision."""
+    """The dialect of the stateless revision. See `Dialect`."""
 
     revision = REVISION
     stateful = False
@@ -71,29 +68,29 @@ class Stateless:
         self._client_info = client_info
         self._extensions = extensions
         self.tasks: TaskProtocol | None = ExtensionTasks() if EXTENSION in extensions else None
-        # The protocol's part of `_meta` by what is offered: few kinds, many requests.
+        # The protocol's keys of `_meta` by offer: a client has few different offers.
         self._metas: dict[OfferedCapabilities, dict[str, Any]] = {}
-        self._mirrors: ParamHeaders | None = None
+        self._param_headers: ParamHeaders | None = None
 
-    def needs(self, method: str) -> tuple[str, ...] | None:
+    def required_capability(self, method: str) -> tuple[str, ...] | None:
         """See `Dialect`."""
         extension = EXTENSION_REQUESTS.get(method)
         if extension is not None:
             return ("extensions", extension) if extension in self._extensions else None
         return REQUESTS.get(method)
 
-    def why_not(self, method: str) -> str:
+    def unsupported_reason(self, method: str) -> str:
         """See `Dialect`."""
         extension = EXTENSION_REQUESTS.get(method)
         if extension is None:
             return f"revision {REVISION} has no such request"
         return f"the extension {extension} is not switched on: see extensions= of Client"
 
-    def has_notification(self, method: str) -> bool:
-        """See `Dialect`. The only one there is, a cancel, is the library's own business."""
+    def supports_notification(self, method: str) -> bool:
+        """See `Dialect`. The only notification is the cancel, which the library itself sends."""
         return False
 
-    def within(self, offer: OfferedCapabilities) -> OfferedCapabilities:
+    def supported_part(self, offer: OfferedCapabilities) -> OfferedCapabilities:
         """See `Dialect`."""
         return offer
 
@@ -116,11 +113,11 @@ class Stateless:
         id: int,
         meta: Mapping[str, Any] | None,
         log_level: str | None,
-        offer: OfferedCapabilities = NOTHING,
+        offer: OfferedCapabilities = NO_OFFER,
     ) -> dict[str, Any] | None:
-        """See `Dialect`. Caller's `_meta` first, then the protocol's own keys over it."""
+        """See `Dialect`. The protocol's own keys override those in the caller's `_meta`."""
         params = dict(params) if params else {}
-        merged = {**callers_meta(params, meta), **self._meta(offer)}
+        merged = {**merge_meta(params, meta), **self._meta(offer)}
         if method not in _WITHOUT_PROGRESS:
             merged["progressToken"] = id
         if log_level is not None:
@@ -134,20 +131,20 @@ class Stateless:
         key = _NAMED_BY.get(method)
         if key is not None and params is not None and isinstance(params.get(key), str):
             headers["Mcp-Name"] = encode_value(params[key])
-        if self._mirrors is not None and method == "tools/call" and params is not None:
-            headers.update(self._mirrors.headers(params))
+        if self._param_headers is not None and method == "tools/call" and params is not None:
+            headers.update(self._param_headers.headers(params))
         return headers
 
-    def repeat_arguments(self, left_out: Callable[[str, str], object]) -> None:
+    def mirror_arguments(self, on_excluded: Callable[[str, str], object]) -> None:
         """See `Dialect`."""
-        self._mirrors = ParamHeaders(left_out)
+        self._param_headers = ParamHeaders(on_excluded)
 
     def session_headers(self) -> Mapping[str, str]:
         """See `Dialect`. There is no session."""
         return {}
 
-    def announces_cancel(self, *, own_stream: bool) -> bool:
-        """See `Dialect`. Closing a request's own stream is the cancel."""
+    def notifies_cancel(self, *, own_stream: bool) -> bool:
+        """See `Dialect`. A request with a stream of its own is cancelled by closing that."""
         return not own_stream
 
     def read_result(self, method: str, result: Any) -> dict[str, Any] | InputRound | TaskState:
@@ -156,10 +153,10 @@ class Stateless:
             raise ProtocolError("the result is not an object", method=method)
         kind = result.get("resultType", "complete")
         if kind == "complete":
-            if self._mirrors is not None and method == "tools/list":
+            if self._param_headers is not None and method == "tools/list":
                 tools = result.get("tools")
                 if isinstance(tools, list):
-                    return {**result, "tools": self._mirrors.admit(tools)}
+                    return {**result, "tools": self._param_headers.filter_tools(tools)}
             return result
         if kind == "input_required":
             return read_round(method, result)

@@ -1,8 +1,8 @@
-"""What changes a server is asked to tell of, and how it tells.
+"""Subscriptions: the changes that a server is asked to notify of, and its notifications.
 
-Until 2025-11-25 it tells of its lists unasked, and of a resource after ``resources/subscribe``
-(server/resources#subscriptions). In 2026-07-28 one long request asks for all of it
-(basic/patterns/subscriptions).
+Until 2025-11-25, servers notify of changed lists unasked, and of a changed resource after
+``resources/subscribe`` (server/resources#subscriptions). In 2026-07-28, one long-lived request
+subscribes to all of these (basic/patterns/subscriptions).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import Any, Literal, NamedTuple
 from syncmcp._protocol.capabilities import declares
 
 LISTEN = "subscriptions/listen"
-"""The request that lasts as long as its subscription (2026-07-28)."""
+"""The request that stays open as long as its subscription (2026-07-28)."""
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+"""The notification of what a server grants of a subscription (2026-07-28)."""
 
 TASK = "notifications/tasks"
-"""What a server tells of a task to those who listen for it (the extension of 2026-07-28)."""
+"""The notification of a task's new state, for subscribers (the extension of 2026-07-28)."""
 
 _UPDATED = "notifications/resources/updated"
 
@@ -34,27 +35,27 @@ _LISTS: Mapping[str, Kind] = {
 
 _KINDS = tuple(_LISTS.values())
 
-NEWS = frozenset((*_LISTS, _UPDATED, TASK, ACKNOWLEDGED))
-"""The notifications that are about subscriptions."""
+SUBSCRIPTION_NOTIFICATIONS = frozenset((*_LISTS, _UPDATED, TASK, ACKNOWLEDGED))
+"""The notifications that belong to subscriptions."""
 
 
 class ChangeEvent(NamedTuple):
-    """Something has changed at the server, or may have."""
+    """A change, or a possible change, at the server."""
 
     kind: Kind
-    """``"tools"``, ``"prompts"`` or ``"resources"`` for these lists (that of resources includes
-    the templates), ``"resource"`` for what one resource contains."""
+    """What changed: ``"tools"``, ``"prompts"`` or ``"resources"`` for one of these lists (that of
+    resources includes the templates), ``"resource"`` for the content of one resource."""
 
     uri: str | None = None
-    """Which resource; `None` for a list. May lie below the one that is listened to."""
+    """The URI of the resource; `None` for a list. May be below the URI that was subscribed to."""
 
     missed: bool = False
-    """Nobody said that it changed: the connection was interrupted, and if it changed meanwhile,
-    nobody will say so any more."""
+    """True if the server did not notify of this change: the connection was interrupted, and changes
+    during the interruption are not reported afterwards."""
 
 
 class ChangeFilter(NamedTuple):
-    """What somebody wants to be told of."""
+    """The changes that a subscriber wants to be notified of."""
 
     tools: bool = False
     prompts: bool = False
@@ -64,11 +65,11 @@ class ChangeFilter(NamedTuple):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The lists."""
+        """The lists in the filter."""
         return tuple(kind for kind in _KINDS if getattr(self, kind))
 
-    def lacking(self, capabilities: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """The path of a capability that is needed, and that a server with these lacks."""
+    def missing_capability(self, capabilities: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """The path of the first required server capability that is not in `capabilities`."""
         paths: list[tuple[str, ...]] = [(kind, "listChanged") for kind in self.kinds]
         if self.uris:
             paths.append(("resources", "subscribe"))
@@ -87,19 +88,19 @@ class ChangeFilter(NamedTuple):
         return {"notifications": wanted}
 
     def granted(self, params: Mapping[str, Any]) -> ChangeFilter:
-        """What of it the server agrees to, as `ACKNOWLEDGED` says."""
-        said = params.get("notifications")
-        if not isinstance(said, dict):
+        """The part of the filter that the server grants, from the parameters of `ACKNOWLEDGED`."""
+        granted = params.get("notifications")
+        if not isinstance(granted, dict):
             return ChangeFilter()
-        lists = {kind: said.get(f"{kind}ListChanged") is True for kind in self.kinds}
+        lists = {kind: granted.get(f"{kind}ListChanged") is True for kind in self.kinds}
         return ChangeFilter(
             **lists,
-            uris=_named(said.get("resourceSubscriptions"), self.uris),
-            tasks=_named(said.get("taskIds"), self.tasks),
+            uris=_named(granted.get("resourceSubscriptions"), self.uris),
+            tasks=_named(granted.get("taskIds"), self.tasks),
         )
 
-    def without(self, other: ChangeFilter) -> ChangeFilter:
-        """What `other` has not."""
+    def difference(self, other: ChangeFilter) -> ChangeFilter:
+        """The part of the filter that is not in `other`."""
         lists = {kind: kind not in other.kinds for kind in self.kinds}
         return ChangeFilter(
             **lists,
@@ -108,32 +109,32 @@ class ChangeFilter(NamedTuple):
         )
 
     def covers(self, event: ChangeEvent) -> bool:
-        """Whether `event` is about something that is wanted."""
+        """True if the filter includes `event`."""
         if event.uri is None:
             return bool(getattr(self, event.kind))
         return any(is_within(event.uri, uri) for uri in self.uris)
 
-    def everything(self) -> Iterator[ChangeEvent]:
-        """An event for each, after an interruption."""
+    def missed_events(self) -> Iterator[ChangeEvent]:
+        """One event with `missed` for each list and resource, to deliver after an interruption."""
         for kind in self.kinds:
             yield ChangeEvent(kind, missed=True)
         for uri in self.uris:
             yield ChangeEvent("resource", uri, missed=True)
 
     def __str__(self) -> str:
-        # Whoever knows the id of a task may get its result: it is in no log.
+        # The id of a task gives access to its result, so it must not appear in logs.
         tasks = [f"{len(self.tasks)} tasks"] if self.tasks else []
         return ", ".join((*self.kinds, *self.uris, *tasks)) or "nothing"
 
 
-def _named(said: Any, wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Which of `wanted` a server names."""
-    named = {each for each in said if isinstance(each, str)} if isinstance(said, list) else set()
+def _named(value: Any, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The members of `wanted` that are in `value`, a list from the server."""
+    named = {each for each in value if isinstance(each, str)} if isinstance(value, list) else set()
     return tuple(each for each in wanted if each in named)
 
 
 def is_within(uri: str, subscribed: str) -> bool:
-    """Whether `uri` is the one that is subscribed to, or lies below it."""
+    """True if `uri` is the URI `subscribed`, or below it."""
     if not uri.startswith(subscribed):
         return False
     rest = uri[len(subscribed) :]
@@ -141,7 +142,7 @@ def is_within(uri: str, subscribed: str) -> bool:
 
 
 def read_event(method: str, params: Mapping[str, Any]) -> ChangeEvent | None:
-    """What a notification says has changed; `None` if it does not say that."""
+    """The change that a notification reports; `None` if it reports none."""
     kind = _LISTS.get(method)
     if kind is not None:
         return ChangeEvent(kind)
@@ -152,12 +153,12 @@ def read_event(method: str, params: Mapping[str, Any]) -> ChangeEvent | None:
 
 
 def subscription_id(params: Mapping[str, Any], own: int | None = None) -> object:
-    """The id of the request that a notification belongs to (2026-07-28).
+    """The id of the `LISTEN` request that a notification belongs to (2026-07-28).
 
     Args:
-        params: Its parameters.
-        own: The request on whose own stream it came, if it came on one: there, one without an id
-            belongs to that.
+        params: The parameters of the notification.
+        own: The request on whose stream the notification arrived, if it has a stream of its own;
+            returned if the notification names no request.
     """
     meta = params.get("_meta")
     return meta.get(_SUBSCRIPTION_ID, own) if isinstance(meta, dict) else own

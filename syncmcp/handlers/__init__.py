@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from syncmcp._base.checks import refuse_coroutines
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp.handlers.context import CausingCall, HandlerContext, ProgressHandler
 
 if TYPE_CHECKING:

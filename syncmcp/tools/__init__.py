@@ -15,8 +15,8 @@ from syncmcp._client.core import core_of
 from syncmcp._concurrency.cancel import CancelToken
 from syncmcp._concurrency.pool import slot_released
 from syncmcp._concurrency.timing import Deadline
-from syncmcp._protocol.client_capabilities import SAMPLING
-from syncmcp._protocol.conversation import check_balance, tool_uses
+from syncmcp._protocol.capabilities import SAMPLING
+from syncmcp._protocol.conversation import check_tool_results, tool_uses
 from syncmcp.approval import as_approval
 from syncmcp.errors import (
     AuthError,
@@ -326,7 +326,7 @@ class _Run:
             raise UsageError("a conversation has at least one message")
         uses = self._requested_tools()
         try:
-            check_balance(self._messages[:-1] if uses else self._messages)
+            check_tool_results(self._messages[:-1] if uses else self._messages)
         except ValueError as error:
             raise UsageError(str(error)) from None
         if uses:

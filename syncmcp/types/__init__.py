@@ -1,7 +1,8 @@
-"""The wire's models: everything that a client of any revision sees.
+"""Pydantic models of the protocol: the results, notifications and requests that a client receives.
 
-One model for each construct, with the fields of all five revisions; docstrings say which revision
-has what. A submodule is loaded when one of its names is first used.
+There is one model for each construct, with the fields of all five revisions; the docstrings say
+which revisions have a construct or a field. A submodule is loaded when one of its names is first
+used.
 """
 
 from __future__ import annotations
@@ -398,7 +399,7 @@ _INTERNAL = {
 
 _HOME = {name: module for module, names in _MODULES.items() for name in names} | _INTERNAL
 
-if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for Any
+if not TYPE_CHECKING:  # hidden from type checkers, to which every misspelt name would be Any
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:

@@ -1,7 +1,7 @@
-"""The base of all wire models and the small constructs shared by many of them.
+"""The base classes of the models, and the small constructs that many of them share.
 
-The five revisions are named by their dates. "Since" and "until" (both inclusive) tell which of
-them have a construct or a field; what carries neither mark is in all five.
+The five revisions are named by their dates. "Since" and "until" (both inclusive) say which of them
+have a construct or a field; constructs and fields with neither word are in all five.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ RequestId: TypeAlias = str | int
 """The id of a JSON-RPC request, unique among the requests of its sender."""
 
 Role: TypeAlias = Literal["user", "assistant"]
-"""Who speaks in a prompt or sampling message."""
+"""The author of a prompt message or a sampling message."""
 
-# Held while a model is built: two threads that use one for the first time at once must not both
-# do it, and pydantic 2.12 has no lock of its own. Reentrant, as a build may trigger another.
-_building = threading.RLock()
+# Held while a model is built. Two threads may use a model for the first time at the same time, and
+# pydantic 2.12 has no lock of its own. Reentrant, because a build may trigger another one.
+_build_lock = threading.RLock()
 
 
 def field_of(value: Any, name: str) -> Any:
-    """Return a field of a JSON object or of a model, ``None`` if it has none; to tell unions."""
+    """Return a field of a JSON object or a model, else ``None``; for discriminators."""
     if isinstance(value, dict):
         return cast("dict[str, Any]", value).get(name)
     return getattr(value, name, None)
@@ -65,42 +65,46 @@ def _not_below_zero(value: Any) -> Any:
 
 
 Flag: TypeAlias = Annotated[bool, BeforeValidator(_null_is_false)]
-"""A boolean that is false when absent; some servers send ``null`` for that."""
+"""A boolean that is false if absent; some servers send ``null`` for that."""
 
 Hint = WrapValidator(_absent_if_malformed)
-"""Marks an advisory field: a malformed value reads as absent and does not fail its model."""
+"""Annotates an advisory field: a malformed value is read as absent, and the model stays valid."""
 
 
 class WireModel(BaseModel):
-    """Base of every wire model.
+    """The base of every model.
 
-    Attributes are snake_case, wire names camelCase (``_meta`` is ``meta``). Unknown fields are
-    kept. A model is built at its first use, by one thread; any thread may be the first.
+    Attributes are in snake_case, JSON names in camelCase (``_meta`` is ``meta``). Unknown fields
+    are kept. The validator of a model is built at its first use, by one thread at a time; any
+    thread may use a model first.
     """
 
     model_config = ConfigDict(
         alias_generator=to_camel,
         defer_build=True,
         extra="allow",
-        # A message of the validator would quote a server's cursor, token or content.
+        # Validation errors would otherwise quote cursors, tokens or content of a server.
         hide_input_in_errors=True,
         populate_by_name=True,
     )
 
     @classmethod
     def from_wire(cls, value: Any) -> Self:
-        """Validate a JSON value by its wire names alone.
+        """Validate a JSON value, with the JSON names of the fields only.
 
-        Unlike ``model_validate`` it never takes an unknown field that happens to have the name
-        of an attribute (``is_error``) for the field itself (``isError``).
+        ``model_validate`` would also accept the name of an attribute (``is_error``), which in JSON
+        is an unknown field, for that of the field (``isError``).
 
         Raises:
-            pydantic.ValidationError: If a required field is missing or a field has a wrong type.
+            pydantic.ValidationError: A required field is missing, or a field has a wrong type.
         """
         return cls.model_validate(value, by_alias=True, by_name=False)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the model as a JSON object: what was set, nulls and unknown fields included."""
+        """Return the model as a JSON object.
+
+        It contains all fields that were set, nulls and unknown fields included.
+        """
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     @classmethod
@@ -112,11 +116,12 @@ class WireModel(BaseModel):
         _parent_namespace_depth: int = 2,
         _types_namespace: Mapping[str, Any] | None = None,
     ) -> bool | None:
-        """Build the model, in one thread at a time.
+        """Build the validator of the model, in one thread at a time.
 
-        Names are never looked up in the frame of the caller, who merely is the first to use it.
+        Type names are never looked up in the caller's frame, because the caller may be any code
+        that uses the model first.
         """
-        with _building:
+        with _build_lock:
             return super().model_rebuild(
                 force=force,
                 raise_errors=raise_errors,
@@ -126,7 +131,7 @@ class WireModel(BaseModel):
 
 
 class TaggedModel(WireModel):
-    """A model with a constant field that names its kind, written even if the caller left it out."""
+    """A model with a constant field that names its type, and is always part of the JSON."""
 
     _tag: ClassVar[str] = "type"
 
@@ -139,60 +144,63 @@ class MetaModel(WireModel):
     """A model with ``_meta``.
 
     Attributes:
-        meta: Free metadata; some keys are reserved (basic/index#meta). Constructs other than
-            params and results have it since 2025-06-18.
+        meta: Metadata of any kind; some keys are reserved (basic/index#meta). Parameters and
+            results have it in all revisions, other constructs since 2025-06-18.
     """
 
-    # Not `alias`: type checkers would then take it for the name of the constructor's argument.
+    # Not `alias`, which type checkers take for the name of the constructor's argument.
     meta: dict[str, Any] | None = Field(
         default=None, validation_alias="_meta", serialization_alias="_meta"
     )
 
 
 class TaskMetadata(WireModel):
-    """How a request is to be run as a task (basic/utilities/tasks). Only 2025-11-25.
+    """Options of a request that is to run as a task (basic/utilities/tasks). Only 2025-11-25.
 
     Attributes:
-        ttl: Milliseconds to keep the task, from its creation.
+        ttl: How long the server should keep the task, in milliseconds from its creation.
     """
 
     ttl: int | None = None
 
 
 class RequestParams(MetaModel):
-    """Parameters of a request from a server.
+    """Parameters of a request of the server.
 
     Attributes:
-        task: Asks for the request to be run as a task (basic/utilities/tasks). Only 2025-11-25.
+        task: Present if the request is to run as a task (basic/utilities/tasks). Only 2025-11-25.
     """
 
     task: TaskMetadata | None = None
 
 
 class NotificationParams(MetaModel):
-    """Parameters of a notification; all there are for the ``list_changed`` notifications."""
+    """Parameters of a notification; the ``list_changed`` notifications have no others."""
 
     @property
     def subscription_id(self) -> RequestId | None:
-        """Id of the ``subscriptions/listen`` request it belongs to. Since 2026-07-28."""
+        """The id of the ``subscriptions/listen`` request that the notification belongs to.
+
+        ``None`` if absent or malformed. Since 2026-07-28.
+        """
         return _subscription_id(self.meta)
 
 
 class Result(MetaModel):
-    """What every result has; alone it is the empty result (basic/index#responses).
+    """The base of every result, and the model of an empty result (basic/index#responses).
 
     Attributes:
-        result_type: ``"complete"``, ``"input_required"`` or the type an extension names; absent
-            means complete. Since 2026-07-28.
+        result_type: ``"complete"``, ``"input_required"`` or a type that an extension defines;
+            ``None`` means complete. Since 2026-07-28.
     """
 
     result_type: str | None = None
 
     @property
     def served_by(self) -> Implementation | None:
-        """The server by its own, unverified word; ``None`` if absent or malformed.
+        """Name and version of the server, as it claims; ``None`` if absent or malformed.
 
-        For display and logs, never for decisions. Since 2026-07-28.
+        Unverified: for display and logs, never for decisions. Since 2026-07-28.
         """
         try:
             return Implementation.from_wire((self.meta or {}).get(_SERVER_INFO))
@@ -201,7 +209,10 @@ class Result(MetaModel):
 
     @property
     def subscription_id(self) -> RequestId | None:
-        """Id of the ``subscriptions/listen`` request that it ends. Since 2026-07-28."""
+        """The id of the ``subscriptions/listen`` request that the result ends.
+
+        ``None`` if absent or malformed. Since 2026-07-28.
+        """
         return _subscription_id(self.meta)
 
 
@@ -209,19 +220,20 @@ class PaginatedResult(Result):
     """One page of a list (server/utilities/pagination).
 
     Attributes:
-        next_cursor: Opaque; ``None`` is the last page, an empty string is a cursor.
+        next_cursor: The opaque cursor of the next page. ``None`` on the last page; an empty string
+            is a cursor.
     """
 
     next_cursor: str | None = None
 
 
 class CacheableResult(Result):
-    """A result with caching hints (server/utilities/caching). Hints since 2026-07-28.
+    """A result with caching hints (server/utilities/caching). The hints exist since 2026-07-28.
 
     Attributes:
-        ttl_ms: Milliseconds for which the result is fresh. Negative reads as 0, malformed as
-            ``None``.
-        cache_scope: ``"public"`` or ``"private"``; anything else is to be treated as private.
+        ttl_ms: Milliseconds for which the result may be cached. A negative value is read as 0, a
+            malformed one as ``None``.
+        cache_scope: ``"public"`` or ``"private"``; every other value means private.
     """
 
     ttl_ms: Annotated[int | None, BeforeValidator(_not_below_zero), Hint] = None
@@ -229,10 +241,11 @@ class CacheableResult(Result):
 
 
 class BaseMetadata(WireModel):
-    """A name for programs and one for people.
+    """A name, and a title to show to people.
 
     Attributes:
-        title: Since 2025-06-18.
+        name: The identifier, for programs.
+        title: The name for people. Since 2025-06-18.
     """
 
     name: str
@@ -240,7 +253,7 @@ class BaseMetadata(WireModel):
 
     @property
     def display_name(self) -> str:
-        """The name to show to people."""
+        """The name to show to people: the title, else the name."""
         return self.title or self.name
 
 
@@ -248,9 +261,10 @@ class Icon(WireModel):
     """An image for a user interface (basic/index#icons). Since 2025-11-25.
 
     Attributes:
-        src: An ``https:`` or ``data:`` URI, untrusted.
-        sizes: ``WIDTHxHEIGHT`` each, or ``"any"``.
-        theme: The background it is made for.
+        src: An ``https:`` or ``data:`` URI; untrusted.
+        mime_type: The media type of the image.
+        sizes: The sizes of the image, each ``WIDTHxHEIGHT`` or ``"any"``.
+        theme: The background that the icon is designed for.
     """
 
     src: str
@@ -263,9 +277,10 @@ class Implementation(BaseMetadata):
     """Name and version of a client or server (basic/lifecycle#initialization).
 
     Attributes:
-        description: Since 2025-11-25.
-        website_url: Since 2025-11-25.
-        icons: Since 2025-11-25.
+        version: The version of the software.
+        description: What the software does. Since 2025-11-25.
+        website_url: The URL of its website. Since 2025-11-25.
+        icons: Its icons. Since 2025-11-25.
     """
 
     version: str
@@ -278,9 +293,9 @@ class Annotations(WireModel):
     """Untrusted hints on how to use content or a resource (server/resources#annotations).
 
     Attributes:
-        audience: For whom it is meant.
-        priority: From 0 (entirely optional) to 1 (effectively required).
-        last_modified: An ISO 8601 date and time. Since 2025-06-18.
+        audience: The roles that the content is meant for.
+        priority: The importance, from 0 (entirely optional) to 1 (effectively required).
+        last_modified: When it was last modified: an ISO 8601 date and time. Since 2025-06-18.
     """
 
     audience: list[Role | str] | None = None
@@ -289,7 +304,13 @@ class Annotations(WireModel):
 
 
 class ErrorObject(WireModel):
-    """The ``error`` member of a JSON-RPC response (basic/index#error-responses)."""
+    """The ``error`` member of a JSON-RPC response (basic/index#error-responses).
+
+    Attributes:
+        code: The error code of JSON-RPC or MCP.
+        message: A short description; untrusted.
+        data: Details, of any JSON type.
+    """
 
     code: int
     message: str
@@ -309,14 +330,14 @@ def _subscription_id(meta: dict[str, Any] | None) -> RequestId | None:
 
 
 def decode_base64(data: str, source: str) -> bytes:
-    """Decode base64 strictly: nothing but its alphabet, with complete padding.
+    """Decode base64 strictly: no characters outside of its alphabet, and complete padding.
 
     Args:
         data: The encoded bytes.
-        source: What holds them, for the error message.
+        source: The name of the data in the error message.
 
     Raises:
-        syncmcp.errors.InvalidOutput: If ``data`` is not base64.
+        syncmcp.errors.InvalidOutput: ``data`` is not base64.
     """
     import base64
 

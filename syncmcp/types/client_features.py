@@ -1,4 +1,4 @@
-"""Elicitation: a server asks the user, by a form or a link (client/elicitation)."""
+"""What servers ask clients for: elicitation, sampling and roots, and the data of errors."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+# Elicitation: a server asks the user with a form or a link (client/elicitation).
+
+
 class ElicitRequestFormParams(RequestParams):
     """Parameters of ``elicitation/create`` for a form (client/elicitation#form-mode).
 
     Attributes:
         mode: Absent means a form. Since 2025-11-25.
-        message: Says what the answers are for.
-        requested_schema: A flat object schema, exactly as it came; `FormSchema` reads it.
+        message: The text for the user: what the answers are for.
+        requested_schema: The schema of the form, which is a flat object schema, exactly as the
+            server sent it; `FormSchema` parses it.
     """
 
     mode: Literal["form"] | None = None
@@ -46,9 +50,10 @@ class ElicitRequestURLParams(TaggedModel, RequestParams):
     See client/elicitation#url-mode.
 
     Attributes:
-        message: Says why the user should go there.
-        url: Where to send the user; not to be opened without consent.
-        elicitation_id: Required and only in 2025-11-25.
+        message: The text for the user: why to open the URL.
+        url: The URL; must not be opened without the user's consent.
+        elicitation_id: Identifies the elicitation in ``notifications/elicitation/complete``.
+            Required in 2025-11-25, absent in other revisions.
     """
 
     _tag: ClassVar[str] = "mode"
@@ -59,31 +64,32 @@ class ElicitRequestURLParams(TaggedModel, RequestParams):
     elicitation_id: str | None = None
 
 
-def _mode(value: Any) -> str | None:
+def _elicitation_mode(value: Any) -> str | None:
     mode = field_of(value, "mode")
     if mode is None:
         return "form"
-    # No tag makes an odd mode an error: to show a form for it could mislead the user.
+    # An unknown mode has no tag and is an error: a form in its place could mislead the user.
     return mode if isinstance(mode, str) else None
 
 
 ElicitRequestParams: TypeAlias = Annotated[
     Annotated[ElicitRequestFormParams, Tag("form")] | Annotated[ElicitRequestURLParams, Tag("url")],
-    Discriminator(_mode),
+    Discriminator(_elicitation_mode),
 ]
 """Parameters of ``elicitation/create``."""
 
 
 FormValue: TypeAlias = str | int | float | bool | list[str]
-"""An answer in a form."""
+"""The value of one field of a form."""
 
 
 class ElicitResult(Result):
-    """Answer to ``elicitation/create`` (client/elicitation#response-actions).
+    """The result of ``elicitation/create`` (client/elicitation#response-actions).
 
     Attributes:
-        content: The answers by property, only for an accepted form. Lists of strings since
-            2025-11-25.
+        action: What the user did.
+        content: The values of the form's fields by name; only for an accepted form. Lists of
+            strings exist since 2025-11-25.
     """
 
     action: Literal["accept", "decline", "cancel"]
@@ -91,29 +97,29 @@ class ElicitResult(Result):
 
     @classmethod
     def accept(cls, content: Mapping[str, FormValue] | None = None) -> Self:
-        """The person agrees, and for a form gives these answers.
+        """The user agrees to open the URL, or submits the form with these values.
 
         Raises:
-            ValidationError: A value is of a type that no form has (pydantic's error). Where a
-                handler raises it, it counts as a `syncmcp.InvalidAnswer`.
+            ValidationError: A value is of a type that no form has (pydantic's error). If a handler
+                raises it, it has the effect of `syncmcp.InvalidAnswer`.
         """
         return cls(action="accept", content=None if content is None else dict(content))
 
     @classmethod
     def decline(cls) -> Self:
-        """The person says no."""
+        """The user declines explicitly."""
         return cls(action="decline")
 
     @classmethod
     def cancel(cls) -> Self:
-        """The person does not decide."""
+        """The user dismisses the question without a decision."""
         return cls(action="cancel")
 
 
-# The small part of JSON Schema that a form is made of.
+# The fields of a form, which are described in a subset of JSON Schema.
 #
-# See client/elicitation#requested-schema. Since 2025-06-18; defaults other than of booleans,
-# lists and titled choices by ``oneOf`` and ``anyOf`` since 2025-11-25.
+# See client/elicitation#requested-schema. Since 2025-06-18. Since 2025-11-25: lists, titled choices
+# with ``oneOf`` and ``anyOf``, and defaults of other fields than booleans.
 
 
 class _Field(WireModel):
@@ -122,12 +128,14 @@ class _Field(WireModel):
 
 
 class StringSchema(_Field):
-    """Free text.
+    """A field for text.
 
     Attributes:
-        min_length: In characters.
-        max_length: In characters.
-        pattern: A regular expression, untrusted. Only in the text of 2025-11-25, not in its schema.
+        min_length: The least number of characters.
+        max_length: The greatest number of characters.
+        pattern: A regular expression; untrusted. In the text of 2025-11-25, but not in its schema.
+        format: The format of the text.
+        default: The value to start with.
     """
 
     type: Literal["string"]
@@ -139,7 +147,13 @@ class StringSchema(_Field):
 
 
 class NumberSchema(_Field):
-    """A number."""
+    """A field for a number.
+
+    Attributes:
+        minimum: The least value.
+        maximum: The greatest value.
+        default: The value to start with.
+    """
 
     type: Literal["number", "integer"]
     minimum: int | float | None = None
@@ -148,24 +162,36 @@ class NumberSchema(_Field):
 
 
 class BooleanSchema(_Field):
-    """Yes or no."""
+    """A field for yes or no.
+
+    Attributes:
+        default: The value to start with.
+    """
 
     type: Literal["boolean"]
     default: bool | None = None
 
 
 class TitledOption(WireModel):
-    """A value to choose and its name for people. Since 2025-11-25."""
+    """A value to choose, with a title. Since 2025-11-25.
+
+    Attributes:
+        const: The value.
+        title: Its name for people.
+    """
 
     const: str
     title: str
 
 
 class UntitledSingleSelectEnumSchema(_Field):
-    """One of some values.
+    """A field for one of several values without titles.
 
     Attributes:
-        enum_names: Names of the values for people, in their order; the older way to title them.
+        enum: The values.
+        enum_names: The titles of the values, in the same order; the older alternative to
+            `TitledSingleSelectEnumSchema`.
+        default: The value to start with.
     """
 
     type: Literal["string"]
@@ -175,7 +201,12 @@ class UntitledSingleSelectEnumSchema(_Field):
 
 
 class TitledSingleSelectEnumSchema(_Field):
-    """One of some titled values. Since 2025-11-25."""
+    """A field for one of several titled values. Since 2025-11-25.
+
+    Attributes:
+        one_of: The values with their titles.
+        default: The value to start with.
+    """
 
     type: Literal["string"]
     one_of: list[TitledOption]
@@ -183,14 +214,22 @@ class TitledSingleSelectEnumSchema(_Field):
 
 
 class UntitledOptions(WireModel):
-    """The values that a list is chosen from. Since 2025-11-25."""
+    """The values of an `UntitledMultiSelectEnumSchema`. Since 2025-11-25.
+
+    Attributes:
+        enum: The values.
+    """
 
     type: Literal["string"]
     enum: list[str]
 
 
 class TitledOptions(WireModel):
-    """The titled values that a list is chosen from. Since 2025-11-25."""
+    """The values of a `TitledMultiSelectEnumSchema`. Since 2025-11-25.
+
+    Attributes:
+        any_of: The values with their titles.
+    """
 
     any_of: list[TitledOption]
 
@@ -203,18 +242,32 @@ class _MultiSelect(_Field):
 
 
 class UntitledMultiSelectEnumSchema(_MultiSelect):
-    """Some of some values. Since 2025-11-25."""
+    """A field for several of many values without titles. Since 2025-11-25.
+
+    Attributes:
+        min_items: The least number of values to choose.
+        max_items: The greatest number of values to choose.
+        default: The values to start with.
+        items: The values to choose from.
+    """
 
     items: UntitledOptions
 
 
 class TitledMultiSelectEnumSchema(_MultiSelect):
-    """Some of some titled values. Since 2025-11-25."""
+    """A field for several of many titled values. Since 2025-11-25.
+
+    Attributes:
+        min_items: The least number of values to choose.
+        max_items: The greatest number of values to choose.
+        default: The values to start with.
+        items: The values to choose from.
+    """
 
     items: TitledOptions
 
 
-def _kind(value: Any) -> str | None:
+def _field_tag(value: Any) -> str | None:
     if isinstance(value, WireModel):
         return type(value).__name__
     items = field_of(value, "items")
@@ -245,20 +298,20 @@ PrimitiveSchemaDefinition: TypeAlias = Annotated[
     | Annotated[TitledSingleSelectEnumSchema, Tag("TitledSingleSelectEnumSchema")]
     | Annotated[UntitledMultiSelectEnumSchema, Tag("UntitledMultiSelectEnumSchema")]
     | Annotated[TitledMultiSelectEnumSchema, Tag("TitledMultiSelectEnumSchema")],
-    Discriminator(_kind),
+    Discriminator(_field_tag),
 ]
-"""One field of a form."""
+"""The schema of one field of a form."""
 
 
 class FormSchema(WireModel):
     """The schema of a form: ``FormSchema.from_wire(params.requested_schema)``.
 
-    A schema that is more than a flat form fails to validate.
+    Validation fails if the schema has nested objects or other fields than a form can have.
 
     Attributes:
-        dialect: The ``$schema`` it names. Since 2025-11-25.
-        properties: The fields, in the order to show them.
-        required: Names of the fields that must be answered.
+        dialect: The value of ``$schema``. Since 2025-11-25.
+        properties: The fields by name, in the order to show them.
+        required: The names of the fields that must have a value.
     """
 
     dialect: str | None = Field(
@@ -269,27 +322,27 @@ class FormSchema(WireModel):
     required: list[str] | None = None
 
 
-# Sampling: a server asks for a completion by the client's model (client/sampling).
+# Sampling: a server asks for a message of the client's model (client/sampling).
 
 
 class ModelHint(WireModel):
-    """A wish for a model (client/sampling#model-preferences).
+    """A hint at a model (client/sampling#model-preferences).
 
     Attributes:
-        name: To be found within the name of a model.
+        name: A part of the name of the model.
     """
 
     name: str | None = None
 
 
 class ModelPreferences(WireModel):
-    """What matters in the choice of a model (client/sampling#model-preferences).
+    """The server's preferences in the choice of a model (client/sampling#model-preferences).
 
     Attributes:
-        hints: In order of preference; the first that fits wins.
-        cost_priority: From 0 (cost does not matter) to 1.
-        speed_priority: From 0 to 1.
-        intelligence_priority: From 0 to 1.
+        hints: Hints at models, in order of preference: the first one that matches counts.
+        cost_priority: How important low cost is, from 0 (not important) to 1.
+        speed_priority: How important speed is, from 0 to 1.
+        intelligence_priority: How important the model's capabilities are, from 0 to 1.
     """
 
     hints: list[ModelHint] | None = None
@@ -310,13 +363,13 @@ class ToolChoice(WireModel):
     mode: Literal["auto", "required", "none"] | str | None = None
 
 
-class _Spoken(MetaModel):
+class _MessageBase(MetaModel):
     role: Role
     content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
 
     @property
     def blocks(self) -> list[SamplingMessageContentBlock]:
-        """The content as a list, however it was sent."""
+        """The content as a list, also if it is a single block."""
         return self.content if isinstance(self.content, list) else [self.content]
 
     @property
@@ -325,11 +378,12 @@ class _Spoken(MetaModel):
         return "\n".join(block.text for block in self.blocks if isinstance(block, TextContent))
 
 
-class SamplingMessage(_Spoken):
-    """A message to or from a model (client/sampling#messages).
+class SamplingMessage(_MessageBase):
+    """A message of a conversation with a model (client/sampling#messages).
 
     Attributes:
-        content: One block until 2025-06-18; one or a list of them since 2025-11-25.
+        role: The author of the message.
+        content: One block until 2025-06-18; one block or a list of blocks since 2025-11-25.
     """
 
 
@@ -337,11 +391,17 @@ class CreateMessageRequestParams(RequestParams):
     """Parameters of ``sampling/createMessage`` (client/sampling#creating-messages).
 
     Attributes:
-        include_context: ``"none"``, ``"thisServer"`` or ``"allServers"``.
-        max_tokens: The model must not write more.
-        metadata: For the provider of the model.
-        tools: Tools the model may use, for this request alone. Since 2025-11-25.
-        tool_choice: Since 2025-11-25.
+        messages: The conversation so far.
+        model_preferences: The server's preferences in the choice of a model.
+        system_prompt: The system prompt that the server wants.
+        include_context: Which context the client should add: ``"none"``, ``"thisServer"`` or
+            ``"allServers"``.
+        temperature: The sampling temperature.
+        max_tokens: The maximum number of tokens in the model's answer.
+        stop_sequences: Texts at which the model stops.
+        metadata: Parameters for the provider of the model.
+        tools: The tools that the model may use in this request. Since 2025-11-25.
+        tool_choice: Whether the model may or must use tools. Since 2025-11-25.
     """
 
     messages: list[SamplingMessage]
@@ -358,44 +418,41 @@ class CreateMessageRequestParams(RequestParams):
     def preferred_model(self, names: Iterable[str]) -> str | None:
         """The model that the server hints at (client/sampling#model-preferences).
 
-        Its hints are tried in their order, each as a part of a name, in any case; the first that
-        fits wins.
+        The hints are tried in order. A hint matches if it is a part of a name, ignoring case.
 
         Args:
-            names: The models there are, the better choice first.
+            names: The names of the available models, the preferred ones first.
 
         Returns:
-            One of `names`; `None` if no hint fits, or there is none.
+            One of `names`; `None` if there are no hints, or none matches.
         """
         known = list(names)
         hints = self.model_preferences.hints if self.model_preferences is not None else None
         for hint in hints or ():
             wanted = (hint.name or "").casefold()
             fitting = (name for name in known if wanted in name.casefold())
-            # Nothing is a part of every name, and no hint.
+            # An empty hint would be a part of every name.
             if wanted and (chosen := next(fitting, None)) is not None:
                 return chosen
         return None
 
 
-class CreateMessageResult(_Spoken, Result):
-    """Answer to ``sampling/createMessage`` (client/sampling#creating-messages).
+class CreateMessageResult(_MessageBase, Result):
+    """The result of ``sampling/createMessage`` (client/sampling#creating-messages).
 
     Attributes:
-        content: One block until 2025-06-18; one or a list of them since 2025-11-25.
-        model: The model that answered.
-        stop_reason: ``"endTurn"``, ``"stopSequence"``, ``"maxTokens"``, ``"toolUse"`` (since
-            2025-11-25) or any other string.
+        role: The author of the message.
+        content: One block until 2025-06-18; one block or a list of blocks since 2025-11-25.
+        model: The name of the model that answered.
+        stop_reason: Why the model stopped: ``"endTurn"``, ``"stopSequence"``, ``"maxTokens"``,
+            ``"toolUse"`` (since 2025-11-25) or any other string.
     """
 
     model: str
     stop_reason: Literal["endTurn", "stopSequence", "maxTokens", "toolUse"] | str | None = None
 
 
-# Questions of a server inside of a result (basic/patterns/mrtr). Since 2026-07-28.
-
-
-# The ``data`` of errors that say more than their message (basic/index#error-codes).
+# The ``data`` of errors (basic/index#error-codes).
 
 
 class UnsupportedProtocolVersionErrorData(WireModel):
@@ -403,7 +460,7 @@ class UnsupportedProtocolVersionErrorData(WireModel):
 
     Attributes:
         supported: The revisions that the server speaks.
-        requested: The one that it was asked to speak.
+        requested: The revision of the refused request.
     """
 
     supported: list[str]
@@ -414,7 +471,7 @@ class MissingRequiredClientCapabilityErrorData(WireModel):
     """Data of error -32021 (basic/index#error-codes). Since 2026-07-28.
 
     Attributes:
-        required_capabilities: What the client would have to declare.
+        required_capabilities: The capabilities that the client would have to declare.
     """
 
     required_capabilities: ClientCapabilities
@@ -426,20 +483,21 @@ class URLElicitationRequiredErrorData(WireModel):
     See client/elicitation#url-elicitation-required-error.
 
     Attributes:
-        elicitations: Where to send the user before the request is sent again.
+        elicitations: The URLs that the user has to visit before the request is repeated.
     """
 
     elicitations: list[ElicitRequestURLParams]
 
 
-# Roots: where a client lets servers work (client/roots).
+# Roots: the directories and files that servers may work with (client/roots).
 
 
 class Root(MetaModel):
-    """A directory or file (client/roots#root).
+    """A directory or file that servers may work with (client/roots#root).
 
     Attributes:
         uri: A ``file:`` URI.
+        name: The name for people.
     """
 
     uri: str
@@ -451,17 +509,24 @@ class ListRootsRequestParams(RequestParams):
 
 
 class ListRootsResult(Result):
-    """Answer to ``roots/list`` (client/roots#listing-roots)."""
+    """The result of ``roots/list`` (client/roots#listing-roots).
+
+    Attributes:
+        roots: The directories and files.
+    """
 
     roots: list[Root]
 
 
+# Questions of a server in a result (basic/patterns/mrtr). Since 2026-07-28.
+
+
 class InputRequest(WireModel):
-    """A question: what would have been a request of the server in an older revision.
+    """A question of the server, which is a request of its own until 2025-11-25.
 
     Attributes:
         method: ``"sampling/createMessage"``, ``"elicitation/create"`` or ``"roots/list"``.
-        params: As in a request of that method.
+        params: The parameters of a request of that method.
     """
 
     method: str
@@ -475,10 +540,10 @@ class InputRequest(WireModel):
         | ElicitRequestURLParams
         | ListRootsRequestParams
     ):
-        """The parameters as the model of that method.
+        """The parameters as the model of the method.
 
         Raises:
-            ValueError: They do not fit it, or there is no such question.
+            ValueError: The parameters do not fit the model, or there is no such question.
         """
         params = self.params or {}
         if self.method == "sampling/createMessage":
@@ -493,11 +558,11 @@ class InputRequest(WireModel):
 
 
 class InputRequiredResult(Result):
-    """The server wants answers before it gives a result (basic/patterns/mrtr).
+    """A result with questions instead of the final result (basic/patterns/mrtr).
 
     Attributes:
-        input_requests: The questions by key; the answers go back under the same keys.
-        request_state: Opaque and secret; goes back exactly as it came, an empty string too.
+        input_requests: The questions by key; the answers are sent under the same keys.
+        request_state: Opaque and secret; has to be sent back unchanged, even an empty string.
     """
 
     input_requests: dict[str, InputRequest] | None = None

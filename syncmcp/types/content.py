@@ -1,4 +1,4 @@
-"""Resources, their templates and what reading one gives (server/resources)."""
+"""Resources and resource templates (server/resources), and the content blocks of messages."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 
 
 class Resource(BaseMetadata, MetaModel):
-    """Something a server offers to be read (server/resources#resource).
+    """A resource that a server offers (server/resources#resource).
 
     Attributes:
-        uri: Names the resource; kept exactly as the server wrote it.
-        size: Bytes of the content, before any encoding.
-        icons: Since 2025-11-25.
+        uri: The URI of the resource, exactly as the server wrote it.
+        description: What the resource contains; may be shown to a model.
+        mime_type: The media type of the content.
+        annotations: Hints on its use.
+        size: The size of the content in bytes, before any encoding.
+        icons: Icons to show. Since 2025-11-25.
     """
 
     uri: str
@@ -43,12 +46,14 @@ class Resource(BaseMetadata, MetaModel):
 
 
 class ResourceTemplate(BaseMetadata, MetaModel):
-    """A family of resources (server/resources#resource-templates).
+    """A template for the URIs of many resources (server/resources#resource-templates).
 
     Attributes:
         uri_template: An RFC 6570 URI template.
-        mime_type: Set only if all resources of the family have it.
-        icons: Since 2025-11-25.
+        description: What the resources contain; may be shown to a model.
+        mime_type: The media type, set only if all resources of the template have the same.
+        annotations: Hints on their use.
+        icons: Icons to show. Since 2025-11-25.
     """
 
     uri_template: str
@@ -59,10 +64,10 @@ class ResourceTemplate(BaseMetadata, MetaModel):
 
     @property
     def template(self) -> UriTemplate:
-        """The template, read.
+        """The parsed template.
 
         Raises:
-            syncmcp.errors.InvalidOutput: If what the server sent is none.
+            syncmcp.errors.InvalidOutput: ``uri_template`` is not a valid URI template.
         """
         from syncmcp.errors import InvalidOutput
         from syncmcp.templates import BadTemplate, UriTemplate
@@ -75,40 +80,48 @@ class ResourceTemplate(BaseMetadata, MetaModel):
     def expand(
         self, values: Mapping[str, Value] | None = None, *, unchecked: Collection[str] = ()
     ) -> str:
-        """Return the URI of one resource of the family; see `syncmcp.templates`.
+        """Return the URI of one resource of the template; see `syncmcp.templates`.
 
         Args:
-            values: What the variables of the template stand for.
-            unchecked: Names of variables whose values may lead anywhere.
+            values: The values of the template's variables, by name.
+            unchecked: The names of variables whose values are not checked for URIs elsewhere; see
+                `UriTemplate.expand`.
 
         Raises:
-            syncmcp.errors.UsageError: If a value cannot be, or is refused.
-            syncmcp.errors.InvalidOutput: If what the server sent is no template.
+            syncmcp.errors.UsageError: A value is of a wrong type or is refused, or there is no such
+                variable.
+            syncmcp.errors.InvalidOutput: ``uri_template`` is not a valid URI template.
         """
         return self.template.expand(values, unchecked=unchecked)
 
     def match(self, uri: str) -> dict[str, str | list[str]] | None:
-        """Return the values that give this URI; ``None`` if it is not of the family.
+        """Return the values of the variables in this URI; ``None`` if the URI does not match.
 
         Raises:
-            syncmcp.errors.UsageError: If no URI of the template tells its values.
-            syncmcp.errors.InvalidOutput: If what the server sent is no template.
+            syncmcp.errors.UsageError: The template is ambiguous: several values lead to one URI.
+            syncmcp.errors.InvalidOutput: ``uri_template`` is not a valid URI template.
         """
         return self.template.match(uri)
 
 
 class TextResourceContents(MetaModel):
-    """Text of a resource or of a part of it (server/resources#text-content)."""
+    """The text of a resource or of a part of it (server/resources#text-content).
+
+    Attributes:
+        uri: The URI of the resource or the part.
+        mime_type: The media type of the text.
+        text: The text.
+    """
 
     uri: str
     mime_type: str | None = None
     text: str
 
     def decode(self) -> bytes:
-        """Return the text in UTF-8.
+        """Return the text encoded as UTF-8.
 
         Raises:
-            syncmcp.errors.InvalidOutput: If it has half of a surrogate pair.
+            syncmcp.errors.InvalidOutput: The text has a lone surrogate.
         """
         try:
             return self.text.encode()
@@ -119,9 +132,11 @@ class TextResourceContents(MetaModel):
 
 
 class BlobResourceContents(MetaModel):
-    """Bytes of a resource or of a part of it (server/resources#binary-content).
+    """The bytes of a resource or of a part of it (server/resources#binary-content).
 
     Attributes:
+        uri: The URI of the resource or the part.
+        mime_type: The media type of the bytes.
         blob: The bytes in base64; see ``decode()``.
     """
 
@@ -130,10 +145,10 @@ class BlobResourceContents(MetaModel):
     blob: str
 
     def decode(self) -> bytes:
-        """Return the bytes.
+        """Return the decoded bytes.
 
         Raises:
-            syncmcp.errors.InvalidOutput: If ``blob`` is not base64.
+            syncmcp.errors.InvalidOutput: ``blob`` is not base64.
         """
         return decode_base64(self.blob, self.uri)
 
@@ -146,42 +161,43 @@ ResourceContents: TypeAlias = Annotated[
     Annotated[TextResourceContents, Tag("text")] | Annotated[BlobResourceContents, Tag("blob")],
     Discriminator(_text_or_blob),
 ]
-"""Contents of a resource: text or bytes."""
+"""The contents of a resource: text or bytes."""
 
 
 class ListResourcesResult(PaginatedResult, CacheableResult):
-    """Answer to ``resources/list`` (server/resources#listing-resources)."""
+    """The result of ``resources/list`` (server/resources#listing-resources)."""
 
     resources: list[Resource]
 
 
 class ListResourceTemplatesResult(PaginatedResult, CacheableResult):
-    """Answer to ``resources/templates/list`` (server/resources#resource-templates)."""
+    """The result of ``resources/templates/list`` (server/resources#resource-templates)."""
 
     resource_templates: list[ResourceTemplate]
 
 
 class ReadResourceResult(CacheableResult):
-    """Answer to ``resources/read`` (server/resources#reading-resources).
+    """The result of ``resources/read`` (server/resources#reading-resources).
 
     Attributes:
-        contents: Several if the URI names a collection.
+        contents: The contents; there may be several, for example for a directory.
     """
 
     contents: list[ResourceContents]
 
     @property
     def text(self) -> str:
-        """All texts, joined by newlines; bytes are left out."""
+        """The texts of all contents, joined by newlines; binary contents are omitted."""
         texts = [part.text for part in self.contents if isinstance(part, TextResourceContents)]
         return "\n".join(texts)
 
     @property
     def blob(self) -> bytes:
-        """The bytes of the only contents there are; of a text in UTF-8.
+        """The bytes of the contents, if there are exactly one; text is encoded as UTF-8.
 
         Raises:
-            syncmcp.errors.InvalidOutput: If there are none or several, or they are not base64.
+            syncmcp.errors.InvalidOutput: There are no contents or several, or they are not valid
+                base64 or not valid Unicode.
         """
         return single_content(self).decode()
 
@@ -203,7 +219,7 @@ def single_content(result: ReadResourceResult) -> TextResourceContents | BlobRes
 
 
 class TextContent(TaggedModel, MetaModel):
-    """Text (server/tools#text-content)."""
+    """A block of text (server/tools#text-content)."""
 
     type: Literal["text"] = "text"
     text: str
@@ -216,10 +232,10 @@ class _MediaContent(TaggedModel, MetaModel):
     annotations: Annotations | None = None
 
     def decode(self) -> bytes:
-        """Return the bytes of the medium.
+        """Return the decoded bytes of the image or sound.
 
         Raises:
-            syncmcp.errors.InvalidOutput: If ``data`` is not base64.
+            syncmcp.errors.InvalidOutput: ``data`` is not base64.
         """
         return decode_base64(self.data, type(self).__name__)
 
@@ -229,6 +245,8 @@ class ImageContent(_MediaContent):
 
     Attributes:
         data: The bytes in base64; see ``decode()``.
+        mime_type: The media type, such as ``image/png``.
+        annotations: Hints on its use.
     """
 
     type: Literal["image"] = "image"
@@ -239,13 +257,15 @@ class AudioContent(_MediaContent):
 
     Attributes:
         data: The bytes in base64; see ``decode()``.
+        mime_type: The media type, such as ``audio/wav``.
+        annotations: Hints on its use.
     """
 
     type: Literal["audio"] = "audio"
 
 
 class EmbeddedResource(TaggedModel, MetaModel):
-    """A resource with its contents (server/tools#embedded-resources)."""
+    """A block with the contents of a resource (server/tools#embedded-resources)."""
 
     type: Literal["resource"] = "resource"
     resource: ResourceContents
@@ -253,16 +273,22 @@ class EmbeddedResource(TaggedModel, MetaModel):
 
 
 class ResourceLink(TaggedModel, Resource):
-    """A resource to be read if wanted (server/tools#resource-links). Since 2025-06-18.
+    """A link to a resource, without contents (server/tools#resource-links). Since 2025-06-18.
 
-    It need not be in the list of resources.
+    The resource need not be in the server's list of resources.
     """
 
     type: Literal["resource_link"] = "resource_link"
 
 
 class ToolUseContent(TaggedModel, MetaModel):
-    """A model's wish to call a tool (client/sampling#tool-use). Since 2025-11-25."""
+    """A tool call that a model asks for (client/sampling#tool-use). Since 2025-11-25.
+
+    Attributes:
+        id: Identifies the call; its `ToolResultContent` has it as ``tool_use_id``.
+        name: The name of the tool.
+        input: The arguments of the call.
+    """
 
     type: Literal["tool_use"] = "tool_use"
     id: str
@@ -271,7 +297,7 @@ class ToolUseContent(TaggedModel, MetaModel):
 
 
 class UnknownContent(MetaModel):
-    """A block of a type that no revision has where it stands; its fields are kept as they came."""
+    """A block of a type that no revision has in this place; all its fields are kept unchanged."""
 
     type: str
 
@@ -299,15 +325,17 @@ ContentBlock: TypeAlias = Annotated[
     | Annotated[UnknownContent, Tag("unknown")],
     Discriminator(_block_tag),
 ]
-"""A block of a tool result or of a prompt message."""
+"""A content block of a tool result or a prompt message."""
 
 
 class ToolResultContent(TaggedModel, MetaModel):
-    """What a tool gave, told to a model (client/sampling#tool-use). Since 2025-11-25.
+    """The result of a tool call, for a model (client/sampling#tool-use). Since 2025-11-25.
 
     Attributes:
-        tool_use_id: The ``id`` of the ``ToolUseContent`` it answers.
+        tool_use_id: The ``id`` of the ``ToolUseContent`` that asked for the call.
+        content: The content blocks of the result.
         structured_content: An object in 2025-11-25, any JSON value since 2026-07-28.
+        is_error: True if the tool failed.
     """
 
     type: Literal["tool_result"] = "tool_result"
@@ -326,4 +354,4 @@ SamplingMessageContentBlock: TypeAlias = Annotated[
     | Annotated[UnknownContent, Tag("unknown")],
     Discriminator(_sampling_tag),
 ]
-"""A block of a sampling message."""
+"""A content block of a sampling message."""

@@ -1,4 +1,4 @@
-"""Models of what extensions add: tasks, skills, metadata that sign-in is guided by."""
+"""Models of extensions: tasks and skills; and the metadata documents of authorization."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from syncmcp.types.client_features import InputRequest
 from syncmcp.types.content import Resource
 
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
-"""Where a task stands; the last three are final."""
+"""The status of a task; the last three are final."""
 
-# Tasks: requests that outlive their answer. In 2025-11-25 they are part of the protocol
+# Tasks: calls that go on after the response. In 2025-11-25 they are part of the protocol
 # (basic/utilities/tasks), since 2026-07-28 the extension ``io.modelcontextprotocol/tasks``.
 
 
@@ -30,21 +30,21 @@ class Task(WireModel):
     """The state of a task (basic/utilities/tasks#task; extension: Task Polling).
 
     Attributes:
-        task_id: Opaque.
-        status: A `TaskStatus`. A tool result with ``is_error`` makes a task failed in 2025-11-25
-            and completed since 2026-07-28.
-        status_message: For people.
-        created_at: An ISO 8601 date and time.
-        last_updated_at: An ISO 8601 date and time.
-        ttl: Milliseconds after ``created_at`` for which the server keeps the task; ``None`` means
-            without limit. 2025-11-25.
-        ttl_ms: The same, since 2026-07-28.
-        poll_interval: Milliseconds to wait between two looks at the task. 2025-11-25.
-        poll_interval_ms: The same, since 2026-07-28.
-        input_requests: Questions to be answered by ``tasks/update``, by key, if the status is
-            ``input_required``. Since 2026-07-28.
-        result: What the request would have answered, if completed. Since 2026-07-28.
-        error: The error it would have answered, if failed. Since 2026-07-28.
+        task_id: The opaque id of the task.
+        status: A `TaskStatus`. After a tool result with ``is_error``, a task is failed in
+            2025-11-25, and completed since 2026-07-28.
+        status_message: A description of the status, for people.
+        created_at: When the task was created: an ISO 8601 date and time.
+        last_updated_at: When its state last changed: an ISO 8601 date and time.
+        ttl: How long the server keeps the task, in milliseconds after ``created_at``; ``None``
+            means without limit. 2025-11-25.
+        ttl_ms: The same as ``ttl``, since 2026-07-28.
+        poll_interval: How long to wait between two polls, in milliseconds. 2025-11-25.
+        poll_interval_ms: The same as ``poll_interval``, since 2026-07-28.
+        input_requests: The open questions by key, if the status is ``input_required``; answered
+            with ``tasks/update``. Since 2026-07-28.
+        result: The result of the call, if completed. Since 2026-07-28.
+        error: The error of the call, if failed. Since 2026-07-28.
     """
 
     task_id: str
@@ -62,7 +62,7 @@ class Task(WireModel):
 
     @property
     def is_final(self) -> bool:
-        """Whether the task has ended, in whatever way."""
+        """True if the task has ended: completed, failed or cancelled."""
         return self.status in ("completed", "failed", "cancelled")
 
 
@@ -70,30 +70,36 @@ class RelatedTaskMetadata(WireModel):
     """The value of ``_meta["io.modelcontextprotocol/related-task"]``. Only 2025-11-25.
 
     See basic/utilities/tasks#associating-task-related-messages.
+
+    Attributes:
+        task_id: The id of the task that the message belongs to.
     """
 
     task_id: str
 
 
 class CreateTaskResult(Result):
-    """Answer to a request that is run as a task (basic/utilities/tasks#creating-tasks).
+    """The result of a request that became a task (basic/utilities/tasks#creating-tasks).
 
     Only 2025-11-25; since 2026-07-28 it is a `TaskResult` with the ``result_type`` ``"task"``.
+
+    Attributes:
+        task: The state of the new task.
     """
 
     task: Task
 
 
 class TaskResult(Result, Task):
-    """A task whose fields stand in the result itself.
+    """The state of a task as a result: the fields of the task are fields of the result.
 
-    Answers ``tasks/get``; in 2025-11-25 also ``tasks/cancel``; since 2026-07-28 also a
-    ``tools/call`` that is run as a task (extension: Task Creation).
+    The result of ``tasks/get``; in 2025-11-25 also of ``tasks/cancel``; since 2026-07-28 also of a
+    ``tools/call`` that became a task (extension: Task Creation).
     """
 
 
 class ListTasksResult(PaginatedResult):
-    """Answer to ``tasks/list`` (basic/utilities/tasks#listing-tasks). Only 2025-11-25."""
+    """The result of ``tasks/list`` (basic/utilities/tasks#listing-tasks). Only 2025-11-25."""
 
     tasks: list[Task]
 
@@ -102,17 +108,17 @@ class TaskStatusNotificationParams(NotificationParams, Task):
     """Parameters of ``notifications/tasks/status``; of ``notifications/tasks`` since 2026-07-28."""
 
 
-# Skills, which teach a model how to do something (extension ``io.modelcontextprotocol/skills``).
-#
-# Since 2026-07-28.
+# Skills: files with instructions for a model (extension ``io.modelcontextprotocol/skills``). Since
+# 2026-07-28.
 
 
 class SkillResource(WireModel):
     """A file of a skill (ext-skills, "Skill Entries").
 
     Attributes:
-        digest: ``sha256:`` and 64 hexadecimal digits, of the bytes of the file.
-        size: How many bytes it has.
+        uri: The URI of the file.
+        digest: The SHA-256 hash of the file: ``sha256:`` and 64 hexadecimal digits.
+        size: The size of the file in bytes.
     """
 
     uri: str
@@ -121,43 +127,43 @@ class SkillResource(WireModel):
 
 
 class Skill(WireModel):
-    """What a server says of a skill; nothing of the skill itself (ext-skills, "Skill Entries").
+    """The description of a skill by its server, without its files (ext-skills, "Skill Entries").
 
-    A name is no identity: two skills may have the same, of one server or of several. What
-    identifies a skill is the server together with the URI; see ``key``.
+    Names are not unique: several skills may have the same name, even on one server. A skill is
+    identified by its server and its URI; see ``key``.
 
     Attributes:
-        uri: The skill's ``SKILL.md``, of any scheme.
-        frontmatter: What stands at the head of that file.
-        resources: All of its files; ``"dynamic"`` if they have no lasting content; ``None`` if
-            the server says neither, and then the skill cannot be loaded.
+        uri: The URI of the skill's ``SKILL.md``, of any scheme.
+        frontmatter: The front matter of that file.
+        resources: All files of the skill; ``"dynamic"`` if they have no stable content; ``None`` if
+            the server sends neither, and the skill cannot be loaded.
     """
 
     uri: str
     frontmatter: dict[str, Any]
     resources: Annotated[list[SkillResource] | Literal["dynamic"] | None, Hint] = None
 
-    # As in results of tools: no field, for it is not on the wire.
+    # Not a field, because it is not part of the JSON; compare `CallToolResult`.
     _server: ClassVar[str | None] = None
 
     @property
     def server(self) -> str | None:
-        """What the program calls the server that the entry is from; ``None`` if made by hand."""
+        """The program's name for the server of the skill; ``None`` if no client made the object."""
         return self._server
 
     @property
     def key(self) -> tuple[str | None, str]:
-        """What identifies the skill among all that a program knows: the server and the URI."""
+        """The server and the URI, which identify the skill among all skills of a program."""
         return self._server, self.uri
 
     @property
     def name(self) -> str:
-        """What it is called; the empty string if that is no text."""
+        """The name in the front matter; an empty string if that is absent or no string."""
         return self._text("name")
 
     @property
     def description(self) -> str:
-        """What it is for, in words for a model; the empty string if that is no text."""
+        """The description for a model; an empty string if that is absent or no string."""
         return self._text("description")
 
     def _text(self, field: str) -> str:
@@ -171,55 +177,55 @@ def set_server(skill: Skill, server: str) -> None:
 
 
 class ListSkillsResult(PaginatedResult, CacheableResult):
-    """Answer to ``skills/list`` (ext-skills, "Listing Skills")."""
+    """The result of ``skills/list`` (ext-skills, "Listing Skills")."""
 
     skills: list[Skill]
 
 
 class GetSkillResult(CacheableResult):
-    """Answer to ``skills/get`` (ext-skills, "Getting a Skill")."""
+    """The result of ``skills/get`` (ext-skills, "Getting a Skill")."""
 
     skill: Skill
 
 
 class ReadResourceDirectoryResult(PaginatedResult):
-    """Answer to ``resources/directory/read`` (ext-skills, "Reading Directories").
+    """The result of ``resources/directory/read`` (ext-skills, "Reading Directories").
 
     Attributes:
-        resources: What is directly in the directory; a directory in it has the type
-            ``inode/directory``.
+        resources: The files and directories directly in the directory; a directory has the media
+            type ``inode/directory``.
     """
 
     resources: list[Resource]
 
 
-# Metadata that sign-in is guided by (basic/authorization); URLs stay the strings they were.
+# The metadata documents of authorization (basic/authorization).
 #
-# They are compared letter by letter, so nothing may normalise them. Members have the names that
-# the RFCs give them; those that nobody here needs are kept, too.
+# URLs are strings, because they are compared character by character and must not be normalised.
+# Members have their names in the RFCs; unknown members are kept, too.
 
 
 Words: TypeAlias = Annotated[list[str] | None, Hint]
-"""A list of what is supported; a malformed one reads as absent."""
+"""An optional list of strings; a malformed one is read as absent."""
 
 Address: TypeAlias = Annotated[str | None, Hint]
-"""A URL that is optional; a malformed one reads as absent."""
+"""An optional URL; a malformed one is read as absent."""
 
 
 class AuthModel(WireModel):
-    """Base of the metadata documents of OAuth, whose names are snake_case on the wire, too."""
+    """The base of the metadata documents of OAuth, whose JSON names are in snake_case."""
 
     model_config = ConfigDict(alias_generator=None)
 
 
 class ProtectedResourceMetadata(AuthModel):
-    """What an MCP server says about itself (RFC 9728 §2).
+    """The protected resource metadata of an MCP server (RFC 9728 §2).
 
     Attributes:
-        resource: The identifier of the resource.
-        authorization_servers: The issuers whose tokens it takes.
-        scopes_supported: The scopes that matter to it.
-        resource_name: What to call it before people.
+        resource: The resource identifier of the server.
+        authorization_servers: The issuers whose tokens the server accepts.
+        scopes_supported: The scopes that the server uses.
+        resource_name: The name of the server for people.
     """
 
     resource: str
@@ -229,17 +235,27 @@ class ProtectedResourceMetadata(AuthModel):
 
 
 class AuthorizationServerMetadata(AuthModel):
-    """What an authorization server says about itself (RFC 8414 §2, OpenID Connect Discovery §3).
+    """The metadata of an authorization server (RFC 8414 §2, OpenID Connect Discovery §3).
 
     Attributes:
-        issuer: Its identifier.
-        authorization_endpoint: Where people are sent.
-        token_endpoint: Where tokens come from.
-        registration_endpoint: Where clients register (RFC 7591).
-        revocation_endpoint: Where tokens are given back (RFC 7009).
-        code_challenge_methods_supported: What it knows of PKCE; absent: nothing.
-        client_id_metadata_document_supported: Whether a client id may be the URL of a document.
-        authorization_response_iss_parameter_supported: Whether redirects name it (RFC 9207).
+        issuer: The issuer identifier of the server.
+        authorization_endpoint: The URL at which people sign in.
+        token_endpoint: The URL at which tokens are issued.
+        registration_endpoint: The URL at which clients register (RFC 7591).
+        revocation_endpoint: The URL at which tokens are revoked (RFC 7009).
+        scopes_supported: The scopes that clients may ask for.
+        response_types_supported: The values of ``response_type``.
+        grant_types_supported: The grant types.
+        code_challenge_methods_supported: The methods of PKCE; absent means no PKCE.
+        token_endpoint_auth_methods_supported: How clients authenticate at the token endpoint.
+        token_endpoint_auth_signing_alg_values_supported: The algorithms for signed assertions of
+            clients at the token endpoint.
+        dpop_signing_alg_values_supported: The algorithms for DPoP proofs (RFC 9449).
+        authorization_grant_profiles_supported: The profiles of authorization grants.
+        client_id_metadata_document_supported: True if a client id may be the URL of a client id
+            metadata document.
+        authorization_response_iss_parameter_supported: True if redirects have the parameter ``iss``
+            (RFC 9207).
     """
 
     issuer: str

@@ -1,4 +1,4 @@
-"""What client and server tell each other about themselves (basic/lifecycle, server/discover)."""
+"""Capabilities, the results of the handshake and of ``server/discover``, and notifications."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from syncmcp.types.base import (
 
 
 class RootsCapability(WireModel):
-    """The client answers ``roots/list`` (client/roots#capabilities).
+    """Declares that the client answers ``roots/list`` (client/roots#capabilities).
 
     Attributes:
-        list_changed: It tells when the list changes. Until 2025-11-25.
+        list_changed: The client sends a notification when its list changes. Until 2025-11-25.
     """
 
     list_changed: Flag = False
 
 
 class SamplingCapability(WireModel):
-    """The client answers ``sampling/createMessage`` (client/sampling#capabilities).
+    """Declares that the client answers ``sampling/createMessage`` (client/sampling#capabilities).
 
     Attributes:
-        context: It can include context of servers. Since 2025-11-25.
-        tools: It can let the model use tools. Since 2025-11-25.
+        context: Present if the client can include context of servers. Since 2025-11-25.
+        tools: Present if the client lets the model use tools. Since 2025-11-25.
     """
 
     context: dict[str, Any] | None = None
@@ -39,13 +39,13 @@ class SamplingCapability(WireModel):
 
 
 class ElicitationCapability(WireModel):
-    """The client answers ``elicitation/create``. Since 2025-06-18.
+    """Declares that the client answers ``elicitation/create``. Since 2025-06-18.
 
-    With neither mode set it stands for forms alone (client/elicitation#capabilities).
+    With neither mode present, it means forms only (client/elicitation#capabilities).
 
     Attributes:
-        form: It can show forms. Since 2025-11-25.
-        url: It can send the user to a URL. Since 2025-11-25.
+        form: Present if the client can show forms. Since 2025-11-25.
+        url: Present if the client can send the user to a URL. Since 2025-11-25.
     """
 
     form: dict[str, Any] | None = None
@@ -53,15 +53,15 @@ class ElicitationCapability(WireModel):
 
 
 class TasksCapability(WireModel):
-    """Which requests its declarer runs as tasks if asked to. Only 2025-11-25.
+    """Declares which requests a client or server can run as tasks. Only 2025-11-25.
 
     See basic/utilities/tasks#capability-negotiation.
 
     Attributes:
-        list: It answers ``tasks/list``.
-        cancel: It answers ``tasks/cancel``.
-        requests: An object per area, in it one per method: ``{"tools": {"call": {}}}`` for a
-            server, ``sampling.createMessage`` and ``elicitation.create`` for a client.
+        list: Present if it answers ``tasks/list``.
+        cancel: Present if it answers ``tasks/cancel``.
+        requests: The requests, as nested objects: ``{"tools": {"call": {}}}`` for a server,
+            ``sampling.createMessage`` and ``elicitation.create`` for a client.
     """
 
     list: dict[str, Any] | None = None
@@ -70,13 +70,17 @@ class TasksCapability(WireModel):
 
 
 class ClientCapabilities(WireModel):
-    """What a client can do (basic/lifecycle#capability-negotiation).
+    """The capabilities of a client (basic/lifecycle#capability-negotiation).
+
+    ``None`` means that the client does not have the capability.
 
     Attributes:
-        experimental: Settings by name of what is in no specification.
-        elicitation: Since 2025-06-18.
-        tasks: Only 2025-11-25.
-        extensions: Settings by identifier of extension. Since 2026-07-28.
+        experimental: Settings of capabilities outside of the specification, by name.
+        roots: The client answers ``roots/list``.
+        sampling: The client answers ``sampling/createMessage``.
+        elicitation: The client answers ``elicitation/create``. Since 2025-06-18.
+        tasks: The client runs requests of the server as tasks. Only 2025-11-25.
+        extensions: Settings of extensions, by identifier. Since 2026-07-28.
     """
 
     experimental: dict[str, Any] | None = None
@@ -88,17 +92,21 @@ class ClientCapabilities(WireModel):
 
 
 class PromptsCapability(WireModel):
-    """The server has prompts (server/prompts#capabilities)."""
+    """Declares that the server has prompts (server/prompts#capabilities).
+
+    Attributes:
+        list_changed: The server sends a notification when the list changes.
+    """
 
     list_changed: Flag = False
 
 
 class ResourcesCapability(WireModel):
-    """The server has resources (server/resources#capabilities).
+    """Declares that the server has resources (server/resources#capabilities).
 
     Attributes:
-        subscribe: It tells when single resources change, if asked to.
-        list_changed: It tells when the list changes.
+        subscribe: The server notifies subscribers when a single resource changes.
+        list_changed: The server sends a notification when the list changes.
     """
 
     subscribe: Flag = False
@@ -106,21 +114,30 @@ class ResourcesCapability(WireModel):
 
 
 class ToolsCapability(WireModel):
-    """The server has tools (server/tools#capabilities)."""
+    """Declares that the server has tools (server/tools#capabilities).
+
+    Attributes:
+        list_changed: The server sends a notification when the list changes.
+    """
 
     list_changed: Flag = False
 
 
 class ServerCapabilities(WireModel):
-    """What a server can do (basic/lifecycle#capability-negotiation, server/discover).
+    """The capabilities of a server (basic/lifecycle#capability-negotiation, server/discover).
 
-    ``None`` means that it cannot.
+    ``None`` means that the server does not have the capability.
 
     Attributes:
-        experimental: Settings by name of what is in no specification.
-        completions: Since 2025-03-26; before, a server may complete without saying so.
-        tasks: Only 2025-11-25.
-        extensions: Settings by identifier of extension. Since 2026-07-28.
+        experimental: Settings of capabilities outside of the specification, by name.
+        logging: The server sends log messages.
+        completions: The server completes arguments. Since 2025-03-26; in 2024-11-05, servers may
+            complete arguments without declaring it.
+        prompts: The server has prompts.
+        resources: The server has resources.
+        tools: The server has tools.
+        tasks: The server runs requests as tasks. Only 2025-11-25.
+        extensions: Settings of extensions, by identifier. Since 2026-07-28.
     """
 
     experimental: dict[str, Any] | None = None
@@ -134,10 +151,13 @@ class ServerCapabilities(WireModel):
 
 
 class InitializeResult(Result):
-    """Answer to ``initialize`` (basic/lifecycle#initialization). Until 2025-11-25.
+    """The result of ``initialize`` (basic/lifecycle#initialization). Until 2025-11-25.
 
     Attributes:
-        instructions: How to use the server, for a model.
+        protocol_version: The revision that the server chose.
+        capabilities: What the server can do.
+        server_info: Name and version of the server; unverified.
+        instructions: How to use the server, as text for a model.
     """
 
     protocol_version: str
@@ -147,12 +167,14 @@ class InitializeResult(Result):
 
 
 class DiscoverResult(CacheableResult):
-    """Answer to ``server/discover`` (server/discover#discoverresult). Since 2026-07-28.
+    """The result of ``server/discover`` (server/discover#discoverresult). Since 2026-07-28.
 
-    Who the server is stands in ``_meta``; see ``served_by``.
+    Name and version of the server are in ``_meta``; see ``served_by``.
 
     Attributes:
-        instructions: How to use the server, for a model.
+        supported_versions: The revisions that the server speaks.
+        capabilities: What the server can do.
+        instructions: How to use the server, as text for a model.
     """
 
     supported_versions: list[str]
@@ -160,17 +182,18 @@ class DiscoverResult(CacheableResult):
     instructions: str | None = None
 
 
-# Parameters of the notifications that belong to no single feature.
+# Parameters of notifications.
 #
-# ``notifications/initialized`` and the ``list_changed`` notifications carry `NotificationParams`.
+# Those of ``notifications/initialized`` and of the ``list_changed`` notifications are plain
+# `NotificationParams`.
 
 
 class CancelledNotificationParams(NotificationParams):
     """Parameters of ``notifications/cancelled`` (basic/utilities/cancellation).
 
     Attributes:
-        request_id: The request that is withdrawn; absent only in 2025-11-25, with tasks.
-        reason: For logs and people.
+        request_id: The id of the cancelled request; absent only in 2025-11-25, with tasks.
+        reason: Why it was cancelled, for logs and people.
     """
 
     request_id: RequestId | None = None
@@ -181,9 +204,10 @@ class ProgressNotificationParams(NotificationParams):
     """Parameters of ``notifications/progress`` (basic/utilities/progress).
 
     Attributes:
-        progress: Rises with each notification, in whatever unit the sender counts.
-        total: Where ``progress`` ends, if known.
-        message: What is going on. Since 2025-03-26.
+        progress_token: The token of the request that makes progress.
+        progress: The progress so far, in any unit; increases with each notification.
+        total: The value of ``progress`` at the end, if known.
+        message: A description of the progress, for people. Since 2025-03-26.
     """
 
     progress_token: ProgressToken
@@ -196,7 +220,7 @@ class ResourceUpdatedNotificationParams(NotificationParams):
     """Parameters of ``notifications/resources/updated`` (server/resources#subscriptions).
 
     Attributes:
-        uri: The resource that changed; may lie below the one that was subscribed to.
+        uri: The URI of the changed resource; may be below the URI that was subscribed to.
     """
 
     uri: str
@@ -208,7 +232,7 @@ class ElicitationCompleteNotificationParams(NotificationParams):
     See client/elicitation#completion-notifications-for-url-mode-elicitation.
 
     Attributes:
-        elicitation_id: The URL elicitation whose interaction has ended.
+        elicitation_id: The id of the URL elicitation whose interaction is complete.
     """
 
     elicitation_id: str
@@ -218,11 +242,14 @@ class ElicitationCompleteNotificationParams(NotificationParams):
 
 
 class SubscriptionFilter(WireModel):
-    """Which events are wanted, or granted.
+    """The notifications that a client asks for, or that a server grants.
 
     Attributes:
-        resource_subscriptions: URIs of resources to be told of.
-        task_ids: Tasks to be told of (tasks extension).
+        tools_list_changed: Changes of the list of tools.
+        prompts_list_changed: Changes of the list of prompts.
+        resources_list_changed: Changes of the list of resources.
+        resource_subscriptions: The URIs of resources whose changes are notified.
+        task_ids: The ids of tasks whose changes are notified (tasks extension).
     """
 
     tools_list_changed: Flag = False
@@ -233,17 +260,17 @@ class SubscriptionFilter(WireModel):
 
 
 class SubscriptionsAcknowledgedNotificationParams(NotificationParams):
-    """Parameters of ``notifications/subscriptions/acknowledged``, the first event.
+    """Parameters of ``notifications/subscriptions/acknowledged``, the first of a subscription.
 
     Attributes:
-        notifications: What the server grants, perhaps less than was wanted.
+        notifications: What the server grants; may be less than the client asked for.
     """
 
     notifications: SubscriptionFilter
 
 
 class SubscriptionsListenResult(Result):
-    """Answer to ``subscriptions/listen``: the server ends the subscription in good order."""
+    """The result of ``subscriptions/listen``, with which the server ends the subscription."""
 
 
 # Log messages of servers (server/utilities/logging).
@@ -252,7 +279,10 @@ class SubscriptionsListenResult(Result):
 LoggingLevel: TypeAlias = Literal[
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
 ]
-"""Severity, rising, as in RFC 5424 (server/utilities/logging#log-levels)."""
+"""The severity of a log message as in RFC 5424, least severe first.
+
+See server/utilities/logging#log-levels.
+"""
 
 
 class LoggingMessageNotificationParams(NotificationParams):
@@ -261,9 +291,9 @@ class LoggingMessageNotificationParams(NotificationParams):
     See server/utilities/logging#log-message-notifications.
 
     Attributes:
-        level: A ``LoggingLevel``, or what an unruly server sent for it.
-        logger: Which part of the server speaks.
-        data: Any JSON value, often a string; untrusted.
+        level: A ``LoggingLevel``, or another string that the server sent instead.
+        logger: The name of the logger, which is a part of the server.
+        data: The message: any JSON value, often a string; untrusted.
     """
 
     level: LoggingLevel | str

@@ -1,4 +1,4 @@
-"""Tools and their results (server/tools)."""
+"""Tools (server/tools), prompts (server/prompts) and completion of arguments."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class ToolAnnotations(WireModel):
     """Untrusted hints on what a tool does (server/tools#tool). Since 2025-03-26.
 
     Attributes:
-        read_only_hint: It changes nothing; absent means false.
-        destructive_hint: It may destroy, not only add; absent means true. Without meaning on a
-            read-only tool.
-        idempotent_hint: The same call again changes nothing more; absent means false. Without
-            meaning on a read-only tool.
-        open_world_hint: It deals with things outside of the server; absent means true.
+        title: The name for people; see `Tool.display_name`.
+        read_only_hint: The tool changes nothing; absent means false.
+        destructive_hint: The tool may delete or overwrite, not only add; absent means true. Has no
+            meaning for a read-only tool.
+        idempotent_hint: Repeating a call with the same arguments changes nothing more; absent means
+            false. Has no meaning for a read-only tool.
+        open_world_hint: The tool interacts with systems outside of the server; absent means true.
     """
 
     title: str | None = None
@@ -49,10 +50,10 @@ class ToolAnnotations(WireModel):
 
 
 class ToolExecution(WireModel):
-    """How a tool may be run (basic/utilities/tasks#tool-level-negotiation). Only 2025-11-25.
+    """How a tool may be called (basic/utilities/tasks#tool-level-negotiation). Only 2025-11-25.
 
     Attributes:
-        task_support: Whether a call may or must be run as a task; absent means forbidden.
+        task_support: Whether a call may or must run as a task; absent means forbidden.
     """
 
     task_support: Literal["forbidden", "optional", "required"] | str | None = None
@@ -62,13 +63,14 @@ class Tool(BaseMetadata, MetaModel):
     """A tool that a server offers (server/tools#tool).
 
     Attributes:
-        input_schema: JSON Schema of the arguments, exactly as it came; 2020-12 if it names no
-            dialect.
-        output_schema: JSON Schema of the structured content. Since 2025-06-18; of an object
-            until 2025-11-25, of any value since 2026-07-28.
-        annotations: Since 2025-03-26.
-        execution: Only 2025-11-25.
-        icons: Since 2025-11-25.
+        description: What the tool does, for a model.
+        input_schema: The JSON Schema of the arguments, exactly as the server sent it; its dialect
+            is 2020-12 unless it names another.
+        output_schema: The JSON Schema of the structured content. Since 2025-06-18; that of an
+            object until 2025-11-25, of any value since 2026-07-28.
+        annotations: Hints on what the tool does. Since 2025-03-26.
+        execution: How the tool may be called. Only 2025-11-25.
+        icons: Icons to show. Since 2025-11-25.
     """
 
     description: str | None = None
@@ -80,13 +82,13 @@ class Tool(BaseMetadata, MetaModel):
 
     @property
     def display_name(self) -> str:
-        """The name to show to people."""
+        """The name to show to people: the title, that of the annotations, or the name."""
         hint = self.annotations.title if self.annotations else None
         return self.title or hint or self.name
 
 
 class ListToolsResult(PaginatedResult, CacheableResult):
-    """Answer to ``tools/list`` (server/tools#listing-tools)."""
+    """The result of ``tools/list`` (server/tools#listing-tools)."""
 
     tools: list[Tool]
 
@@ -101,28 +103,28 @@ def _is_for(audience: Role, block: ContentBlock) -> bool:
     return meant is None or audience in meant
 
 
-def _unimportance(block: ContentBlock) -> float:
+def _priority_order(block: ContentBlock) -> float:
     priority = _hints(block).priority
     return math.inf if priority is None else -priority
 
 
 class CallToolResult(Result):
-    """Answer to ``tools/call`` (server/tools#calling-tools).
+    """The result of ``tools/call`` (server/tools#calling-tools).
 
     Attributes:
-        content: Blocks for a model or a person. The protocol requires the field; where a server
-            leaves it out, as some do beside structured content, it is empty.
-        structured_content: An object in 2025-06-18 and 2025-11-25, any JSON value, null
-            included, since 2026-07-28. ``has_data`` tells null from absent.
-        is_error: The tool ran and failed; ``content`` says how.
+        content: Content blocks for a model or a person. The protocol requires the field; if a
+            server omits it, as some do beside structured content, it is empty.
+        structured_content: An object in 2025-06-18 and 2025-11-25, any JSON value (also null) since
+            2026-07-28. ``has_data`` distinguishes null from absent.
+        is_error: True if the tool ran and failed; ``content`` describes the error.
     """
 
     content: list[ContentBlock] = Field(default=[])
     structured_content: Any = None
     is_error: Flag = False
 
-    # The names of tool and server. An instance keeps its own beside the fields, where cached
-    # properties are, too: it is pickled and copied, but neither compared nor dumped nor shown.
+    # The names of tool and server. An instance has its own in ``__dict__`` beside the fields: they
+    # are pickled and copied, but not part of comparisons, dumps and the repr.
     _origin: ClassVar[tuple[str, str] | None] = None
 
     @property
@@ -132,27 +134,27 @@ class CallToolResult(Result):
 
     @property
     def links(self) -> list[ResourceLink]:
-        """The links to resources; ``Client.read_resource`` takes them, if they are wanted."""
+        """The links to resources, which can be passed to ``Client.read_resource``."""
         return [block for block in self.content if isinstance(block, ResourceLink)]
 
     def content_for(self, audience: Role) -> list[ContentBlock]:
-        """The blocks that are meant for the user or the assistant, the most important ones first.
+        """The blocks meant for the user or the assistant, the most important ones first.
 
-        A hint of the server (server/resources#annotations). What names no audience is for both;
-        what has no priority comes after what has one, in the server's order.
+        Audience and priority are hints of the server (server/resources#annotations). Blocks without
+        an audience are for both. Blocks without a priority come last, in the server's order.
         """
         meant = [block for block in self.content if _is_for(audience, block)]
-        return sorted(meant, key=_unimportance)
+        return sorted(meant, key=_priority_order)
 
     @property
     def data(self) -> Any:
-        """The structured content, ``None`` if there is none."""
+        """The structured content; ``None`` if absent or null."""
         return self.structured_content
 
     @property
     def has_data(self) -> bool:
-        """Whether there is structured content, be it null."""
-        # An unknown field that is spelt like the attribute counts as set too.
+        """True if there is structured content, even if it is null."""
+        # An unknown field with the name of the attribute is also in `model_fields_set`.
         name = "structured_content"
         was_set = name in self.model_fields_set and name not in (self.model_extra or {})
         return was_set or self.structured_content is not None
@@ -161,8 +163,8 @@ class CallToolResult(Result):
         """Return the result itself if the tool succeeded.
 
         Raises:
-            syncmcp.errors.ToolError: If the tool reported an error; it holds this result, and
-                names the tool and the server if a client made the call.
+            syncmcp.errors.ToolError: The tool failed. The error has this result, and the names of
+                the tool and the server if a client made the call.
         """
         if self.is_error:
             from syncmcp.errors import ToolError
@@ -176,14 +178,14 @@ class CallToolResult(Result):
     @overload
     def parse(self, target: Any) -> Any: ...
     def parse(self, target: Any) -> Any:
-        """Return the structured content as a pydantic model or any other type.
+        """Return the structured content, validated as a pydantic model or any other type.
 
         Args:
-            target: A model class, or any type pydantic can validate, such as ``list[int]``.
+            target: A model class, or any type that pydantic can validate, such as ``list[int]``.
 
         Raises:
-            syncmcp.errors.InvalidOutput: If there is no structured content, or it does not fit;
-                then the ``pydantic.ValidationError`` is the cause.
+            syncmcp.errors.InvalidOutput: There is no structured content, or it does not fit; in the
+                second case the cause is the ``pydantic.ValidationError``.
         """
         from syncmcp.errors import InvalidOutput
 
@@ -204,17 +206,24 @@ def set_origin(result: CallToolResult, tool: str, server: str) -> None:
 
 
 class PromptArgument(BaseMetadata):
-    """An argument of a prompt; its value is always a string (server/prompts#prompt)."""
+    """An argument of a prompt; its value is always a string (server/prompts#prompt).
+
+    Attributes:
+        description: What the argument means.
+        required: True if the prompt cannot be used without it.
+    """
 
     description: str | None = None
     required: Flag = False
 
 
 class Prompt(BaseMetadata, MetaModel):
-    """A prompt, or template of one, that a server offers (server/prompts#prompt).
+    """A prompt, or a template of one, that a server offers (server/prompts#prompt).
 
     Attributes:
-        icons: Since 2025-11-25.
+        description: What the prompt is for.
+        arguments: The arguments of the template.
+        icons: Icons to show. Since 2025-11-25.
     """
 
     description: str | None = None
@@ -223,20 +232,30 @@ class Prompt(BaseMetadata, MetaModel):
 
 
 class PromptMessage(WireModel):
-    """One message of a prompt (server/prompts#promptmessage)."""
+    """One message of a prompt (server/prompts#promptmessage).
+
+    Attributes:
+        role: The author of the message.
+        content: One content block.
+    """
 
     role: Role
     content: ContentBlock
 
 
 class ListPromptsResult(PaginatedResult, CacheableResult):
-    """Answer to ``prompts/list`` (server/prompts#listing-prompts)."""
+    """The result of ``prompts/list`` (server/prompts#listing-prompts)."""
 
     prompts: list[Prompt]
 
 
 class GetPromptResult(Result):
-    """Answer to ``prompts/get`` (server/prompts#getting-a-prompt)."""
+    """The result of ``prompts/get`` (server/prompts#getting-a-prompt).
+
+    Attributes:
+        description: What the prompt is for.
+        messages: The messages of the prompt, in order.
+    """
 
     description: str | None = None
     messages: list[PromptMessage]
@@ -246,17 +265,18 @@ class GetPromptResult(Result):
 
 
 class PromptReference(TaggedModel, BaseMetadata):
-    """Names the prompt whose argument is completed (server/utilities/completion#reference-types).
+    """The prompt whose argument is completed (server/utilities/completion#reference-types).
 
     Attributes:
-        title: Since 2025-06-18.
+        name: The name of the prompt.
+        title: Its name for people. Since 2025-06-18.
     """
 
     type: Literal["ref/prompt"] = "ref/prompt"
 
 
 class ResourceTemplateReference(TaggedModel):
-    """Names the template whose variable is completed.
+    """The resource template whose variable is completed.
 
     See server/utilities/completion#reference-types.
 
@@ -269,16 +289,17 @@ class ResourceTemplateReference(TaggedModel):
 
 
 CompletionReference: TypeAlias = PromptReference | ResourceTemplateReference
-"""What a completion is for."""
+"""What an argument is completed for: a prompt or a resource template."""
 
 
 class Completion(WireModel):
     """Suggested values, best first (server/utilities/completion#completion-results).
 
     Attributes:
-        values: At most 100.
-        total: How many there are; may be more than ``values`` holds.
-        has_more: Whether there are more than ``values`` holds; ``None`` if the server does not say.
+        values: At most 100 values.
+        total: The number of all values, including those that are not in ``values``.
+        has_more: True if there are more values than in ``values``; ``None`` if the server does not
+            say.
     """
 
     values: list[str]
@@ -287,6 +308,10 @@ class Completion(WireModel):
 
 
 class CompleteResult(Result):
-    """Answer to ``completion/complete`` (server/utilities/completion)."""
+    """The result of ``completion/complete`` (server/utilities/completion).
+
+    Attributes:
+        completion: The suggested values.
+    """
 
     completion: Completion

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from syncmcp._client.caching import ResultCache
 from syncmcp._client.pages import recall_or_exchange
 from syncmcp._connection.options import CacheUse, ResolvedOptions
-from syncmcp._protocol.client_capabilities import NOTHING
+from syncmcp._protocol.capabilities import NO_OFFER
+from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.revisions import dialect_for
-from syncmcp._protocol.steps import Reply, Send, Steps
+from syncmcp._protocol.steps import Send, Steps
 from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp.cache import MemoryCache
 from syncmcp.config import Http
@@ -30,7 +31,7 @@ class Client:
     def __init__(self, store: MemoryCache) -> None:
         target = Http("https://example.com/mcp")
         self.cache: ResultCache | None = ResultCache(
-            store, target, extensions={}, offer=lambda: NOTHING
+            store, target, extensions={}, offer=lambda: NO_OFFER
         )
         self.settings = SimpleNamespace(max_rounds=1)
         self.heard = dict.fromkeys(METHODS, 0)

@@ -600,7 +600,7 @@ def test_giving_up_a_call_cancels_its_task_and_not_its_request(
     studio = Studio()
     # Nobody looks at it, or listens, before it is given up: so there is no request under way.
     studio.tasks.poll_interval_ms = 3_600_000
-    monkeypatch.setattr("syncmcp._protocol.tasks.WORTH_HEARING", math.inf)
+    monkeypatch.setattr("syncmcp._protocol.exchange.MIN_WATCHED_INTERVAL", math.inf)
     with wire.connect(studio, **ON) as client:
         token, event, parked = CancelToken(), threading.Event(), Parked(client)
         if way == "future":

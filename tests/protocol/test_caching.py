@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp._protocol.caching import (
-    MAX_LIFETIME,
+    MAX_TTL,
     MAX_URIS,
     InvalidationLog,
+    is_cacheable,
     is_public,
-    lifetime,
-    may_be_kept,
-    refused_page,
+    list_of_refused_cursor,
+    ttl_seconds,
 )
 from syncmcp._protocol.subscription import ChangeEvent
 from syncmcp.errors import InvalidParams, McpError, MethodNotFound, RequestTimeout
@@ -38,9 +38,9 @@ def updated(uri: str) -> ChangeEvent:
         (-1, 0.0),
         (-0.0, 0.0),
         (float("nan"), 0.0),
-        (float("inf"), MAX_LIFETIME),
-        (10**400, MAX_LIFETIME),
-        (MAX_LIFETIME * 1000 + 1, MAX_LIFETIME),
+        (float("inf"), MAX_TTL),
+        (10**400, MAX_TTL),
+        (MAX_TTL * 1000 + 1, MAX_TTL),
         (None, 0.0),
         (True, 0.0),
         ("60000", 0.0),
@@ -52,14 +52,14 @@ def updated(uri: str) -> ChangeEvent:
 def test_a_positive_number_of_milliseconds_is_a_lifetime_and_nothing_else_is(
     hint: object, seconds: float
 ) -> None:
-    assert lifetime({"ttlMs": hint}) == seconds
-    assert lifetime({"ttlMs": hint, "resultType": "complete"}) == seconds
+    assert ttl_seconds({"ttlMs": hint}) == seconds
+    assert ttl_seconds({"ttlMs": hint, "resultType": "complete"}) == seconds
 
 
 def test_a_result_that_is_a_question_or_says_nothing_has_no_lifetime() -> None:
-    assert lifetime({}) == 0.0
-    assert lifetime({"ttlMs": 1000, "resultType": "input_required"}) == 0.0
-    assert lifetime({"ttlMs": 1000, "resultType": None}) == 0.0
+    assert ttl_seconds({}) == 0.0
+    assert ttl_seconds({"ttlMs": 1000, "resultType": "input_required"}) == 0.0
+    assert ttl_seconds({"ttlMs": 1000, "resultType": None}) == 0.0
 
 
 def test_only_what_says_that_it_is_public_is() -> None:
@@ -71,80 +71,82 @@ def test_only_what_says_that_it_is_public_is() -> None:
 
 @pytest.mark.requirement("CCH-02")
 def test_answers_to_questions_and_own_metadata_make_a_request_that_is_not_kept() -> None:
-    assert may_be_kept(READ, {"uri": "a:1"})
-    assert may_be_kept(LIST, None)
-    assert not may_be_kept("tools/call", {"name": "a"})
-    assert not may_be_kept("prompts/get", {"name": "a"})
+    assert is_cacheable(READ, {"uri": "a:1"})
+    assert is_cacheable(LIST, None)
+    assert not is_cacheable("tools/call", {"name": "a"})
+    assert not is_cacheable("prompts/get", {"name": "a"})
     for name in ("inputResponses", "requestState", "_meta"):
-        assert not may_be_kept(READ, {"uri": "a:1", name: {}})
+        assert not is_cacheable(READ, {"uri": "a:1", name: {}})
 
 
 @pytest.mark.requirement("CCH-07")
 def test_a_refused_cursor_names_the_list_it_belongs_to() -> None:
     refused = InvalidParams("Invalid cursor", code=-32602)
-    assert refused_page(LIST, {"cursor": "x"}, refused) == "tools"
-    assert refused_page("resources/templates/list", {"cursor": "x"}, refused) == "resources"
-    assert refused_page("skills/list", {"cursor": "x"}, refused) == "skills"
-    assert refused_page(LIST, None, refused) is None
-    assert refused_page(READ, {"uri": "a:1"}, refused) is None
+    assert list_of_refused_cursor(LIST, {"cursor": "x"}, refused) == "tools"
+    assert (
+        list_of_refused_cursor("resources/templates/list", {"cursor": "x"}, refused) == "resources"
+    )
+    assert list_of_refused_cursor("skills/list", {"cursor": "x"}, refused) == "skills"
+    assert list_of_refused_cursor(LIST, None, refused) is None
+    assert list_of_refused_cursor(READ, {"uri": "a:1"}, refused) is None
     others: list[McpError] = [MethodNotFound("?", code=-32601), RequestTimeout("late")]
     for error in others:
-        assert refused_page(LIST, {"cursor": "x"}, error) is None
+        assert list_of_refused_cursor(LIST, {"cursor": "x"}, error) is None
 
 
 def test_a_refused_cursor_outdates_the_pages_of_its_list_and_nothing_else() -> None:
     changes = InvalidationLog()
-    changes.refused("tools", 5.0)
-    assert changes.outdated(LIST, {"cursor": "x"}, 4.9)
-    assert not changes.outdated(LIST, None, 5.1)
-    assert not changes.outdated("prompts/list", None, 1.0)
+    changes.record_refused_cursor("tools", 5.0)
+    assert changes.is_outdated(LIST, {"cursor": "x"}, 4.9)
+    assert not changes.is_outdated(LIST, None, 5.1)
+    assert not changes.is_outdated("prompts/list", None, 1.0)
 
 
 @pytest.mark.requirement("CCH-06")
 def test_a_change_outdates_what_was_asked_for_before_it_and_nothing_else() -> None:
     changes = InvalidationLog()
-    assert not changes.outdated(LIST, None, 1.0)
-    changes.changed(TOOLS, 5.0)
-    assert changes.outdated(LIST, None, 4.9)
-    assert changes.outdated(LIST, None, 5.0)  # at the same tick, nobody knows which came first
-    assert not changes.outdated(LIST, None, 5.1)
-    assert not changes.outdated("prompts/list", None, 1.0)
-    assert not changes.outdated("server/discover", None, 1.0)
-    changes.changed(ChangeEvent("resources"), 6.0)
-    assert changes.outdated("resources/list", None, 5.5)
-    assert changes.outdated("resources/templates/list", {"cursor": "x"}, 5.5)
-    assert not changes.outdated(READ, {"uri": "a:1"}, 5.5)
-    changes.everything(9.0)
+    assert not changes.is_outdated(LIST, None, 1.0)
+    changes.record_change(TOOLS, 5.0)
+    assert changes.is_outdated(LIST, None, 4.9)
+    assert changes.is_outdated(LIST, None, 5.0)  # at the same tick, nobody knows which came first
+    assert not changes.is_outdated(LIST, None, 5.1)
+    assert not changes.is_outdated("prompts/list", None, 1.0)
+    assert not changes.is_outdated("server/discover", None, 1.0)
+    changes.record_change(ChangeEvent("resources"), 6.0)
+    assert changes.is_outdated("resources/list", None, 5.5)
+    assert changes.is_outdated("resources/templates/list", {"cursor": "x"}, 5.5)
+    assert not changes.is_outdated(READ, {"uri": "a:1"}, 5.5)
+    changes.invalidate_all(9.0)
     for method in (LIST, READ, "server/discover", "prompts/list"):
-        assert changes.outdated(method, {"uri": "a:1"}, 8.0)
-        assert not changes.outdated(method, {"uri": "a:1"}, 9.5)
+        assert changes.is_outdated(method, {"uri": "a:1"}, 8.0)
+        assert not changes.is_outdated(method, {"uri": "a:1"}, 9.5)
 
 
 @pytest.mark.requirement("CCH-06")
 def test_a_resource_is_outdated_by_its_own_changes_and_those_below_it() -> None:
     changes = InvalidationLog()
-    changes.changed(updated("a:/b/c"), 5.0)
+    changes.record_change(updated("a:/b/c"), 5.0)
     for uri in ("a:/b/c", "a:/b", "a:/b/"):
-        assert changes.outdated(READ, {"uri": uri}, 4.0)
+        assert changes.is_outdated(READ, {"uri": uri}, 4.0)
     others: tuple[Any, ...] = ("a:/b/c/d", "a:/b/cc", "a:/x", 7, None)
     for uri in others:
-        assert not changes.outdated(READ, {"uri": uri}, 4.0)
-    assert not changes.outdated(READ, {}, 4.0)
-    assert not changes.outdated(READ, None, 4.0)
-    assert not changes.outdated("resources/list", None, 4.0)
-    changes.changed(updated("a:/b"), 7.0)
-    changes.changed(updated("a:/b/x"), 3.0)
-    assert changes.outdated(READ, {"uri": "a:/b"}, 6.0)
+        assert not changes.is_outdated(READ, {"uri": uri}, 4.0)
+    assert not changes.is_outdated(READ, {}, 4.0)
+    assert not changes.is_outdated(READ, None, 4.0)
+    assert not changes.is_outdated("resources/list", None, 4.0)
+    changes.record_change(updated("a:/b"), 7.0)
+    changes.record_change(updated("a:/b/x"), 3.0)
+    assert changes.is_outdated(READ, {"uri": "a:/b"}, 6.0)
 
 
 def test_more_changed_resources_than_are_known_outdate_too_much_and_never_too_little() -> None:
     changes = InvalidationLog()
     for number in range(3 * MAX_URIS):
-        changes.changed(updated(f"a:{number}"), float(number))
+        changes.record_change(updated(f"a:{number}"), float(number))
     assert len(changes._uris) <= MAX_URIS
     for number in range(3 * MAX_URIS):
-        assert changes.outdated(READ, {"uri": f"a:{number}"}, number - 0.5)
-    assert not changes.outdated(READ, {"uri": "a:never"}, 3.0 * MAX_URIS)
+        assert changes.is_outdated(READ, {"uri": f"a:{number}"}, number - 0.5)
+    assert not changes.is_outdated(READ, {"uri": "a:never"}, 3.0 * MAX_URIS)
 
 
 @given(
@@ -162,11 +164,11 @@ def test_it_says_what_a_look_at_the_whole_history_would(
     changes = InvalidationLog()
     for what, when in sorted(history, key=lambda pair: pair[1]):
         if what == "all":
-            changes.everything(when)
+            changes.invalidate_all(when)
         else:
-            changes.changed(TOOLS if what == "tools" else updated(what), when)
+            changes.record_change(TOOLS if what == "tools" else updated(what), when)
     below = {"a:": ("a:",), "a:1": ("a:1", "a:1/2"), "a:1/2": ("a:1/2",), "a:1/2/3": ()}
     concerns = {"all", *(("tools",) if wanted == LIST else below[wanted])}
     late = any(what in concerns and when >= asked for what, when in history)
     params: dict[str, Any] | None = None if wanted == LIST else {"uri": wanted}
-    assert changes.outdated(LIST if wanted == LIST else READ, params, float(asked)) == late
+    assert changes.is_outdated(LIST if wanted == LIST else READ, params, float(asked)) == late

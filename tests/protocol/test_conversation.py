@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.conversation import check_balance, single_block, tool_uses
+from syncmcp._protocol.conversation import check_tool_results, single_block, tool_uses
 from syncmcp.types import CreateMessageResult, SamplingMessage
 
 TEXT = {"type": "text", "text": "hello"}
@@ -61,7 +61,7 @@ QUESTION = said("user", TEXT)
 def test_a_conversation_whose_tool_uses_all_have_their_result_is_balanced(
     messages: list[SamplingMessage],
 ) -> None:
-    check_balance(messages)
+    check_tool_results(messages)
 
 
 @pytest.mark.requirement("SAMP-05", "SAMP-06")
@@ -99,7 +99,7 @@ def test_a_tool_use_without_its_result_or_a_result_without_its_use_is_told(
     messages: list[SamplingMessage], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):
-        check_balance(messages)
+        check_tool_results(messages)
 
 
 def test_the_tool_uses_of_a_message_come_in_its_order() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import OfferedCapabilities
+from syncmcp._protocol.dialect import Dialect
 from syncmcp._protocol.revisions import (
     KNOWN_NOTIFICATIONS,
     KNOWN_QUESTIONS,
@@ -14,9 +15,8 @@ from syncmcp._protocol.revisions import (
     REVISIONS,
     STATEFUL,
     STATELESS,
-    Dialect,
     dialect_for,
-    newest_shared,
+    newest_common,
 )
 from syncmcp.errors import ProtocolError, UsageError
 
@@ -80,7 +80,7 @@ def test_one_revision_has_batches() -> None:
 def test_the_newest_shared_revision_is_found_by_our_order_not_by_comparing_text(
     offered: object, expected: str | None
 ) -> None:
-    assert newest_shared(offered, STATEFUL) == expected
+    assert newest_common(offered, STATEFUL) == expected
 
 
 @pytest.mark.requirement("VER-06")
@@ -96,45 +96,54 @@ def test_the_newest_shared_revision_is_found_by_our_order_not_by_comparing_text(
 )
 def test_what_a_revision_lacks_is_missing_from_its_table(revision: str, lacking: set[str]) -> None:
     dialect = speaking(revision)
-    assert {method for method in KNOWN_REQUESTS if dialect.needs(method) is None} == lacking
+    assert {
+        method for method in KNOWN_REQUESTS if dialect.required_capability(method) is None
+    } == lacking
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_no_revision_knows_a_method_of_a_caller_s_own(revision: str) -> None:
     dialect = speaking(revision)
-    assert dialect.needs("acme/do") is None
-    assert not dialect.has_notification("notifications/acme")
+    assert dialect.required_capability("acme/do") is None
+    assert not dialect.supports_notification("notifications/acme")
 
 
 @pytest.mark.requirement("VER-06")
 def test_requests_name_the_server_capability_they_need() -> None:
     for revision in REVISIONS:
         dialect = speaking(revision)
-        assert dialect.needs("tools/call") == ("tools",)
-        assert dialect.needs("prompts/get") == ("prompts",)
-        assert dialect.needs("resources/templates/list") == ("resources",)
-    assert speaking("2025-11-25").needs("resources/subscribe") == ("resources", "subscribe")
-    assert speaking("2025-11-25").needs("logging/setLevel") == ("logging",)
-    assert speaking("2025-11-25").needs("ping") == ()
-    assert speaking("2025-11-25").needs("tasks/list") == ("tasks", "list")
-    assert speaking(NEWEST).needs("server/discover") == ()
+        assert dialect.required_capability("tools/call") == ("tools",)
+        assert dialect.required_capability("prompts/get") == ("prompts",)
+        assert dialect.required_capability("resources/templates/list") == ("resources",)
+    assert speaking("2025-11-25").required_capability("resources/subscribe") == (
+        "resources",
+        "subscribe",
+    )
+    assert speaking("2025-11-25").required_capability("logging/setLevel") == ("logging",)
+    assert speaking("2025-11-25").required_capability("ping") == ()
+    assert speaking("2025-11-25").required_capability("tasks/list") == ("tasks", "list")
+    assert speaking(NEWEST).required_capability("server/discover") == ()
 
 
 def test_completion_needs_a_capability_only_where_there_is_one() -> None:
-    needed = [speaking(revision).needs("completion/complete") for revision in REVISIONS]
+    needed = [
+        speaking(revision).required_capability("completion/complete") for revision in REVISIONS
+    ]
     assert needed == [*[("completions",)] * 4, ()]
 
 
 @pytest.mark.parametrize("revision", STATEFUL)
 def test_a_stateful_client_may_send_the_notifications_of_its_revision(revision: str) -> None:
-    own = {method for method in KNOWN_NOTIFICATIONS if speaking(revision).has_notification(method)}
+    own = {
+        method for method in KNOWN_NOTIFICATIONS if speaking(revision).supports_notification(method)
+    }
     later = set() if revision == "2025-11-25" else {"notifications/tasks/status"}
     assert own == KNOWN_NOTIFICATIONS - later
     assert "notifications/roots/list_changed" in own
 
 
 def test_a_stateless_client_sends_no_notifications_of_its_own() -> None:
-    assert not any(map(speaking(NEWEST).has_notification, KNOWN_NOTIFICATIONS))
+    assert not any(map(speaking(NEWEST).supports_notification, KNOWN_NOTIFICATIONS))
 
 
 def test_the_requests_of_all_servers_are_known() -> None:
@@ -327,10 +336,10 @@ def test_a_stateful_client_names_its_revision_after_the_start(revision: str) -> 
 @pytest.mark.requirement("STD-05", "HTM-09", "HTL-06")
 def test_a_cancel_is_said_unless_closing_a_stateless_request_s_own_stream_says_it() -> None:
     for revision in STATEFUL:
-        assert speaking(revision).announces_cancel(own_stream=True)
-        assert speaking(revision).announces_cancel(own_stream=False)
-    assert not speaking(NEWEST).announces_cancel(own_stream=True)
-    assert speaking(NEWEST).announces_cancel(own_stream=False)
+        assert speaking(revision).notifies_cancel(own_stream=True)
+        assert speaking(revision).notifies_cancel(own_stream=False)
+    assert not speaking(NEWEST).notifies_cancel(own_stream=True)
+    assert speaking(NEWEST).notifies_cancel(own_stream=False)
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

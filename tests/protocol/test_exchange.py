@@ -9,19 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
+from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
+from syncmcp._protocol.dialect import Reply
 from syncmcp._protocol.exchange import MAX_ROUNDS, exchange, single_exchange
-from syncmcp._protocol.request_table import RequestTable
+from syncmcp._protocol.jsonrpc import RequestTable
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, dialect_for
-from syncmcp._protocol.steps import (
-    AnswerInput,
-    Effect,
-    InputQuestion,
-    InputRound,
-    Pause,
-    Reply,
-    Send,
-)
+from syncmcp._protocol.steps import AnswerInput, Effect, InputQuestion, InputRound, Pause, Send
 from syncmcp.errors import (
     ClosedError,
     ConnectFailed,
@@ -743,7 +736,7 @@ def test_by_hand_a_final_result_is_returned_as_it_came(revision: str) -> None:
     assert once(FINAL, revision=revision) is FINAL
 
 
-@pytest.mark.parametrize("offer", [NOTHING, OfferedCapabilities(form=True), EVERYTHING])
+@pytest.mark.parametrize("offer", [NO_OFFER, OfferedCapabilities(form=True), EVERYTHING])
 def test_by_hand_a_question_is_returned_and_nobody_is_asked(offer: OfferedCapabilities) -> None:
     round = once(asks("s", k=FORM), offer=offer)
     assert isinstance(round, InputRound)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.client_capabilities import NOTHING, check_extensions
+from syncmcp._protocol.capabilities import NO_OFFER, check_extensions
 from syncmcp._protocol.negotiate import ClientHello
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, STATELESS, session_capabilities
 from syncmcp.errors import UsageError
@@ -49,9 +49,9 @@ def test_what_is_checked_is_a_copy() -> None:
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_an_extension_is_declared_when_it_is_switched_on_and_not_otherwise(revision: str) -> None:
     for extensions in ({}, MAPS):
-        hello = ClientHello(None, NOTHING, extensions)
+        hello = ClientHello(None, NO_OFFER, extensions)
         if revision in STATEFUL:
-            declared = session_capabilities(revision, NOTHING, hello.extensions)
+            declared = session_capabilities(revision, NO_OFFER, hello.extensions)
         else:
             params = hello.dialect(revision).params("tools/list", None, 1, None, None)
             assert params is not None

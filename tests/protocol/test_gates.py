@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.capabilities import (
-    Unavailable,
+from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities, Unavailable
+from syncmcp._protocol.revisions import (
+    KNOWN_REQUESTS,
+    REVISIONS,
+    dialect_for,
     every_capability,
     unavailable_requests,
-    undeclared,
+    undeclared_offer,
 )
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
-from syncmcp._protocol.revisions import KNOWN_REQUESTS, REVISIONS, dialect_for
 
 EVERYTHING: dict[str, Any] = {
     "completions": {},
@@ -35,7 +36,7 @@ def test_a_server_that_declares_everything_can_be_asked_what_the_revision_has(
     revision: str,
 ) -> None:
     dialect = dialect_for(revision, None)
-    lacking = {method for method in KNOWN_REQUESTS if dialect.needs(method) is None}
+    lacking = {method for method in KNOWN_REQUESTS if dialect.required_capability(method) is None}
     for method, (reason, untried) in closed(revision, EVERYTHING).items():
         lacking.remove(method)
         assert not untried
@@ -50,10 +51,10 @@ def test_a_server_that_declares_everything_can_be_asked_what_the_revision_has(
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_a_server_that_declares_nothing_can_be_asked_what_needs_nothing(revision: str) -> None:
     dialect = dialect_for(revision, None)
-    free = {method for method in KNOWN_REQUESTS if dialect.needs(method) == ()}
+    free = {method for method in KNOWN_REQUESTS if dialect.required_capability(method) == ()}
     gated = closed(revision, {})
     assert KNOWN_REQUESTS - gated.keys() == free
-    asked = {method for method in KNOWN_REQUESTS if dialect.needs(method)}
+    asked = {method for method in KNOWN_REQUESTS if dialect.required_capability(method)}
     assert {method for method, gate in gated.items() if gate.undeclared} == asked
 
 
@@ -99,18 +100,18 @@ def test_a_server_of_which_nothing_is_known_can_be_asked_what_the_revision_has(
 def test_what_a_handshake_did_not_offer_is_named() -> None:
     dialect = dialect_for("2025-11-25", None)
     assert (
-        undeclared(
+        undeclared_offer(
             dialect, OfferedCapabilities(form=True), OfferedCapabilities(form=True, url=True)
         )
         is None
     )
     assert (
-        undeclared(
+        undeclared_offer(
             dialect, OfferedCapabilities(form=True, url=True), OfferedCapabilities(form=True)
         )
         == "url"
     )
-    assert undeclared(
+    assert undeclared_offer(
         dialect,
         OfferedCapabilities(sampling=True, sampling_tools=True),
         OfferedCapabilities(sampling=True),
@@ -118,8 +119,12 @@ def test_what_a_handshake_did_not_offer_is_named() -> None:
 
 
 def test_without_a_handshake_everything_can_be_offered_later() -> None:
-    assert undeclared(None, OfferedCapabilities(form=True), NOTHING) is None
+    assert undeclared_offer(None, OfferedCapabilities(form=True), NO_OFFER) is None
     assert (
-        undeclared(dialect_for("2026-07-28", None), OfferedCapabilities(form=True), NOTHING) is None
+        undeclared_offer(dialect_for("2026-07-28", None), OfferedCapabilities(form=True), NO_OFFER)
+        is None
     )
-    assert undeclared(dialect_for("2025-11-25", None), OfferedCapabilities(form=True), None) is None
+    assert (
+        undeclared_offer(dialect_for("2025-11-25", None), OfferedCapabilities(form=True), None)
+        is None
+    )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.headers import encode_value
+from syncmcp._protocol.metadata import encode_value
 from syncmcp.errors import UsageError
 
 

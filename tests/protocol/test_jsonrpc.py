@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncmcp._protocol.jsonrpc import (
-    BadRequest,
     Error,
-    Malformed,
+    InvalidMessage,
+    MalformedRequest,
     Message,
     Notification,
     Request,
@@ -24,7 +24,7 @@ from syncmcp._protocol.jsonrpc import (
     encode_notification,
     encode_request,
     encode_result,
-    names_nobody,
+    lacks_id,
 )
 from syncmcp.errors import UsageError
 
@@ -47,9 +47,9 @@ def read(text: str) -> Message:
     return message
 
 
-def malformed(text: str) -> Malformed:
+def malformed(text: str) -> InvalidMessage:
     message = read(text)
-    assert isinstance(message, Malformed)
+    assert isinstance(message, InvalidMessage)
     return message
 
 
@@ -183,7 +183,7 @@ def test_text_beyond_ascii_is_written_as_utf_8_itself() -> None:
 @pytest.mark.requirement("RPC-11")
 def test_bytes_that_are_not_utf_8_are_no_message() -> None:
     (message,) = decode(b'{"jsonrpc":"2.0","method":"a","params":{"b":"\xe4"}}')
-    assert isinstance(message, Malformed)
+    assert isinstance(message, InvalidMessage)
 
 
 def request(params: dict[str, Any]) -> bytes:
@@ -256,9 +256,9 @@ def test_a_batch_is_read_as_its_messages_in_order() -> None:
         Result(1, {}),
         Notification("n", {}),
         Request("q", "ping", {}),
-        Malformed("an element of a batch is not an object", None),
+        InvalidMessage("an element of a batch is not an object", None),
         Error(2, -1, "no", None),
-        Malformed("an element of a batch is not an object", None),
+        InvalidMessage("an element of a batch is not an object", None),
     ]
 
 
@@ -272,14 +272,14 @@ def test_a_batch_that_is_written_reads_back_as_its_requests_in_order() -> None:
     [
         (Error(None, -1, "no", None), True),
         (Error(1, -1, "no", None), False),
-        (Malformed("what?", None), True),
-        (Malformed("what?", 1), False),
+        (InvalidMessage("what?", None), True),
+        (InvalidMessage("what?", 1), False),
         (Result(None, {}), False),
         (Notification("n", {}), False),
     ],
 )
 def test_an_error_without_an_id_and_a_wreck_name_nobody(message: Message, nobody: bool) -> None:
-    assert names_nobody(message) is nobody
+    assert lacks_id(message) is nobody
 
 
 @pytest.mark.requirement("RPC-12")
@@ -291,7 +291,7 @@ def test_no_answer_of_a_batch_is_lost(answers: list[tuple[int | str, dict[str, A
 
 @pytest.mark.parametrize("text", ["[]", "5", "null", '"text"', "true", "1.5"])
 def test_json_that_is_no_object_and_no_batch_is_malformed(text: str) -> None:
-    assert malformed(text) == Malformed("neither an object nor a batch", None)
+    assert malformed(text) == InvalidMessage("neither an object nor a batch", None)
 
 
 @pytest.mark.pitfall("12")
@@ -313,7 +313,7 @@ def test_json_that_is_no_object_and_no_batch_is_malformed(text: str) -> None:
 )
 def test_what_is_not_json_is_malformed_and_belongs_to_nobody(frame: bytes) -> None:
     (message,) = decode(frame)
-    assert isinstance(message, Malformed)
+    assert isinstance(message, InvalidMessage)
     assert message.reason.startswith("not JSON: ")
     assert message.id is None
 
@@ -323,7 +323,7 @@ def test_what_is_not_json_is_malformed_and_belongs_to_nobody(frame: bytes) -> No
 @pytest.mark.parametrize("rest", ['"result":{}', '"method":"ping"', '"error":{"code":1}'])
 def test_an_id_that_only_equals_an_integer_in_python_hits_no_request(id: str, rest: str) -> None:
     message = malformed(f'{{"id":{id},{rest}}}')
-    assert message == Malformed("an id is neither a string nor an integer", None)
+    assert message == InvalidMessage("an id is neither a string nor an integer", None)
 
 
 def test_ids_of_the_server_keep_their_type() -> None:
@@ -340,14 +340,16 @@ def test_a_request_with_a_null_id_is_neither_a_request_nor_a_notification() -> N
 def test_a_method_that_is_no_string_is_malformed_and_its_id_is_not_taken_for_ours(
     method: str,
 ) -> None:
-    assert malformed(f'{{"id":3,"method":{method}}}') == Malformed("a method is not a string", None)
+    assert malformed(f'{{"id":3,"method":{method}}}') == InvalidMessage(
+        "a method is not a string", None
+    )
 
 
 @pytest.mark.parametrize("params", ["[]", "5", '"text"', "false"])
 def test_a_request_whose_params_are_no_object_can_still_be_refused(params: str) -> None:
     reason = "the params of m are not an object"
-    assert read(f'{{"id":3,"method":"m","params":{params}}}') == BadRequest(3, reason)
-    assert malformed(f'{{"method":"m","params":{params}}}') == Malformed(reason, None)
+    assert read(f'{{"id":3,"method":"m","params":{params}}}') == MalformedRequest(3, reason)
+    assert malformed(f'{{"method":"m","params":{params}}}') == InvalidMessage(reason, None)
 
 
 @pytest.mark.parametrize("params", ["", ',"params":null', ',"params":{}'])
@@ -376,11 +378,11 @@ def test_a_null_error_beside_a_result_and_a_null_result_beside_an_error_are_no_c
 
 def test_both_a_result_and_an_error_are_malformed_and_fail_the_request_they_answer() -> None:
     message = malformed('{"id":4,"result":{},"error":{"code":1,"message":"no"}}')
-    assert message == Malformed("both a result and an error", 4)
+    assert message == InvalidMessage("both a result and an error", 4)
 
 
 def test_an_answer_with_nothing_in_it_is_malformed_and_fails_the_request_it_answers() -> None:
-    assert malformed('{"id":4}') == Malformed("neither a method, a result nor an error", 4)
+    assert malformed('{"id":4}') == InvalidMessage("neither a method, a result nor an error", 4)
     assert malformed('{"id":4,"error":null}').id == 4
     assert malformed("{}").id is None
 
@@ -390,7 +392,7 @@ def test_an_error_without_an_integer_code_is_malformed_and_fails_the_request_it_
     error: str,
 ) -> None:
     message = malformed(f'{{"id":4,"error":{error}}}')
-    assert message == Malformed("an error without an integer code", 4)
+    assert message == InvalidMessage("an error without an integer code", 4)
 
 
 @pytest.mark.requirement("RPC-10")

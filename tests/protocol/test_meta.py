@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.meta import callers_meta, check_keys
+from syncmcp._protocol.metadata import check_keys, merge_meta
 from syncmcp.errors import UsageError
 
 
@@ -60,19 +60,19 @@ def test_a_key_of_another_shape_is_refused_and_named(key: str) -> None:
 
 def test_the_call_s_own_meta_goes_over_that_in_the_params() -> None:
     params = {"_meta": {"a": 1, "b": 2}}
-    assert callers_meta(params, {"b": 3, "c": 4}) == {"a": 1, "b": 3, "c": 4}
-    assert callers_meta(params, None) == {"a": 1, "b": 2}
-    assert callers_meta({}, None) == {}
+    assert merge_meta(params, {"b": 3, "c": 4}) == {"a": 1, "b": 3, "c": 4}
+    assert merge_meta(params, None) == {"a": 1, "b": 2}
+    assert merge_meta({}, None) == {}
     assert params == {"_meta": {"a": 1, "b": 2}}
 
 
 @pytest.mark.requirement("RPC-21")
 def test_a_key_in_the_params_is_held_to_the_grammar_too() -> None:
     with pytest.raises(UsageError, match="'not a key' is not a valid _meta key"):
-        callers_meta({"_meta": {"not a key": 1}}, None)
+        merge_meta({"_meta": {"not a key": 1}}, None)
 
 
 @pytest.mark.parametrize("given", [None, 5, "text", ["a"]])
 def test_meta_that_is_no_mapping_is_refused(given: Any) -> None:
     with pytest.raises(UsageError, match="_meta is a mapping"):
-        callers_meta({"_meta": given}, None)
+        merge_meta({"_meta": given}, None)

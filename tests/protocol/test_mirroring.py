@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.headers import InvalidParamHeader, ParamHeader, mirrored, mirrors
-from syncmcp._protocol.revisions import Dialect, dialect_for
+from syncmcp._protocol.dialect import Dialect
+from syncmcp._protocol.metadata import InvalidParamHeader, ParamHeader, header_values, param_headers
+from syncmcp._protocol.revisions import dialect_for
 from syncmcp.errors import UsageError
 
 NEW, OLD = "2026-07-28", "2025-11-25"
@@ -37,7 +38,7 @@ def test_marks_are_found_wherever_properties_alone_lead() -> None:
         region=marked("Region"),
         inner=arguments(properties=marked("Deep", "integer"), flag=marked("Flag", "boolean")),
     )
-    assert set(mirrors(schema)) == {
+    assert set(param_headers(schema)) == {
         ParamHeader(("region",), "Mcp-Param-Region"),
         ParamHeader(("inner", "properties"), "Mcp-Param-Deep"),
         ParamHeader(("inner", "flag"), "Mcp-Param-Flag"),
@@ -50,12 +51,12 @@ def test_marks_are_found_wherever_properties_alone_lead() -> None:
 )
 def test_a_header_name_that_is_no_token_spoils_the_tool(name: object) -> None:
     with pytest.raises(InvalidParamHeader, match="no HTTP token"):
-        mirrors(arguments(a=marked(name)))
+        param_headers(arguments(a=marked(name)))
 
 
 def test_a_long_bad_name_is_shown_in_part() -> None:
     with pytest.raises(InvalidParamHeader) as caught:
-        mirrors(arguments(a=marked(" " * 10_000)))
+        param_headers(arguments(a=marked(" " * 10_000)))
     assert len(str(caught.value)) < 200
 
 
@@ -63,7 +64,7 @@ def test_a_long_bad_name_is_shown_in_part() -> None:
 @pytest.mark.parametrize("other", ["Region", "REGION", "region"])
 def test_two_marks_that_differ_at_most_in_case_spoil_the_tool(other: str) -> None:
     with pytest.raises(InvalidParamHeader, match="two properties"):
-        mirrors(arguments(a=marked("Region"), b=arguments(c=marked(other))))
+        param_headers(arguments(a=marked("Region"), b=arguments(c=marked(other))))
 
 
 @pytest.mark.requirement("XHD-05")
@@ -72,12 +73,12 @@ def test_two_marks_that_differ_at_most_in_case_spoil_the_tool(other: str) -> Non
 )
 def test_only_strings_integers_and_booleans_can_be_marked(type: object) -> None:
     with pytest.raises(InvalidParamHeader, match="'a' is marked"):
-        mirrors(arguments(a=marked(type=type)))
+        param_headers(arguments(a=marked(type=type)))
 
 
 def test_a_marked_property_needs_a_type() -> None:
     with pytest.raises(InvalidParamHeader):
-        mirrors(arguments(a={"x-mcp-header": "A"}))
+        param_headers(arguments(a={"x-mcp-header": "A"}))
 
 
 @pytest.mark.requirement("XHD-06")
@@ -101,12 +102,14 @@ def test_a_marked_property_needs_a_type() -> None:
 )
 def test_a_mark_where_something_else_leads_spoils_the_tool(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidParamHeader, match="not on a property"):
-        mirrors({"type": "object", **schema})
+        param_headers({"type": "object", **schema})
 
 
 @pytest.mark.parametrize("keyword", ["default", "const", "enum", "examples", "x-mine"])
 def test_what_looks_like_a_mark_in_data_is_none(keyword: str) -> None:
-    assert mirrors(arguments(a={keyword: [marked(""), {"properties": {"b": marked("")}}]})) == ()
+    assert (
+        param_headers(arguments(a={keyword: [marked(""), {"properties": {"b": marked("")}}]})) == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,14 +124,14 @@ def test_what_looks_like_a_mark_in_data_is_none(keyword: str) -> None:
     ids=str,
 )
 def test_a_schema_that_is_none_has_no_marks(schema: dict[str, Any]) -> None:
-    assert mirrors(schema) == ()
+    assert param_headers(schema) == ()
 
 
 def test_a_schema_may_be_as_deep_as_its_server_likes() -> None:
     schema: dict[str, Any] = marked("Deep")
     for _ in range(2_000):
         schema = {"properties": {"a": {}, "b": {"not": {}}, "c": schema}}
-    (mirror,) = mirrors(schema)
+    (mirror,) = param_headers(schema)
     assert mirror == ParamHeader(("c",) * 2_000, "Mcp-Param-Deep")
 
 
@@ -155,32 +158,32 @@ def test_a_schema_may_be_as_deep_as_its_server_likes() -> None:
     ],
 )
 def test_a_value_is_spelled_as_json_spells_it_or_encoded(value: object, header: str) -> None:
-    marks = mirrors(arguments(a=marked("A")))
-    assert mirrored(marks, {"a": value}) == {"Mcp-Param-A": header}
+    marks = param_headers(arguments(a=marked("A")))
+    assert header_values(marks, {"a": value}) == {"Mcp-Param-A": header}
 
 
 @pytest.mark.requirement("XHD-10")
 @pytest.mark.parametrize("given", [None, {}, {"b": "x"}, {"a": None}, {"a": {"c": None}}, {"a": 3}])
 def test_what_is_null_or_not_given_has_no_header(given: Any) -> None:
-    assert mirrored(mirrors(arguments(a=arguments(c=marked("C")))), given) == {}
+    assert header_values(param_headers(arguments(a=arguments(c=marked("C")))), given) == {}
 
 
 @pytest.mark.requirement("XHD-07")
 @pytest.mark.parametrize("value", [2**53, -(2**53), 1e300])
 def test_an_integer_that_a_double_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises(UsageError, match=r"'a\.c'.*2\*\*53"):
-        mirrored(mirrors(arguments(a=arguments(c=marked("C")))), {"a": {"c": value}})
+        header_values(param_headers(arguments(a=arguments(c=marked("C")))), {"a": {"c": value}})
 
 
 @pytest.mark.parametrize("value", [1.5, float("nan"), float("inf"), [], {}, ["x"]])
 def test_what_no_header_can_repeat_is_refused(value: object) -> None:
     with pytest.raises(UsageError, match="'a'"):
-        mirrored(mirrors(arguments(a=marked("A"))), {"a": value})
+        header_values(param_headers(arguments(a=marked("A"))), {"a": value})
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_no_argument_breaks_out_of_its_header(text: str) -> None:
-    (value,) = mirrored(mirrors(arguments(a=marked("A"))), {"a": text}).values()
+    (value,) = header_values(param_headers(arguments(a=marked("A"))), {"a": text}).values()
     assert value.isascii()
     assert value.isprintable()
 
@@ -195,7 +198,7 @@ def listing(*tools: Any) -> dict[str, Any]:
 def repeating(revision: str) -> tuple[Dialect, list[tuple[str, str]]]:
     left_out: list[tuple[str, str]] = []
     dialect = dialect_for(revision, None)
-    dialect.repeat_arguments(lambda name, reason: left_out.append((name, reason)))
+    dialect.mirror_arguments(lambda name, reason: left_out.append((name, reason)))
     return dialect, left_out
 
 
@@ -262,7 +265,7 @@ def test_other_requests_repeat_nothing() -> None:
 def test_marks_mean_nothing_before_2026_or_without_http(revision: str) -> None:
     dialect = dialect_for(revision, None)
     if revision == OLD:
-        dialect.repeat_arguments(lambda name, reason: pytest.fail(reason))
+        dialect.mirror_arguments(lambda name, reason: pytest.fail(reason))
     tools = listing(tool("good", a=marked("A")), tool("bad", a=marked("")))
     assert dialect.read_result("tools/list", tools) == tools
     headers = dialect.headers("tools/call", {"name": "good", "arguments": {"a": "x"}})

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
+from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
 from syncmcp._protocol.negotiate import (
     MODES,
     ClientHello,
-    Effect,
-    Late,
+    EffectOutcome,
+    LateProbeAnswer,
     Negotiated,
-    Outcome,
+    NegotiationEffect,
     ProbeTimedOut,
     Restart,
     SendNotification,
@@ -81,18 +81,18 @@ class Played:
 
     def __init__(
         self,
-        *outcomes: Outcome,
+        *outcomes: EffectOutcome,
         mode: str = "auto",
         known: str | None = None,
         hello: ClientHello = HELLO,
     ) -> None:
-        self.effects: list[Effect] = []
+        self.effects: list[NegotiationEffect] = []
         self.said: list[str] = []
         self._outcomes = list(outcomes)
         self._steps = negotiate(mode, hello, known)
 
     def run(self) -> Negotiated:
-        outcome: Outcome = None
+        outcome: EffectOutcome = None
         while True:
             try:
                 effect = self._steps.send(outcome)
@@ -111,7 +111,7 @@ class Played:
         return caught.value
 
 
-def in_words(effect: Effect) -> str:
+def in_words(effect: NegotiationEffect) -> str:
     if isinstance(effect, SendRequest):
         words = f"{effect.method} {effect.dialect.revision}"
         return f"{words}, as a probe" if effect.probe else words
@@ -155,7 +155,7 @@ OLD_SERVER_REFUSALS = [
 @pytest.mark.requirement("VER-13", "VER-14", "VER-15", "RPC-18")
 @pytest.mark.pitfall("18")
 @pytest.mark.parametrize("refusal", OLD_SERVER_REFUSALS)
-def test_whatever_no_stateless_server_would_say_leads_to_initialize(refusal: Outcome) -> None:
+def test_whatever_no_stateless_server_would_say_leads_to_initialize(refusal: EffectOutcome) -> None:
     played = Played(refusal, initialized("2025-06-18"))
     assert played.run().dialect.revision == "2025-06-18"
     assert played.said == [PROBE, INITIALIZE, INITIALIZED]
@@ -347,7 +347,9 @@ def test_a_server_that_ignores_the_probe_and_dies_of_initialize_is_started_again
 
 
 @pytest.mark.parametrize("first", [died(), ProbeTimedOut()], ids=["died", "silent"])
-def test_a_server_that_dies_of_everything_is_given_up_after_one_restart(first: Outcome) -> None:
+def test_a_server_that_dies_of_everything_is_given_up_after_one_restart(
+    first: EffectOutcome,
+) -> None:
     last = died()
     outcomes = (first, last) if isinstance(first, ServerExited) else (first, died(), last)
     played = Played(*outcomes)
@@ -394,25 +396,25 @@ def test_a_refusal_that_names_no_stateless_revision_of_ours_is_raised(data: Any)
 @pytest.mark.requirement("VER-11", "VER-12")
 def test_an_answer_to_the_probe_that_comes_instead_of_the_handshake_counts() -> None:
     result = discovered("2025-11-25", NEWEST)
-    played = Played(ProbeTimedOut(), Late(result))
+    played = Played(ProbeTimedOut(), LateProbeAnswer(result))
     negotiated = played.run()
     assert negotiated.dialect.revision == NEWEST
     assert negotiated.result is result
     assert played.said == [PROBE, INITIALIZE]
 
-    played = Played(ProbeTimedOut(), Late(unsupported({"supported": [NEWEST]})), result)
+    played = Played(ProbeTimedOut(), LateProbeAnswer(unsupported({"supported": [NEWEST]})), result)
     assert played.run().result is result
     assert played.said == [PROBE, INITIALIZE, DISCOVER]
 
     refusal = MissingCapability("sampling")
-    assert Played(ProbeTimedOut(), Late(refusal)).fail() is refusal
+    assert Played(ProbeTimedOut(), LateProbeAnswer(refusal)).fail() is refusal
 
 
 def test_only_a_handshake_after_a_probe_waits_for_that_too() -> None:
     played = Played(ProbeTimedOut(), died(), initialized())
     played.run()
     asked = [effect for effect in played.effects if isinstance(effect, SendRequest)]
-    assert [effect.probed for effect in asked] == [False, True, False]
+    assert [effect.after_probe for effect in asked] == [False, True, False]
 
 
 def test_a_fresh_server_has_no_probe_left_to_answer_too_late() -> None:
@@ -445,7 +447,7 @@ def test_the_handshake_offers_our_newest_stateful_revision_and_says_who_we_are()
 
 
 def test_a_nameless_client_still_has_a_name_where_one_is_demanded() -> None:
-    played = Played(initialized(), mode="legacy", hello=ClientHello(None, NOTHING))
+    played = Played(initialized(), mode="legacy", hello=ClientHello(None, NO_OFFER))
     played.run()
     (ask, _) = played.effects
     assert isinstance(ask, SendRequest)
@@ -472,7 +474,7 @@ DECLARED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("revision", DECLARED)
 @pytest.mark.parametrize(
     ("number", "offer"),
-    list(enumerate([NOTHING, OfferedCapabilities(form=True, url=True), EVERYTHING])),
+    list(enumerate([NO_OFFER, OfferedCapabilities(form=True, url=True), EVERYTHING])),
 )
 def test_the_handshake_declares_what_is_offered_and_the_offered_revision_has(
     revision: str, number: int, offer: OfferedCapabilities
@@ -656,7 +658,7 @@ def test_a_server_known_as_stateful_is_not_probed_again(revision: str) -> None:
     ],
     ids=["unsupported version", "no such method", "404", "another revision", "died"],
 )
-def test_a_server_that_is_no_longer_what_it_was_goes_the_whole_way(surprise: Outcome) -> None:
+def test_a_server_that_is_no_longer_what_it_was_goes_the_whole_way(surprise: EffectOutcome) -> None:
     played = Played(surprise, discovered(NEWEST), known="2025-06-18")
     assert played.run().dialect.revision == NEWEST
     assert played.said == ["initialize 2025-06-18", RESTART, PROBE]
@@ -723,11 +725,11 @@ def test_what_a_server_calls_itself_decides_nothing(name: str | None) -> None:
     st.sampled_from([None, *REVISIONS]),
 )
 def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_error(
-    outcomes: list[Outcome], mode: str, known: str | None
+    outcomes: list[EffectOutcome], mode: str, known: str | None
 ) -> None:
     steps = negotiate(mode, HELLO, known)
     asked = restarts = 0
-    outcome: Outcome = None
+    outcome: EffectOutcome = None
     try:
         while True:
             effect = steps.send(outcome)
@@ -754,7 +756,7 @@ def test_every_negotiation_ends_after_a_few_questions_with_an_agreement_or_an_er
 def test_the_whole_way_is_gone_once_where_what_was_known_was_in_vain() -> None:
     steps = negotiate("auto", HELLO, STATEFUL[0])
     refusal = MethodNotFound("no")
-    outcomes: list[Outcome] = [died(), ProbeTimedOut(), refusal]
+    outcomes: list[EffectOutcome] = [died(), ProbeTimedOut(), refusal]
     effects = []
     effect = next(steps)
     while outcomes:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncmcp._protocol.client_capabilities import NOTHING, OfferedCapabilities
+from syncmcp._protocol.capabilities import NO_OFFER, OfferedCapabilities
 from syncmcp._protocol.revisions import REVISIONS, STATEFUL, dialect_for, session_capabilities
 
 EVERYTHING = OfferedCapabilities(*(True,) * len(OfferedCapabilities._fields))
@@ -35,8 +35,8 @@ def declared(revision: str, offer: OfferedCapabilities) -> dict[str, Any]:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_who_offers_nothing_declares_nothing(revision: str) -> None:
-    assert not any(NOTHING)
-    assert declared(revision, NOTHING) == {}
+    assert not any(NO_OFFER)
+    assert declared(revision, NO_OFFER) == {}
 
 
 EVERYTHING_DECLARED = {
@@ -137,10 +137,10 @@ def test_nothing_is_declared_that_was_not_offered(
 def test_only_what_is_left_of_an_offer_in_a_revision_is_declared_there(
     offer: OfferedCapabilities, revision: str
 ) -> None:
-    left = dialect_for(revision, None).within(offer)
+    left = dialect_for(revision, None).supported_part(offer)
     assert declared(revision, left) == declared(revision, offer)
     assert all(had or not has for has, had in zip(left, offer, strict=True))
-    assert dialect_for(revision, None).within(left) == left
+    assert dialect_for(revision, None).supported_part(left) == left
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_only_what_is_left_of_an_offer_in_a_revision_is_declared_there(
 def test_an_offer_shrinks_to_what_the_revision_has(
     revision: str, left: OfferedCapabilities
 ) -> None:
-    assert dialect_for(revision, None).within(EVERYTHING) == left
+    assert dialect_for(revision, None).supported_part(EVERYTHING) == left
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -171,11 +171,11 @@ def test_capabilities_are_objects_all_the_way_but_for_one_switch(revision: str) 
 def test_each_stateless_request_declares_its_own_offer() -> None:
     dialect = dialect_for(NEWEST, None)
     offers = [
-        NOTHING,
+        NO_OFFER,
         OfferedCapabilities(form=True),
         EVERYTHING,
         OfferedCapabilities(form=True),
-        NOTHING,
+        NO_OFFER,
     ]
     made = [dialect.params("tools/call", None, 7, None, None, offer) for offer in offers]
     said = [

@@ -20,12 +20,12 @@ class Life:
 @pytest.mark.requirement("PAG-04")
 def test_until_a_page_has_come_any_session_will_do() -> None:
     one, other = SessionPin(), Life()
-    one.enter(Life())
-    one.enter(other)
-    one.hold()
-    one.enter(other)
+    one.check(Life())
+    one.check(other)
+    one.pin()
+    one.check(other)
     with pytest.raises(SessionChanged):
-        one.enter(Life())
+        one.check(Life())
 
 
 @pytest.mark.requirement("PAG-04")
@@ -33,6 +33,6 @@ def test_a_request_that_belongs_to_a_session_is_not_sent_in_another_one() -> Non
     ended = ConnectionLost("gone")
     one = SessionPin(Life(ended))
     with pytest.raises(SessionChanged) as caught:
-        one.enter(Life())
-    assert caught.value.ended is ended
+        one.check(Life())
+    assert caught.value.cause is ended
     assert caught.value.delivery == "not_sent"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.client_capabilities import OfferedCapabilities
+from syncmcp._protocol.capabilities import OfferedCapabilities
 from syncmcp._protocol.negotiate import (
     ClientHello,
-    Outcome,
+    EffectOutcome,
     SendRequest,
     UseLegacySse,
     negotiate,
@@ -40,10 +40,10 @@ def refused(status: int, kind: type[ServerError] | type[HttpError] = HttpError) 
     return error
 
 
-def drive(steps: Any, *outcomes: Outcome) -> tuple[list[str], Any]:
+def drive(steps: Any, *outcomes: EffectOutcome) -> tuple[list[str], Any]:
     """Play a negotiation; return what it did, and its result or error."""
     left, did = list(outcomes), []
-    outcome: Outcome = None
+    outcome: EffectOutcome = None
     try:
         while True:
             effect = steps.send(outcome)
@@ -63,7 +63,7 @@ def drive(steps: Any, *outcomes: Outcome) -> tuple[list[str], Any]:
 def test_a_server_that_refuses_the_post_is_tried_over_the_older_transport(
     mode: str, status: int
 ) -> None:
-    steps = negotiate(mode, HELLO, older=True)
+    steps = negotiate(mode, HELLO, sse_fallback=True)
     did, negotiated = drive(steps, refused(status), None, OLD_ANSWER)
     assert did == ["initialize", "UseLegacySse", "initialize", "notifications/initialized"]
     assert negotiated.dialect.revision == "2024-11-05"
@@ -71,7 +71,7 @@ def test_a_server_that_refuses_the_post_is_tried_over_the_older_transport(
 
 @pytest.mark.requirement("HTL-16")
 def test_after_a_probe_the_older_transport_gets_no_second_one() -> None:
-    steps = negotiate("auto", HELLO, older=True)
+    steps = negotiate("auto", HELLO, sse_fallback=True)
     did, negotiated = drive(steps, refused(404), refused(404), None, OLD_ANSWER)
     assert did[0] == "server/discover"
     assert did[1:4] == ["initialize", "UseLegacySse", "initialize"]
@@ -89,7 +89,7 @@ def test_after_a_probe_the_older_transport_gets_no_second_one() -> None:
     ],
 )
 def test_any_other_refusal_is_the_end(error: McpError) -> None:
-    did, raised = drive(negotiate("legacy", HELLO, older=True), error)
+    did, raised = drive(negotiate("legacy", HELLO, sse_fallback=True), error)
     assert (did, raised) == (["initialize"], error)
 
 
@@ -110,7 +110,7 @@ def test_where_there_is_no_older_transport_none_is_tried() -> None:
 )
 def test_when_both_ways_fail_the_first_error_names_both(failure: McpError, told: str) -> None:
     first = refused(405, InvalidRequest)
-    did, error = drive(negotiate("legacy", HELLO, older=True), first, failure)
+    did, error = drive(negotiate("legacy", HELLO, sse_fallback=True), first, failure)
     assert did == ["initialize", "UseLegacySse"]
     assert type(error) is InvalidRequest
     assert error.status == 405
@@ -121,7 +121,7 @@ def test_when_both_ways_fail_the_first_error_names_both(failure: McpError, told:
 
 def test_a_sign_in_that_fails_on_the_older_way_is_what_the_caller_sees() -> None:
     denied = AuthError("no", status=401)
-    _, error = drive(negotiate("legacy", HELLO, older=True), refused(404), denied)
+    _, error = drive(negotiate("legacy", HELLO, sse_fallback=True), refused(404), denied)
     assert error is denied
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from syncmcp._protocol.request_table import RequestTable
+from syncmcp._protocol.jsonrpc import RequestTable
 
 
 class Waiter:
@@ -107,57 +107,57 @@ def test_a_number_that_a_server_turned_into_a_string_finds_its_request() -> None
 
 def test_the_only_open_request_is_found_while_it_is_the_only_one() -> None:
     table = peer()
-    assert table.only() is None
+    assert table.sole_call() is None
     first, second = registered(table, 2)
-    assert table.only() is None
+    assert table.sole_call() is None
     table.take(first.id)
-    assert table.only() is second
+    assert table.sole_call() is second
     ping = Waiter("ping")
     table.register(ping)
-    assert table.only() is second  # nothing but its answer belongs to a ping
+    assert table.sole_call() is second  # nothing but its answer belongs to a ping
     table.take(second.id)
-    assert table.only() is None
+    assert table.sole_call() is None
 
 
 def test_what_is_too_much_stands_in_line_and_goes_in_the_order_it_came() -> None:
     table = peer(max_in_flight=2)
     waiters = [Waiter() for _ in range(5)]
     assert [table.register(waiter) for waiter in waiters] == [True, True, False, False, False]
-    assert table.waiting == 3
-    assert table.next_in_line() is None
+    assert table.queued == 3
+    assert table.next_queued() is None
     table.take(waiters[1].id)
-    assert table.next_in_line() is waiters[2]
-    assert table.next_in_line() is None
+    assert table.next_queued() is waiters[2]
+    assert table.next_queued() is None
     table.take(waiters[0].id)
     table.take(waiters[2].id)
-    assert table.next_in_line() is waiters[3]
-    assert table.next_in_line() is waiters[4]
-    assert table.next_in_line() is None
+    assert table.next_queued() is waiters[3]
+    assert table.next_queued() is waiters[4]
+    assert table.next_queued() is None
 
 
 def test_a_request_that_is_taken_while_it_stands_in_line_loses_its_place() -> None:
     table = peer(max_in_flight=1)
     running, withdrawn, patient = registered(table, 3)
     assert table.take(withdrawn.id) is withdrawn
-    assert table.next_in_line() is None
+    assert table.next_queued() is None
     table.take(running.id)
-    assert table.next_in_line() is patient
+    assert table.next_queued() is patient
 
 
 def test_a_request_of_a_handler_goes_at_once_and_overtakes_the_line() -> None:
     table = peer(max_in_flight=1)
     (running, patient) = registered(table, 2)
     urgent = [Waiter(), Waiter()]
-    assert [table.register(waiter, at_once=True) for waiter in urgent] == [True, True]
+    assert [table.register(waiter, skip_queue=True) for waiter in urgent] == [True, True]
     assert [waiter.id for waiter in urgent] == [3, 4]
     assert table.get(3) is urgent[0]
     # All of them have to be done before the next one of the line.
     for waiter in (urgent[0], running):
         assert table.take(waiter.id) is waiter
-        assert table.next_in_line() is None
+        assert table.next_queued() is None
     assert table.take(urgent[1].id) is urgent[1]
-    assert table.next_in_line() is patient
-    assert table.next_in_line() is None
+    assert table.next_queued() is patient
+    assert table.next_queued() is None
 
 
 def test_looking_at_the_open_requests_takes_none_of_them() -> None:
@@ -173,10 +173,10 @@ def test_looking_at_the_open_requests_takes_none_of_them() -> None:
 def test_draining_takes_everything_and_leaves_nobody_in_line() -> None:
     table = peer(max_in_flight=1)
     waiters = registered(table, 3)
-    assert table.drain() == waiters
+    assert table.take_all() == waiters
     assert len(table) == 0
-    assert table.next_in_line() is None
-    assert table.drain() == []
+    assert table.next_queued() is None
+    assert table.take_all() == []
     (following,) = registered(table, 1)
     assert following.id == 4
 
@@ -185,46 +185,46 @@ def test_draining_takes_everything_and_leaves_nobody_in_line() -> None:
 def test_the_ids_of_the_server_and_ours_do_not_touch_each_other() -> None:
     table = peer()
     (waiter,) = registered(table, 1)
-    assert table.receive(1, "theirs")
-    assert table.finish(1) == "theirs"
+    assert table.add_question(1, "theirs")
+    assert table.remove_question(1) == "theirs"
     assert table.get(1) is waiter
     assert table.take(1) is waiter
 
 
 def test_a_question_keeps_the_type_of_its_id_and_is_finished_once() -> None:
     table = peer()
-    assert table.receive(1, "by number")
-    assert table.receive("1", "by text")
+    assert table.add_question(1, "by number")
+    assert table.add_question("1", "by text")
     assert table.open_questions == 2
-    assert table.finish("1") == "by text"
-    assert table.finish("1") is None
-    assert table.finish(1) == "by number"
+    assert table.remove_question("1") == "by text"
+    assert table.remove_question("1") is None
+    assert table.remove_question(1) == "by number"
     assert table.open_questions == 0
 
 
 def test_a_question_with_an_id_in_use_is_not_taken_in() -> None:
     table = peer()
-    assert table.receive("a", "first")
-    assert not table.receive("a", "second")
-    assert table.finish("a") == "first"
-    assert table.receive("a", "third")
+    assert table.add_question("a", "first")
+    assert not table.add_question("a", "second")
+    assert table.remove_question("a") == "first"
+    assert table.add_question("a", "third")
 
 
 @pytest.mark.parametrize("id", [None, True, 1.0, [1], {}], ids=repr)
 def test_an_id_of_no_proper_type_finishes_no_question(id: object) -> None:
     table = peer()
-    table.receive(1, "open")
-    assert table.finish(id) is None
+    table.add_question(1, "open")
+    assert table.remove_question(id) is None
     assert table.open_questions == 1
 
 
 def test_a_question_whose_id_is_used_again_does_not_finish_its_successor() -> None:
     table = peer()
-    table.receive("a", "first")
-    table.finish("a")
-    table.receive("a", "second")
-    assert table.finish("a", "first") is None
-    assert table.finish("a", "second") == "second"
+    table.add_question("a", "first")
+    table.remove_question("a")
+    table.add_question("a", "second")
+    assert table.remove_question("a", "first") is None
+    assert table.remove_question("a", "second") == "second"
 
 
 IDS = st.integers(0, 30)
@@ -263,7 +263,7 @@ class Model(RuleBasedStateMachine):
     @rule()
     def register_at_once(self) -> None:
         waiter = Waiter()
-        assert self.table.register(waiter, at_once=True)
+        assert self.table.register(waiter, skip_queue=True)
         assert waiter.id == self.given
         self.given += 1
         self.running[waiter.id] = waiter
@@ -285,16 +285,16 @@ class Model(RuleBasedStateMachine):
             assert self.table.take(id) is None
 
     @rule()
-    def next_in_line(self) -> None:
+    def next_queued(self) -> None:
         expected = self.line[0] if self.line and len(self.running) < MOST else None
-        assert self.table.next_in_line() is expected
+        assert self.table.next_queued() is expected
         if expected is not None:
             self.running[expected.id] = self.line.pop(0)
 
     @rule()
     def drain(self) -> None:
         expected = sorted(self.waiting().values(), key=lambda waiter: waiter.id)
-        assert self.table.drain() == expected
+        assert self.table.take_all() == expected
         self.running.clear()
         self.line.clear()
 
@@ -303,7 +303,7 @@ class Model(RuleBasedStateMachine):
         waiting = self.waiting()
         assert len(self.table) == len(waiting)
         only = next(iter(waiting.values())) if len(waiting) == 1 else None
-        assert self.table.only() is only
+        assert self.table.sole_call() is only
         for id, waiter in waiting.items():
             assert waiter.id == id
             assert self.table.get(id) is waiter
@@ -320,9 +320,9 @@ def test_a_request_that_lasts_is_found_but_counts_for_nothing() -> None:
     lasting, other, third = Waiter("subscriptions/listen"), Waiter(), Waiter()
     assert table.register(lasting)
     assert len(table) == 0
-    assert table.only() is None
+    assert table.sole_call() is None
     assert table.register(other)
-    assert table.only() is other
+    assert table.sole_call() is other
     assert not table.register(third)
     assert table.get(lasting.id) is lasting
     assert table.open_calls() == [other, third, lasting]
@@ -335,5 +335,5 @@ def test_a_request_that_lasts_ends_with_the_connection() -> None:
     table = peer()
     lasting = Waiter("subscriptions/listen")
     table.register(lasting)
-    assert table.drain() == [lasting]
+    assert table.take_all() == [lasting]
     assert table.get(lasting.id) is None

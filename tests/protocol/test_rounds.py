@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncmcp._protocol.exchange import AnsweredLinks, repeat_delay
 from syncmcp._protocol.revisions import (
     KNOWN_QUESTIONS,
     KNOWN_REQUESTS,
@@ -16,11 +17,9 @@ from syncmcp._protocol.revisions import (
     dialect_for,
 )
 from syncmcp._protocol.steps import (
-    METHODS,
-    AnsweredLinks,
+    INPUT_METHODS,
     InputQuestion,
     InputRound,
-    pause_before,
     read_round,
     url_questions,
 )
@@ -304,13 +303,15 @@ def test_sixty_four_urls_are_not_too_many() -> None:
 
 
 def test_pauses_double_up_to_a_quarter_of_a_second() -> None:
-    pauses = [pause_before(number) for number in (1, 2, 3, 4, 5, 16, 17, 100_000)]
+    pauses = [repeat_delay(number) for number in (1, 2, 3, 4, 5, 16, 17, 100_000)]
     assert pauses == [0.05, 0.1, 0.2, 0.25, 0.25, 0.25, 0.25, 0.25]
     assert all(type(pause) is float for pause in pauses)
 
 
 def test_the_methods_with_rounds_are_requests_of_the_stateless_revision() -> None:
-    assert all(dialect_for(STATELESS[0], None).needs(method) for method in METHODS)
+    assert all(
+        dialect_for(STATELESS[0], None).required_capability(method) for method in INPUT_METHODS
+    )
 
 
 @pytest.mark.parametrize(
@@ -326,5 +327,5 @@ def test_a_link_that_lacks_words_or_an_address_is_known_by_what_it_has(
     entry: dict[str, Any],
 ) -> None:
     links, questions = AnsweredLinks(), url_questions({"elicitations": [entry]})
-    assert links.new(questions) == questions
-    assert links.new(questions) == {}
+    assert links.unseen(questions) == questions
+    assert links.unseen(questions) == {}

@@ -33,8 +33,8 @@ def test_tasks_are_listened_to_by_their_ids_which_nobody_reads_in_a_log() -> Non
     assert wanted.params() == {"notifications": {"taskIds": ["t1", "t2"]}}
     granted = wanted.granted({"notifications": {"taskIds": ["t2", "t9", 5]}})
     assert granted == ChangeFilter(tasks=("t2",))
-    assert wanted.without(granted) == ChangeFilter(tasks=("t1",))
-    assert (wanted.lacking({}), str(wanted)) == (None, "2 tasks")
+    assert wanted.difference(granted) == ChangeFilter(tasks=("t1",))
+    assert (wanted.missing_capability({}), str(wanted)) == (None, "2 tasks")
     assert read_event("notifications/tasks", {"taskId": "t1"}) is None
 
 
@@ -67,7 +67,7 @@ def test_there_is_always_a_filter() -> None:
 def test_the_first_capability_that_is_needed_and_not_declared_is_named(
     wanted: ChangeFilter, capabilities: dict[str, Any], lacking: tuple[str, ...] | None
 ) -> None:
-    assert wanted.lacking(capabilities) == lacking
+    assert wanted.missing_capability(capabilities) == lacking
 
 
 @pytest.mark.requirement("SUB-01")
@@ -97,9 +97,9 @@ def test_what_a_server_agrees_to_is_what_was_asked_for_and_it_names(
 @pytest.mark.requirement("SUB-01")
 def test_what_was_asked_for_and_not_agreed_to_is_known() -> None:
     granted = ChangeFilter(tools=True, uris=("a:2",))
-    assert ALL.without(granted) == ChangeFilter(prompts=True, resources=True, uris=("a:1",))
-    assert ALL.without(ALL) == ChangeFilter()
-    assert str(ALL.without(granted)) == "prompts, resources, a:1"
+    assert ALL.difference(granted) == ChangeFilter(prompts=True, resources=True, uris=("a:1",))
+    assert ALL.difference(ALL) == ChangeFilter()
+    assert str(ALL.difference(granted)) == "prompts, resources, a:1"
     assert str(ChangeFilter()) == "nothing"
 
 
@@ -129,7 +129,7 @@ def test_a_list_is_covered_if_it_is_wanted() -> None:
 
 
 def test_after_an_interruption_everything_may_have_changed() -> None:
-    assert list(ChangeFilter(prompts=True, uris=("a:1",)).everything()) == [
+    assert list(ChangeFilter(prompts=True, uris=("a:1",)).missed_events()) == [
         ChangeEvent("prompts", missed=True),
         ChangeEvent("resource", "a:1", missed=True),
     ]

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.capabilities import unavailable_requests
-from syncmcp._protocol.client_capabilities import NOTHING
-from syncmcp._protocol.exchange import exchange, exchange_or_task, single_exchange
-from syncmcp._protocol.revisions import REVISIONS, dialect_for
+from syncmcp._protocol.capabilities import NO_OFFER
+from syncmcp._protocol.dialect import Reply, TaskState
+from syncmcp._protocol.exchange import TaskPoller, exchange, exchange_or_task, single_exchange
+from syncmcp._protocol.revisions import REVISIONS, dialect_for, unavailable_requests
 from syncmcp._protocol.steps import (
     AnswerInput,
     Effect,
     InputQuestion,
     Pause,
-    Reply,
     Send,
     SendAndForget,
     WatchTask,
@@ -25,15 +24,13 @@ from syncmcp._protocol.subscription import ChangeFilter
 from syncmcp._protocol.tasks import (
     DEFAULT_INTERVAL,
     EXTENSION,
-    LONGEST_INTERVAL,
-    RELATED,
-    SHORTEST_INTERVAL,
-    WORTH_HEARING,
-    TaskPoller,
-    TaskState,
-    created,
-    relate,
-    related,
+    MAX_INTERVAL,
+    MIN_INTERVAL,
+    MIN_WATCHED_INTERVAL,
+    RELATED_TASK_KEY,
+    created_task_id,
+    related_task_id,
+    with_related_task,
 )
 from syncmcp.errors import (
     ClosedError,
@@ -182,11 +179,11 @@ def test_where_input_is_needed_the_result_is_waited_for_and_tells_the_end(
 ) -> None:
     course = TaskPoller("t1", AS_TASK, None, 10)
     seen: list[str] = []
-    course.told = lambda state: seen.append(state.status)
-    played = Played(course.follow(), told("input_required"), result, revision=CORE)
+    course.on_state = lambda state: seen.append(state.status)
+    played = Played(course.poll_until_done(), told("input_required"), result, revision=CORE)
     assert played.run() is result
     assert seen == ["input_required", status]
-    assert course.over
+    assert course.ended
 
 
 def test_a_task_that_was_cancelled_has_no_result() -> None:
@@ -206,10 +203,10 @@ def test_a_task_that_is_cancelled_while_its_result_is_waited_for_has_none() -> N
 
 def test_who_cancels_a_task_knows_its_end_before_its_result_is_refused() -> None:
     course = TaskPoller("t1", AS_TASK, None, 10)
-    steps = course.follow()
+    steps = course.poll_until_done()
     next(steps)
     steps.send(Reply(told("input_required"), dialect_for(CORE, None)))
-    course.became("cancelled")
+    course.set_final_status("cancelled")
     with pytest.raises(RequestCancelled):
         steps.throw(REFUSED)
 
@@ -219,17 +216,19 @@ def test_a_call_that_fails_while_its_result_is_waited_for_is_looked_at_once_more
     now: str, over: bool
 ) -> None:
     course = TaskPoller("t1", AS_TASK, None, 10)
-    played = Played(course.follow(), told("input_required"), REFUSED, told(now), revision=CORE)
+    played = Played(
+        course.poll_until_done(), told("input_required"), REFUSED, told(now), revision=CORE
+    )
     assert played.fail(InvalidParams) is REFUSED
-    assert course.over is over
+    assert course.ended is over
 
 
 def test_a_task_that_nobody_knows_any_more_is_what_the_server_said_first() -> None:
     course = TaskPoller("t1", AS_TASK, None, 10)
     later = InvalidParams("no such task", code=-32602)
-    played = Played(course.follow(), told("input_required"), REFUSED, later, revision=CORE)
+    played = Played(course.poll_until_done(), told("input_required"), REFUSED, later, revision=CORE)
     assert played.fail(InvalidParams) is REFUSED
-    assert not course.over
+    assert not course.ended
 
 
 def test_a_call_that_asks_for_a_task_may_be_answered_plainly() -> None:
@@ -253,13 +252,13 @@ def test_a_task_that_is_none_is_a_mistake_of_the_server(said: Any) -> None:
 @pytest.mark.parametrize(
     ("stated", "seconds"),
     [
-        (0, SHORTEST_INTERVAL),
-        (-5, SHORTEST_INTERVAL),
+        (0, MIN_INTERVAL),
+        (-5, MIN_INTERVAL),
         (1500, 1.5),
-        (2.5, SHORTEST_INTERVAL),
-        (1e12, LONGEST_INTERVAL),
-        pytest.param(10**400, LONGEST_INTERVAL, id="huge"),
-        pytest.param(-(10**400), SHORTEST_INTERVAL, id="tiny"),
+        (2.5, MIN_INTERVAL),
+        (1e12, MAX_INTERVAL),
+        pytest.param(10**400, MAX_INTERVAL, id="huge"),
+        pytest.param(-(10**400), MIN_INTERVAL, id="tiny"),
         (float("nan"), DEFAULT_INTERVAL),
         ("soon", DEFAULT_INTERVAL),
         (None, DEFAULT_INTERVAL),
@@ -322,8 +321,8 @@ def test_an_answer_that_did_not_reach_the_server_is_sent_again_without_asking() 
     course = TaskPoller("t1", PARAMS, None, 10)
     asks = told("input_required", inputRequests={"a": FORM})
     lost = ConnectionLost("gone")
-    Played(course.follow(), asks, lost).fail(ConnectionLost)
-    again = Played(course.follow(), asks, {}, told("completed", result=RESULT))
+    Played(course.poll_until_done(), asks, lost).fail(ConnectionLost)
+    again = Played(course.poll_until_done(), asks, {}, told("completed", result=RESULT))
     assert again.run() is RESULT
     assert again.asked == []
     assert ("tasks/update", {**ID, "inputResponses": {"a": {"to": "a"}}}) in again.sent
@@ -333,8 +332,8 @@ def test_an_answer_that_did_not_reach_the_server_is_sent_again_without_asking() 
 def test_a_question_that_nobody_waited_for_is_asked_the_next_time(error: McpError) -> None:
     course = TaskPoller("t1", PARAMS, None, 10)
     asks = told("input_required", inputRequests={"a": FORM})
-    Played(course.follow(), asks, answer=lambda ask: error).fail(type(error))
-    again = Played(course.follow(), asks, {}, told("completed", result=RESULT))
+    Played(course.poll_until_done(), asks, answer=lambda ask: error).fail(type(error))
+    again = Played(course.poll_until_done(), asks, {}, told("completed", result=RESULT))
     again.run()
     assert len(again.asked) == 1
 
@@ -342,15 +341,17 @@ def test_a_question_that_nobody_waited_for_is_asked_the_next_time(error: McpErro
 def test_a_question_that_was_refused_is_not_asked_again() -> None:
     course = TaskPoller("t1", PARAMS, None, 10)
     asks = told("input_required", inputRequests={"a": FORM})
-    Played(course.follow(), asks, answer=lambda ask: Denied("no", by="person")).fail(Denied)
-    again = Played(course.follow(), asks)
+    Played(course.poll_until_done(), asks, answer=lambda ask: Denied("no", by="person")).fail(
+        Denied
+    )
+    again = Played(course.poll_until_done(), asks)
     again.fail(Denied)
     assert again.asked == []
 
 
 def test_a_call_answered_by_hand_has_the_same_limit_for_what_its_task_asks() -> None:
     rounds = [told("input_required", inputRequests={key: FORM}) for key in "ab"]
-    steps = single_exchange("tools/call", PARAMS, NOTHING, max_rounds=1)
+    steps = single_exchange("tools/call", PARAMS, NO_OFFER, max_rounds=1)
     Played(steps, begun(NEWEST), rounds[0], {}, rounds[1]).fail(TooManyRounds)
 
 
@@ -474,15 +475,15 @@ DONE = told("completed", result=RESULT)
 def withdrawn(*outcomes: Any, withdraws: int = 1) -> Played:
     """A task that asks, until the first questions of it are withdrawn."""
     course = TaskPoller("t1", PARAMS, None, 10)
-    course.until = lambda end: end
+    course.withdraw_on = lambda end: end
 
     def answer(ask: AnswerInput) -> Any:
-        assert ask.until is course.until
+        assert ask.withdraw_on is course.withdraw_on
         nonlocal withdraws
         withdraws -= 1
         return _agree(ask) if withdraws < 0 else None
 
-    return Played(course.follow(), ASKS, *outcomes, answer=answer)
+    return Played(course.poll_until_done(), ASKS, *outcomes, answer=answer)
 
 
 def test_a_question_that_is_withdrawn_leads_to_the_true_end_at_once() -> None:
@@ -522,13 +523,13 @@ def test_a_question_that_is_not_open_any_more_is_answered_no_more() -> None:
 
 def test_what_withdraws_a_question_is_what_did_so_before_the_look_that_found_it() -> None:
     course = TaskPoller("t1", PARAMS, None, 10)
-    before = course.until = lambda end: end
-    steps = course.follow()
+    before = course.withdraw_on = lambda end: end
+    steps = course.poll_until_done()
     assert next(steps) == Send("tasks/get", ID)
-    course.until = lambda end: end  # withdrawn while the look was under way
+    course.withdraw_on = lambda end: end  # withdrawn while the look was under way
     ask = steps.send(Reply(ASKS, dialect_for(NEWEST, None, {EXTENSION: {}})))
     assert isinstance(ask, AnswerInput)
-    assert ask.until is before
+    assert ask.withdraw_on is before
     steps.close()
 
 
@@ -550,7 +551,7 @@ def test_an_answer_that_the_server_refuses_while_it_still_asks_is_an_error() -> 
 
 
 def test_a_call_answered_by_hand_that_becomes_a_task_is_followed() -> None:
-    steps = single_exchange("tools/call", PARAMS, NOTHING)
+    steps = single_exchange("tools/call", PARAMS, NO_OFFER)
     assert Played(steps, begun(NEWEST), told("completed", result=RESULT)).run() is RESULT
 
 
@@ -564,9 +565,9 @@ def test_who_wants_the_task_gets_it_after_the_questions_before_it() -> None:
 def test_a_look_has_a_limit_of_its_own() -> None:
     course = TaskPoller("t1", PARAMS, None, 10)
     asks = told("input_required", inputRequests={"a": FORM})
-    played = Played(course.follow(5.0), asks, {}, told("completed", result=RESULT))
+    played = Played(course.poll_until_done(5.0), asks, {}, told("completed", result=RESULT))
     played.run()
-    assert [one.within for one in played.effects if isinstance(one, Send)] == [5.0, 5.0, 5.0]
+    assert [one.timeout for one in played.effects if isinstance(one, Send)] == [5.0, 5.0, 5.0]
 
 
 def seldom(seconds: float) -> dict[str, Any]:
@@ -576,19 +577,19 @@ def seldom(seconds: float) -> dict[str, Any]:
 @pytest.mark.parametrize("end", [told("completed", result=RESULT), ClosedError("closed")])
 def test_who_waits_for_long_hears_of_the_task_once_and_to_the_end(end: Any) -> None:
     course = TaskPoller("t1", PARAMS, None, 10)
-    played = Played(course.follow(), seldom(WORTH_HEARING), seldom(9.0), end)
+    played = Played(course.poll_until_done(), seldom(MIN_WATCHED_INTERVAL), seldom(9.0), end)
     if isinstance(end, McpError):
         played.fail(ClosedError)
     else:
         played.run()
     heard = [one for one in played.effects if not isinstance(one, Send)]
-    assert heard == [WatchTask("t1"), Pause(WORTH_HEARING, "t1"), Pause(9.0, "t1")]
+    assert heard == [WatchTask("t1"), Pause(MIN_WATCHED_INTERVAL, "t1"), Pause(9.0, "t1")]
     assert played.hearing == 0
 
 
 def test_who_looks_often_need_not_hear_of_the_task() -> None:
     course = TaskPoller("t1", PARAMS, None, 10)
-    played = Played(course.follow(), seldom(0.49), told("completed", result=RESULT))
+    played = Played(course.poll_until_done(), seldom(0.49), told("completed", result=RESULT))
     played.run()
     assert Pause(0.49, "t1") in played.effects
     assert WatchTask("t1") not in played.effects
@@ -596,7 +597,7 @@ def test_who_looks_often_need_not_hear_of_the_task() -> None:
 
 def test_steps_that_nobody_goes_on_with_hear_no_more() -> None:
     course, ended = TaskPoller("t1", PARAMS, None, 10), []
-    steps = course.follow()
+    steps = course.poll_until_done()
     reply = Reply(seldom(9.0), dialect_for(NEWEST, None, {EXTENSION: {}}))
     assert next(steps) == Send("tasks/get", ID)
     assert steps.send(reply) == WatchTask("t1")
@@ -621,8 +622,8 @@ def test_nothing_comes_after_the_end_of_a_task() -> None:
     course = TaskPoller("t1", PARAMS, None, 10)
     read = dialect_for(NEWEST, None, {EXTENSION: {}}).tasks
     assert read is not None
-    course.take(read.read("tasks/get", told("completed")))
-    course.take(read.read("tasks/get", told("working")))
+    course.update(read.read("tasks/get", told("completed")))
+    course.update(read.read("tasks/get", told("working")))
     assert course.state is not None
     assert course.state.status == "completed"
 
@@ -637,7 +638,7 @@ class MeanwhileEnded:
     def __enter__(self) -> None:
         if not self._entered:
             self._entered = True
-            self._course.take(TaskState("t1", "completed", 1.0, told("completed")))
+            self._course.update(TaskState("t1", "completed", 1.0, told("completed")))
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -645,11 +646,11 @@ class MeanwhileEnded:
 
 def test_nothing_comes_after_the_end_that_another_one_sees_at_the_same_moment() -> None:
     course, seen = TaskPoller("t1", PARAMS, None, 10), []
-    course.told = lambda state: seen.append(state.status)
-    course.guard = MeanwhileEnded(course)
-    course.take(TaskState("t1", "working", 1.0, told("working")))
+    course.on_state = lambda state: seen.append(state.status)
+    course.lock = MeanwhileEnded(course)
+    course.update(TaskState("t1", "working", 1.0, told("working")))
     assert seen == ["completed"]
-    assert course.over
+    assert course.ended
 
 
 # -- what travels ----------------------------------------------------------------------------
@@ -681,17 +682,22 @@ def test_the_gate_of_the_extension_has_two_sides() -> None:
 
 
 def test_messages_say_which_task_they_belong_to() -> None:
-    marked = relate({"content": [], "_meta": {"a": 1}}, "t1")
-    assert marked == {"content": [], "_meta": {"a": 1, RELATED: ID}}
-    assert related(marked) == "t1"
-    assert relate({}, "t1") == {"_meta": {RELATED: ID}}
+    marked = with_related_task({"content": [], "_meta": {"a": 1}}, "t1")
+    assert marked == {"content": [], "_meta": {"a": 1, RELATED_TASK_KEY: ID}}
+    assert related_task_id(marked) == "t1"
+    assert with_related_task({}, "t1") == {"_meta": {RELATED_TASK_KEY: ID}}
     unmarked: dict[str, Any] = {"content": []}
-    assert relate(unmarked, None) is unmarked
-    for params in ({}, {"_meta": 5}, {"_meta": {RELATED: 5}}, {"_meta": {RELATED: {"taskId": 5}}}):
-        assert related(params) is None
+    assert with_related_task(unmarked, None) is unmarked
+    for params in (
+        {},
+        {"_meta": 5},
+        {"_meta": {RELATED_TASK_KEY: 5}},
+        {"_meta": {RELATED_TASK_KEY: {"taskId": 5}}},
+    ):
+        assert related_task_id(params) is None
 
 
 def test_the_task_of_a_late_answer_is_known_in_both_shapes() -> None:
-    assert created(begun(CORE)) == created(begun(NEWEST)) == "t1"
+    assert created_task_id(begun(CORE)) == created_task_id(begun(NEWEST)) == "t1"
     for result in (RESULT, {"task": 5}, {"task": {"taskId": 5}}):
-        assert created(result) is None
+        assert created_task_id(result) is None

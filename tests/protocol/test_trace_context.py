@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncmcp._protocol.meta import check_formats, follows_w3c
+from syncmcp._protocol.metadata import check_trace_context, has_w3c_format
 from syncmcp._protocol.revisions import dialect_for
 from syncmcp.errors import UsageError
 
@@ -55,16 +55,16 @@ BAD: list[tuple[str, Any]] = [
 @pytest.mark.requirement("RPC-22")
 @pytest.mark.parametrize(("key", "value"), GOOD)
 def test_what_the_w3c_writes_is_taken(key: str, value: str) -> None:
-    assert follows_w3c(key, value)
-    check_formats({key: value, "other": object()})
+    assert has_w3c_format(key, value)
+    check_trace_context({key: value, "other": object()})
 
 
 @pytest.mark.requirement("RPC-22")
 @pytest.mark.parametrize(("key", "value"), BAD)
 def test_what_the_w3c_does_not_write_is_refused(key: str, value: Any) -> None:
-    assert not follows_w3c(key, value)
+    assert not has_w3c_format(key, value)
     with pytest.raises(UsageError, match=key) as caught:
-        check_formats({key: value})
+        check_trace_context({key: value})
     assert value is None or not value or str(value)[:9] not in str(caught.value)
 
 

@@ -92,7 +92,9 @@ def test_answers_that_belong_to_a_task_must_name_it() -> None:
         syncmcp.connect(made, mode=STATEFUL, roots=[]) as client,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("syncmcp._connection.server_requests.relate", lambda message, task: message)
+        patch.setattr(
+            "syncmcp._connection.server_requests.with_related_task", lambda message, task: message
+        )
         assert client.start_task("ask").result(PATIENCE).text == "[]"
     assert made.stats.violations == ["roots/list: the answer does not name its task"]
 

@@ -399,7 +399,7 @@ def test_a_call_that_ends_between_two_rounds_may_have_been_done(
         between.set()
         return 60.0
 
-    monkeypatch.setattr("syncmcp._protocol.exchange.pause_before", pause)
+    monkeypatch.setattr("syncmcp._protocol.exchange.repeat_delay", pause)
 
     @server.tool()
     def order(context: ToolContext) -> str:

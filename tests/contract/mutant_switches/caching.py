@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "answers-kept",
         "results of requests that answer questions are kept",
-        f"{CACHING}:may_be_kept",
+        f"{CACHING}:is_cacheable",
         _also_answers,
         ("CCH-02",),
     ),
@@ -66,7 +66,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "kept-without-a-lifetime",
         "every result is kept for a minute",
-        f"{CACHING}:lifetime",
+        f"{CACHING}:ttl_seconds",
         always(60.0),
         ("CCH-04",),
     ),
@@ -80,14 +80,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "late-results-kept",
         "a result that was on its way while a change was told is kept",
-        f"{CACHING}:InvalidationLog.outdated",
+        f"{CACHING}:InvalidationLog.is_outdated",
         _asked_when_it_came,
         ("CCH-06",),
     ),
     Mutant(
         "pages-of-a-refused-cursor",
         "a refused cursor leaves the pages that led to it where they are",
-        f"{CACHING}:refused_page",
+        f"{CACHING}:list_of_refused_cursor",
         always(None),
         ("CCH-07",),
     ),

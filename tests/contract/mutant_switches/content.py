@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "values-that-lead-elsewhere",
         "where reserved characters pass, every value does",
-        f"{TEMPLATES}:_check",
+        f"{TEMPLATES}:_check_reserved",
         always(None),
         ("M-11",),
     ),

@@ -141,7 +141,7 @@ def _wait_at_exit(original: Function) -> Function:
 
 def _run_what_stood_in_line(original: Function) -> Function:
     def next_in_line(self: Any) -> Any:
-        call = self._peer.next_in_line()
+        call = self._peer.next_queued()
         if call is None:
             return None
         call.turn = True
@@ -416,7 +416,7 @@ LISTS = (
     Mutant(
         "cursors-cross-sessions",
         "a list goes on with its cursor in another session",
-        "syncmcp._protocol.steps:SessionPin.enter",
+        "syncmcp._protocol.steps:SessionPin.check",
         always(None),
         ("PAG-04",),
     ),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from syncmcp._protocol import headers as mirroring
+from syncmcp._protocol import metadata as mirroring
 from tests.contract.mutant import Mutant
 from tests.contract.mutant_switches.change import always, result
 
 if TYPE_CHECKING:
     from tests.contract.mutant_switches.change import Function
 
-MIRRORING = "syncmcp._protocol.headers"
+MIRRORING = "syncmcp._protocol.metadata"
 MIRRORS = f"{MIRRORING}:ParamHeaders"
 
 
@@ -99,7 +99,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "bad-marks-kept",
         "tools with bad marks stay in the list",
-        f"{MIRRORS}.admit",
+        f"{MIRRORS}.filter_tools",
         _keep_the_bad_ones,
         ("XHD-02",),
     ),
@@ -113,7 +113,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "marks-twice",
         "two marks may be the same but for their case",
-        f"{MIRRORING}:mirrors",
+        f"{MIRRORING}:param_headers",
         _twins_in_other_case,
         ("XHD-04",),
     ),
@@ -141,14 +141,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "empty-strings-not-mirrored",
         "an empty string has no header",
-        f"{MIRRORING}:mirrored",
+        f"{MIRRORING}:header_values",
         result(_without_empty_ones),
         ("XHD-09",),
     ),
     Mutant(
         "nulls-mirrored",
         "what is null or absent has a header",
-        f"{MIRRORING}:mirrored",
+        f"{MIRRORING}:header_values",
         _nulls_too,
         ("XHD-10",),
     ),
@@ -162,7 +162,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "first-marks-kept",
         "the marks of the first list are used for ever",
-        f"{MIRRORS}._learn",
+        f"{MIRRORS}._record_tool",
         _keep_the_first_marks,
         ("XHD-13",),
     ),

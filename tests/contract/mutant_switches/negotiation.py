@@ -51,7 +51,7 @@ def _accept_any_revision(outcome: Any) -> Any:
 def _take_a_refused_version_for_old(original: Function) -> Function:
     def verdict(outcome: Any) -> Any:
         if isinstance(outcome, UnsupportedVersion):
-            return negotiate.Legacy(revisions.STATEFUL[0])
+            return negotiate.StatefulServer(revisions.STATEFUL[0])
         return original(outcome)
 
     return verdict
@@ -60,7 +60,7 @@ def _take_a_refused_version_for_old(original: Function) -> Function:
 def _give_up_on_a_refused_version(original: Function) -> Function:
     def verdict(outcome: Any) -> Any:
         if isinstance(outcome, UnsupportedVersion):
-            return negotiate.Fail(ProtocolError("the server refused the revision"))
+            return negotiate.NegotiationFailure(ProtocolError("the server refused the revision"))
         return original(outcome)
 
     return verdict
@@ -70,8 +70,8 @@ def _fall_back_on_one_code(original: Function) -> Function:
     def verdict(outcome: Any) -> Any:
         found = original(outcome)
         unknown_method = isinstance(outcome, ServerError) and outcome.code == -32601
-        if isinstance(found, negotiate.Legacy) and not unknown_method:
-            return negotiate.Fail(ProtocolError("the server refused the probe"))
+        if isinstance(found, negotiate.StatefulServer) and not unknown_method:
+            return negotiate.NegotiationFailure(ProtocolError("the server refused the probe"))
         return found
 
     return verdict
@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "extensions-of-any-name",
         "an extension may be called anything",
-        "syncmcp._protocol.client_capabilities:is_prefixed",
+        "syncmcp._protocol.capabilities:is_prefixed",
         always(True),
         ("VER-17",),
     ),
@@ -186,7 +186,7 @@ MUTANTS = (
     Mutant(
         "capabilities-ignored",
         "requests go out that the server did not offer",
-        f"{STATEFUL}.needs",
+        f"{STATEFUL}.required_capability",
         result(lambda path: None if path is None else ()),
         ("VER-06",),
     ),
@@ -214,14 +214,14 @@ MUTANTS = (
     Mutant(
         "refused-version-is-final",
         "nothing is tried after the server named its revisions",
-        f"{NEGOTIATE}:verdict",
+        f"{NEGOTIATE}:interpret_probe",
         _give_up_on_a_refused_version,
         ("VER-11",),
     ),
     Mutant(
         "refused-version-means-old",
         "a server that named a stateless revision gets the old handshake",
-        f"{NEGOTIATE}:verdict",
+        f"{NEGOTIATE}:interpret_probe",
         _take_a_refused_version_for_old,
         ("VER-12",),
     ),
@@ -235,7 +235,7 @@ MUTANTS = (
     Mutant(
         "fallback-on-one-code",
         "only -32601 makes a server an old one",
-        f"{NEGOTIATE}:verdict",
+        f"{NEGOTIATE}:interpret_probe",
         _fall_back_on_one_code,
         ("VER-14", "18"),
     ),

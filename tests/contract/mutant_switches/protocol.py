@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.contract.mutant_switches.change import Function
 
 JSONRPC = "syncmcp._protocol.jsonrpc"
-PEER = "syncmcp._protocol.request_table:RequestTable"
+PEER = "syncmcp._protocol.jsonrpc:RequestTable"
 STATEFUL = "syncmcp._protocol.stateful:Stateful"
 STATELESS = "syncmcp._protocol.stateless:Stateless"
 ROUND = "syncmcp._protocol.steps:InputRound"
@@ -188,7 +188,7 @@ MESSAGES = (
     Mutant(
         "trace-context-of-any-shape",
         "whatever stands below the keys of trace context is sent",
-        "syncmcp._protocol.meta:follows_w3c",
+        "syncmcp._protocol.metadata:has_w3c_format",
         always(True),
         ("RPC-22",),
     ),
@@ -314,7 +314,7 @@ MESSAGES = (
     Mutant(
         "meta-keys-unchecked",
         "any `_meta` key is sent",
-        "syncmcp._protocol.meta:check_keys",
+        "syncmcp._protocol.metadata:check_keys",
         always(None),
         ("RPC-21",),
     ),
@@ -393,7 +393,7 @@ HEADERS = (
     Mutant(
         "names-unencoded",
         "`Mcp-Name` holds any text as it is",
-        "syncmcp._protocol.headers:encode_value",
+        "syncmcp._protocol.metadata:encode_value",
         lambda original: lambda text: text,
         ("HTM-06",),
     ),
@@ -403,21 +403,21 @@ CALLS = (
     Mutant(
         "cancel-by-silence",
         "over a pipe a stateless server is not told of a cancel",
-        f"{STATELESS}.announces_cancel",
+        f"{STATELESS}.notifies_cancel",
         always(False),
         ("STD-05",),
     ),
     Mutant(
         "cancel-by-leaving",
         "a stateful server is not told of a cancel",
-        f"{STATEFUL}.announces_cancel",
+        f"{STATEFUL}.notifies_cancel",
         always(False),
         ("HTL-06", "14"),
     ),
     Mutant(
         "cancel-said-twice",
         "beside closing the stream a notification is sent",
-        f"{STATELESS}.announces_cancel",
+        f"{STATELESS}.notifies_cancel",
         always(True),
         ("HTM-09",),
     ),
@@ -518,7 +518,7 @@ ROUNDS = (
     Mutant(
         "questions-anywhere",
         "the result of any request may be a question",
-        "syncmcp._protocol.steps:METHODS",
+        "syncmcp._protocol.steps:INPUT_METHODS",
         lambda methods: methods | KNOWN_REQUESTS,
         ("MRTR-07",),
     ),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ANSWER = "syncmcp._connection.answering"
 ASKED = "syncmcp._connection.questions"
 QUESTIONS = "syncmcp._connection.server_requests"
-OFFER = "syncmcp._protocol.client_capabilities"
+OFFER = "syncmcp._protocol.capabilities"
 ROOTS = "syncmcp.handlers.roots"
 VISITS = "syncmcp.handlers.url_completion"
 
@@ -139,7 +139,7 @@ SAMPLING = (
     Mutant(
         "tool-results-unchecked",
         "tool uses without results, and results without uses, reach the handler",
-        f"{ANSWER}:check_balance",
+        f"{ANSWER}:check_tool_results",
         always(None),
         ("SAMP-05", "SAMP-06"),
     ),

@@ -145,7 +145,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "tasks-not-offered",
         "calls become tasks on servers that do not offer it",
-        f"{TASKS}:CoreTasks.needs",
+        f"{TASKS}:CoreTasks.required_capability",
         lambda original: (),
         ("TSK-02",),
     ),
@@ -180,7 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "answers-name-no-task",
         "answers to the questions of a task do not name it",
-        "syncmcp._connection.server_requests:relate",
+        "syncmcp._connection.server_requests:with_related_task",
         lambda original: lambda message, task: message,
         ("TSK-07",),
     ),
@@ -222,14 +222,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "task-questions-agreed-to",
         "what a task asks is agreed to, and nobody sees it",
-        f"{TASKS}:TaskPoller.answer",
+        "syncmcp._protocol.exchange:TaskPoller.answer_questions",
         _answers_for_itself,
         ("SEC-09", "TSX-03"),
     ),
     Mutant(
         "task-questions-repeated",
         "what a task asks is asked at each look that finds it",
-        f"{TASKS}:TaskPoller.answer",
+        "syncmcp._protocol.exchange:TaskPoller.answer_questions",
         _asks_again,
         ("TSX-04",),
     ),

@@ -26,7 +26,7 @@ import syncmcp
 from syncmcp import InvalidOutput, LimitExceeded, ProtocolError
 from syncmcp._base import checks
 from syncmcp._client import pages
-from syncmcp._protocol import request_table, schema
+from syncmcp._protocol import jsonrpc, schema
 from syncmcp._protocol.schema import run
 from syncmcp.errors import McpError
 from syncmcp.transports import _pipes
@@ -598,7 +598,7 @@ def plant_ids_that_are_coerced(patch: pytest.MonkeyPatch) -> None:
         except (TypeError, ValueError):
             return None
 
-    patch.setattr(request_table, "own_id", own_id)
+    patch.setattr(jsonrpc, "own_id", own_id)
 
 
 def plant_a_cursor_that_is_swallowed(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,333 @@
+"""Metadata of requests: `_meta` with the trace context, and HTTP headers that mirror arguments.
+
+A server annotates properties of a tool's input schema with ``x-mcp-header``, so that proxies can
+route a call without parsing its body (2026-07-28, "Custom Headers from Tool Parameters").
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from syncmcp.errors import UsageError
+
+# Trace context in `_meta` (spec: 2026-07-28, basic, "OpenTelemetry trace context"; SEP-414).
+
+
+PARENT = "traceparent"
+STATE = "tracestate"
+BAGGAGE = "baggage"
+KEYS = (PARENT, STATE, BAGGAGE)
+"""The keys of `_meta` without a prefix that the specification reserves."""
+
+# W3C Trace Context, 3.2: version, trace id, parent id, flags; a later version may add to them.
+_PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[!-~]*)?")
+_NOTHING = frozenset("0")
+
+# W3C Trace Context, 3.3.
+_VENDOR = re.compile(
+    r"[a-z0-9][a-z0-9_*/@-]{0,255}="
+    r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
+_MOST_VENDORS = 32
+
+# W3C Baggage, 3.2: a name, a value, and properties.
+_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_VALUE = r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*"
+_ENTRY = re.compile(
+    rf"{_NAME}[ \t]*=[ \t]*{_VALUE}(?:[ \t]*;[ \t]*{_NAME}(?:[ \t]*=[ \t]*{_VALUE})?)*"
+)
+_MOST_ENTRIES = 180
+_MOST_BAGGAGE = 8192
+
+
+def has_w3c_format(key: str, value: object) -> bool:
+    """True if a value has the W3C format of its key, which is one of `KEYS`."""
+    return isinstance(value, str) and _FORMATS[key](value)
+
+
+def check_trace_context(meta: Mapping[str, Any]) -> None:
+    """Check the trace context in a `_meta` object of a request.
+
+    Raises:
+        UsageError: It does not have the format of W3C Trace Context and W3C Baggage.
+    """
+    for key in KEYS:
+        if key in meta and not has_w3c_format(key, meta[key]):
+            # The value is not in the text, because baggage may contain secrets.
+            raise UsageError(f"the {key} in _meta does not have the format of the W3C")
+
+
+def _is_parent(value: str) -> bool:
+    found = _PARENT.fullmatch(value)
+    if found is None:
+        return False
+    version, trace, parent, more = found.groups()
+    if version == "ff" or (version == "00" and more is not None):
+        return False
+    return not (_NOTHING.issuperset(trace) or _NOTHING.issuperset(parent))
+
+
+def _is_state(value: str) -> bool:
+    members = [member for each in value.split(",") if (member := each.strip(" \t"))]
+    vendors = {member.partition("=")[0] for member in members}
+    return len(vendors) == len(members) <= _MOST_VENDORS and all(
+        _VENDOR.fullmatch(member) for member in members
+    )
+
+
+def _is_baggage(value: str) -> bool:
+    if len(value) > _MOST_BAGGAGE:
+        return False
+    entries = value.split(",")
+    return len(entries) <= _MOST_ENTRIES and all(
+        _ENTRY.fullmatch(entry.strip(" \t")) for entry in entries
+    )
+
+
+_FORMATS: Mapping[str, Callable[[str], bool]] = {
+    PARENT: _is_parent,
+    STATE: _is_state,
+    BAGGAGE: _is_baggage,
+}
+
+
+_LABEL = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_KEY = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*/)?(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?")
+
+
+def check_keys(keys: Iterable[object]) -> None:
+    """Check the grammar of `_meta` keys.
+
+    Raises:
+        UsageError: A key is not an optional dotted prefix with a slash, and a name.
+    """
+    for key in keys:
+        if not isinstance(key, str) or not key or not _KEY.fullmatch(key):
+            raise UsageError(f"{key!r} is not a valid _meta key")
+
+
+def is_prefixed(key: object) -> bool:
+    """True if `key` is a valid `_meta` key with a prefix."""
+    return (
+        isinstance(key, str) and not key.endswith("/") and "/" in key and bool(_KEY.fullmatch(key))
+    )
+
+
+def merge_meta(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The caller's `_meta`: that in its `params`, updated with `meta`, whose keys were checked.
+
+    Raises:
+        UsageError: The `_meta` in `params` is no mapping or has an invalid key, or the trace
+            context does not have the format of the W3C.
+    """
+    given = params.get("_meta", {})
+    if not isinstance(given, Mapping):
+        raise UsageError(f"_meta is a mapping, not {given!r}")
+    check_keys(given)
+    merged = {**given, **(meta or {})}
+    if merged:
+        check_trace_context(merged)
+    return merged
+
+
+# HTTP headers that mirror parts of a message (2026-07-28, "Value Encoding").
+
+
+_PLAIN = re.compile(r"[!-~](?:[ -~]*[!-~])?|")
+
+
+def encode_value(text: str) -> str:
+    """Return `text` as an HTTP header value.
+
+    Unchanged if it is printable ASCII without leading or trailing blanks and does not look encoded;
+    otherwise Base64 of its UTF-8 bytes between two markers. So no line break reaches the HTTP
+    layer.
+
+    Raises:
+        UsageError: `text` has a lone surrogate, which UTF-8 cannot encode.
+    """
+    if _PLAIN.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
+        return text
+    try:
+        encoded = base64.b64encode(text.encode())
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{text!r} cannot be sent: {error}") from error
+    return f"=?base64?{encoded.decode()}?="
+
+
+_KEYWORD = "x-mcp-header"
+_PREFIX = "Mcp-Param-"
+
+# A token (RFC 9110, section 5.6.2).
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+_TYPES = ("string", "integer", "boolean")
+
+# Servers may parse numbers as doubles, which cannot represent larger integers exactly.
+_LARGEST = 2**53 - 1
+
+# The keywords whose values are a schema, a list of schemas, or a mapping to schemas. Other values
+# are data, in which `_KEYWORD` has no meaning.
+_ONE = (
+    "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items",
+    "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
+)  # fmt: skip
+_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_MAPS = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties")
+
+
+class ParamHeader(NamedTuple):
+    """An annotated argument: the path of property names to it, and its header."""
+
+    path: tuple[str, ...]
+    header: str
+
+
+class InvalidParamHeader(ValueError):
+    """An ``x-mcp-header`` annotation in a tool's schema violates the specification."""
+
+
+def param_headers(schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
+    """The annotated arguments of a tool with this input schema.
+
+    Raises:
+        InvalidParamHeader: An annotation is not valid, which makes the tool unusable over HTTP.
+    """
+    found: dict[str, ParamHeader] = {}
+    for path, subschema in _subschemas(schema):
+        if _KEYWORD not in subschema:
+            continue
+        param_header = _read(path, subschema)
+        key = param_header.header.lower()
+        if key in found:
+            raise InvalidParamHeader(f"two properties are marked {subschema[_KEYWORD]!r}")
+        found[key] = param_header
+    return tuple(found.values())
+
+
+def _subschemas(
+    schema: Mapping[str, Any],
+) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
+    """`schema` and all its subschemas, each with the path of property names to it.
+
+    The path is `None` if other keywords than ``properties`` lead to the subschema.
+    """
+    # No recursion, because the server decides how deep a schema is.
+    waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
+    while waiting:
+        path, one = waiting.pop()
+        if not isinstance(one, Mapping):
+            continue
+        yield path, one
+        for name, inner in _mapping(one.get("properties")).items():
+            waiting.append((None if path is None else (*path, name), inner))
+        waiting.extend((None, one.get(keyword)) for keyword in _ONE)
+        for keyword in _LISTS:
+            members = one.get(keyword)
+            if isinstance(members, list):
+                waiting.extend((None, inner) for inner in members)
+        for keyword in _MAPS:
+            waiting.extend((None, inner) for inner in _mapping(one.get(keyword)).values())
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _read(path: tuple[str, ...] | None, schema: Mapping[str, Any]) -> ParamHeader:
+    name = schema[_KEYWORD]
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        raise InvalidParamHeader(f"the header name {_shown(name)} is no HTTP token")
+    if not path:
+        raise InvalidParamHeader(f"the mark {name!r} is not on a property of the arguments")
+    if schema.get("type") not in _TYPES:
+        raise InvalidParamHeader(
+            f"the property {'.'.join(path)!r} is marked, but is no string, integer or boolean"
+        )
+    return ParamHeader(path, _PREFIX + name)
+
+
+def _shown(name: object) -> str:
+    text = repr(name)
+    return text if len(text) <= 80 else text[:80] + "..."
+
+
+def header_values(
+    marked: Iterable[ParamHeader], arguments: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """The headers that mirror these arguments: one for each that is given and not null.
+
+    Raises:
+        UsageError: An annotated argument has a value that a header cannot represent.
+    """
+    headers: dict[str, str] = {}
+    for path, header in marked:
+        value: Any = arguments
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value is not None:
+            headers[header] = encode_value(_spelled(value, ".".join(path)))
+    return headers
+
+
+def _spelled(value: object, name: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int):
+        raise UsageError(
+            f"the argument {name!r} is repeated in a header: it must be a string, an integer or a "
+            f"boolean, not {type(value).__name__}"
+        )
+    if abs(value) > _LARGEST:
+        raise UsageError(
+            f"the argument {name!r} is repeated in a header, where an integer must lie within "
+            f"2**53 - 1 of zero"
+        )
+    return str(value)
+
+
+class ParamHeaders:
+    """The annotated arguments of the tools listed so far; thread-safe.
+
+    Args:
+        on_excluded: Called with the name of a tool that cannot be called over HTTP, and the reason.
+    """
+
+    def __init__(self, on_excluded: Callable[[str, str], object]) -> None:
+        self._on_excluded = on_excluded
+        # By tool name, from the latest list. Entries are replaced as a whole, so no lock is needed.
+        self._tools: dict[str, tuple[ParamHeader, ...]] = {}
+
+    def filter_tools(self, tools: list[Any]) -> list[Any]:
+        """Record the annotations in a page of tools; return the tools with valid annotations."""
+        return [tool for tool in tools if self._record_tool(tool)]
+
+    def _record_tool(self, tool: Any) -> bool:
+        schema, name = _mapping(tool).get("inputSchema"), _mapping(tool).get("name")
+        if not isinstance(name, str) or not isinstance(schema, Mapping):
+            return True  # not a tool: the validation of the result reports that
+        try:
+            self._tools[name] = param_headers(schema)
+        except InvalidParamHeader as problem:
+            self._tools.pop(name, None)
+            self._on_excluded(name, str(problem))
+            return False
+        return True
+
+    def headers(self, params: Mapping[str, Any]) -> dict[str, str]:
+        """The headers of a call with these parameters; none for a tool that was never listed.
+
+        Raises:
+            UsageError: An annotated argument has a value that a header cannot represent.
+        """
+        name = params.get("name")
+        marked = self._tools.get(name, ()) if isinstance(name, str) else ()
+        arguments = params.get("arguments")
+        return header_values(marked, arguments if isinstance(arguments, Mapping) else None)
