@@ -28,7 +28,6 @@ KNOWN = {
     ("_connection",): 9,
     ("_protocol",): 5,
     ("approval", "handlers"): 4,
-    ("auth",): 2,
     ("cli",): 4,
     ("testing",): 12,
 }

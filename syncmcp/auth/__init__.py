@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
-    from syncmcp.auth.bearer import Bearer
     from syncmcp.auth.flow import ClientAssertion
     from syncmcp.auth.grants import (
         ClientCredentials,
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
         MachineOptions,
         WorkloadIdentity,
     )
-    from syncmcp.auth.keyring_store import Keyring, KeyringStore
     from syncmcp.auth.loopback import LoopbackReceiver
     from syncmcp.auth.oauth import OAuth
     from syncmcp.auth.receiver import PasteReceiver, Receiver, Waiting
     from syncmcp.auth.signing import PrivateKeyJwt, SigningKey
     from syncmcp.auth.steps import Redirect
-    from syncmcp.auth.store import FileStore, MemoryStore, TokenStore
+    from syncmcp.auth.store import FileStore, Keyring, KeyringStore, MemoryStore, TokenStore
+    from syncmcp.auth.token_auth import Bearer
     from syncmcp.auth.tokens import Token
 
 __all__ = [
@@ -61,14 +60,14 @@ __all__ = [
 
 # Loaded when they are asked for: most programs need one of them, or none.
 _LAZY = {
-    "Bearer": "syncmcp.auth.bearer",
+    "Bearer": "syncmcp.auth.token_auth",
     "ClientAssertion": "syncmcp.auth.flow",
     "ClientCredentials": "syncmcp.auth.grants",
     "Deadline": "syncmcp._concurrency.timing",
     "EnterpriseManaged": "syncmcp.auth.grants",
     "FileStore": "syncmcp.auth.store",
-    "Keyring": "syncmcp.auth.keyring_store",
-    "KeyringStore": "syncmcp.auth.keyring_store",
+    "Keyring": "syncmcp.auth.store",
+    "KeyringStore": "syncmcp.auth.store",
     "LoopbackReceiver": "syncmcp.auth.loopback",
     "MachineOptions": "syncmcp.auth.grants",
     "MemoryStore": "syncmcp.auth.store",

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 import pydantic
 
 from syncmcp._protocol.revisions import STATEFUL
-from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, content
+from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_body
 from syncmcp.errors import DiscoveryFailed
 from syncmcp.types.extensions import (
     AuthModel,
@@ -29,11 +29,11 @@ __all__ = [
     "discover",
     "find_resource",
     "find_server",
-    "missing",
+    "missing_scopes",
     "origin_of",
     "require_pkce",
-    "select",
-    "union",
+    "select_scope",
+    "union_scopes",
 ]
 
 
@@ -78,7 +78,7 @@ class AuthServer:
 
     resource: str
     scopes: tuple[str, ...] | None
-    server: AuthorizationServerMetadata
+    metadata: AuthorizationServerMetadata
     published: bool = True
 
 
@@ -99,7 +99,9 @@ def discover(
     found = yield from find_resource(url, hint)
     if found is None:
         return (yield from _fallback(url, issuer))
-    server = yield from find_server(_choose(found.authorization_servers or (), issuer, known))
+    server = yield from find_server(
+        _choose_issuer(found.authorization_servers or (), issuer, known)
+    )
     if server is None:
         raise DiscoveryFailed("the authorization server that this server names has no metadata")
     scopes = found.scopes_supported
@@ -114,14 +116,16 @@ def find_resource(
     Raises:
         DiscoveryFailed: They are about another server, are no use, or cannot be had now.
     """
-    for place in _resource_places(url, hint):
-        fetched = yield HttpRequest("GET", place, _HEADERS)
-        found = _document(fetched, ProtectedResourceMetadata, ("resource", "authorization_servers"))
+    for metadata_url in _resource_metadata_urls(url, hint):
+        response = yield HttpRequest("GET", metadata_url, _HEADERS)
+        found = _parse_document(
+            response, ProtectedResourceMetadata, ("resource", "authorization_servers")
+        )
         if found is None:
             continue
         if not covers(found.resource, url):
             raise DiscoveryFailed(
-                f"the metadata of the server are about another one, {_shown(found.resource)}"
+                f"the metadata of the server are about another one, {_quoted(found.resource)}"
             )
         return found
     return None
@@ -139,32 +143,32 @@ def find_server(
     Raises:
         DiscoveryFailed: They are another issuer's, are no use, or cannot be had now.
     """
-    for place in _server_places(issuer):
-        fetched = yield HttpRequest("GET", place, _HEADERS)
-        found = _document(fetched, AuthorizationServerMetadata, ("issuer", "token_endpoint"))
+    for metadata_url in _server_metadata_urls(issuer):
+        response = yield HttpRequest("GET", metadata_url, _HEADERS)
+        found = _parse_document(response, AuthorizationServerMetadata, ("issuer", "token_endpoint"))
         if found is None:
             continue
         # Letter by letter: whoever may publish here could otherwise speak for another issuer.
         if found.issuer != issuer and not (guessed and found.issuer == f"{issuer}/"):
             raise DiscoveryFailed(
-                f"the metadata of the authorization server {_shown(issuer)} are those of another"
-                f" issuer, {_shown(found.issuer)}"
+                f"the metadata of the authorization server {_quoted(issuer)} are those of another"
+                f" issuer, {_quoted(found.issuer)}"
             )
         return found
     return None
 
 
-def require_pkce(place: AuthServer) -> None:
+def require_pkce(auth_server: AuthServer) -> None:
     """Make sure that the authorization server knows PKCE with S256 (OAuth 2.1 §7.5.1).
 
     Raises:
         DiscoveryFailed: Its metadata do not say so.
     """
-    methods = place.server.code_challenge_methods_supported or ()
-    if place.published and "S256" not in methods:
+    methods = auth_server.metadata.code_challenge_methods_supported or ()
+    if auth_server.published and "S256" not in methods:
         raise DiscoveryFailed(
-            f"the authorization server {_shown(place.server.issuer)} does not say that it supports"
-            " PKCE with S256 (code_challenge_methods_supported): signing in would not be safe"
+            f"the authorization server {_quoted(auth_server.metadata.issuer)} does not say that it"
+            " supports PKCE with S256 (code_challenge_methods_supported): signing in would not be safe"
         )
 
 
@@ -205,7 +209,7 @@ def covers(resource: str, url: str) -> bool:
     return path == above or path.startswith(f"{above}/") or (not above and not path)
 
 
-def _resource_places(url: str, hint: str | None) -> list[str]:
+def _resource_metadata_urls(url: str, hint: str | None) -> list[str]:
     """Where the metadata of the MCP server at `url` may be, in order (RFC 9728 §3.1)."""
     path = urlsplit(url).path
     root = f"{origin_of(url)}{_RESOURCE}"
@@ -214,7 +218,7 @@ def _resource_places(url: str, hint: str | None) -> list[str]:
     return list(dict.fromkeys(places))
 
 
-def _server_places(issuer: str) -> list[str]:
+def _server_metadata_urls(issuer: str) -> list[str]:
     """Where the metadata of `issuer` may be, in order.
 
     (basic/authorization/authorization-server-discovery#authorization-server-metadata-discovery)
@@ -229,7 +233,7 @@ def _server_places(issuer: str) -> list[str]:
         usable = False
         parts = SplitResult("", "", "", "", "")
     if not usable or "?" in issuer or "#" in issuer:
-        raise DiscoveryFailed(f"{_shown(issuer)} is not the identifier of an authorization server")
+        raise DiscoveryFailed(f"{_quoted(issuer)} is not the identifier of an authorization server")
     path = parts.path.rstrip("/")
     base = urlunsplit(parts._replace(path=""))
     if not path:
@@ -237,15 +241,15 @@ def _server_places(issuer: str) -> list[str]:
     return [f"{base}{_OAUTH}{path}", f"{base}{_OPENID}{path}", f"{base}{path}{_OPENID}"]
 
 
-def _choose(listed: Sequence[str], issuer: str | None, known: str | None) -> str:
+def _choose_issuer(listed: Sequence[str], issuer: str | None, known: str | None) -> str:
     """The authorization server to use of those listed (RFC 9728 §7.6)."""
     if issuer is not None:
         if issuer not in listed:
-            shown = ", ".join(map(_shown, listed[:_MOST_SHOWN])) or "nobody"
+            shown = ", ".join(map(_quoted, listed[:_MOST_SHOWN])) or "nobody"
             others = len(listed) - _MOST_SHOWN
             raise DiscoveryFailed(
                 f"the server takes tokens of {shown}{f' and {others} others' * (others > 0)}, and"
-                f" not of the issuer that was configured, {_shown(issuer)}"
+                f" not of the issuer that was configured, {_quoted(issuer)}"
             )
         return issuer
     if not listed:
@@ -264,7 +268,7 @@ def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:
     if server is None:
         if issuer not in (None, origin):
             raise DiscoveryFailed(
-                f"the issuer that was configured, {_shown(issuer)}, has no metadata"
+                f"the issuer that was configured, {_quoted(issuer)}, has no metadata"
             )
         server = AuthorizationServerMetadata(
             issuer=origin,
@@ -275,20 +279,20 @@ def _fallback(url: str, issuer: str | None) -> FetchSteps[AuthServer]:
     return AuthServer(canonical_resource(url), None, server, published)
 
 
-def _document(fetched: HttpResponse, model: type[M], telling: tuple[str, ...]) -> M | None:
-    """A metadata document out of an answer; `None` if there is none at that place.
+def _parse_document(response: HttpResponse, model: type[M], telling: tuple[str, ...]) -> M | None:
+    """A metadata document out of an answer; `None` if there is none at that URL.
 
     Raises:
         DiscoveryFailed: There might be one and it cannot be had now, or it makes no sense.
     """
-    if fetched.status >= 500 or fetched.status == 429:
+    if response.status >= 500 or response.status == 429:
         # Not "there is none": going on without would let whoever can cause this choose the flow.
         raise DiscoveryFailed(
-            "the metadata that say where to sign in cannot be had now", status=fetched.status
+            "the metadata that say where to sign in cannot be had now", status=response.status
         )
-    if fetched.status != 200:
+    if response.status != 200:
         return None
-    value = content(fetched)  # or a page for people, as some servers have at every address
+    value = json_body(response)  # or a page for people, as some servers have at every address
     if not isinstance(value, dict) or not any(name in value for name in telling):
         return None
     try:
@@ -300,7 +304,7 @@ def _document(fetched: HttpResponse, model: type[M], telling: tuple[str, ...]) -
         ) from error
 
 
-def _shown(url: str | None) -> str:
+def _quoted(url: str | None) -> str:
     """A URL of a server's for a message: one line, not for ever."""
     return repr(url if url is None else url[:200])
 
@@ -312,7 +316,7 @@ OFFLINE = "offline_access"
 """Asks for a refresh token (OpenID Connect Core §11)."""
 
 
-def union(*scopes: str | Iterable[str] | None) -> str | None:
+def union_scopes(*scopes: str | Iterable[str] | None) -> str | None:
     """All words of some scopes in order, each once; `None` if there are none.
 
     No word counts as part of another one: what scopes mean is the server's business.
@@ -326,13 +330,13 @@ def union(*scopes: str | Iterable[str] | None) -> str | None:
     return " ".join(dict.fromkeys(words)) or None
 
 
-def missing(needed: str | None, had: str | None) -> frozenset[str]:
+def missing_scopes(needed: str | None, had: str | None) -> frozenset[str]:
     """The words of `needed` that `had` does not have."""
     return frozenset((needed or "").split()).difference((had or "").split())
 
 
-def select(
-    place: AuthServer,
+def select_scope(
+    auth_server: AuthServer,
     *,
     challenged: str | None = None,
     configured: Iterable[str] | None = None,
@@ -342,7 +346,7 @@ def select(
     """The scope of an authorization request; `None`: it names none.
 
     Args:
-        place: Where the request goes.
+        auth_server: Where the request goes.
         challenged: The scope that a challenge names: what the request at hand needs, whatever the
             metadata list.
         configured: The scopes that the user wants; they replace those of the metadata.
@@ -350,14 +354,14 @@ def select(
         offline: Whether a refresh token is of use.
     """
     if configured is not None:
-        scope = union(earlier, configured, challenged)
+        scope = union_scopes(earlier, configured, challenged)
     elif challenged is not None:
-        scope = union(earlier, challenged)
+        scope = union_scopes(earlier, challenged)
     else:
-        scope = union(earlier, place.scopes)
+        scope = union_scopes(earlier, auth_server.scopes)
     words = [word for word in (scope or "").split() if word != OFFLINE]
-    grants = place.server.grant_types_supported
-    offered = offline and OFFLINE in (place.server.scopes_supported or ())
+    grants = auth_server.metadata.grant_types_supported
+    offered = offline and OFFLINE in (auth_server.metadata.scopes_supported or ())
     # Alone it would replace the scopes that the server has by default.
     if words and offered and (grants is None or "refresh_token" in grants):
         words.append(OFFLINE)

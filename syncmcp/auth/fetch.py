@@ -77,7 +77,7 @@ class Fetcher:
             for name in ("proxies", "verify", "cert", "trust_env"):
                 setattr(self._session, name, getattr(session, name))
         self._start()
-        _all.add(self)
+        _fetchers.add(self)
 
     def _start(self) -> None:
         """Set up what belongs to this process."""
@@ -126,36 +126,36 @@ class Fetcher:
             inner.watched = True
             late = timer.after(seconds, inner.end)
             try:
-                return self._follow(inner, request)
+                return self._follow_redirects(inner, request)
             except WIRE_ERRORS as error:
                 if outer is not None and outer.cut:
                     raise ExchangeAborted from error
                 if inner.cut and outer is not None and outer.deadline.expired:
-                    raise _too_late(outer.deadline) from error
-                failure = self._failure(error, inner, request)
+                    raise _timed_out(outer.deadline) from error
+                failure = self._as_error(error, inner, request)
                 raise failure from failure.__cause__
             finally:
                 late.cancel()
                 if outer is not None:
                     outer.let_go()
 
-    def _follow(self, exchange: AbortableExchange, request: HttpRequest) -> HttpResponse:
+    def _follow_redirects(self, exchange: AbortableExchange, request: HttpRequest) -> HttpResponse:
         url, headers = request.url, dict(request.headers)
-        fetched = self._once(exchange, request, url, headers)
+        response = self._send_once(exchange, request, url, headers)
         for _ in range(_MOST_REDIRECTS):
-            target = _target(request, url, fetched)
+            target = _redirect_target(request, url, response)
             if target is None:
                 break
             if _origin(target) != _origin(url):
                 headers = {}
             url = target
             try:
-                fetched = self._once(exchange, request, url, headers)
+                response = self._send_once(exchange, request, url, headers)
             except UnsafeUrl:
                 break
-        return fetched
+        return response
 
-    def _once(
+    def _send_once(
         self,
         exchange: AbortableExchange,
         request: HttpRequest,
@@ -184,7 +184,7 @@ class Fetcher:
                 )
             return self._settings[origin]
 
-    def _failure(
+    def _as_error(
         self, error: Exception, exchange: AbortableExchange, request: HttpRequest
     ) -> McpError:
         found = explain(error, exchange)
@@ -203,10 +203,10 @@ class Fetcher:
         return found
 
 
-def _target(request: HttpRequest, url: str, fetched: HttpResponse) -> str | None:
+def _redirect_target(request: HttpRequest, url: str, response: HttpResponse) -> str | None:
     """Where a redirect leads, if it may be followed as far as can be told."""
-    location = fetched.headers.get("location")
-    if request.method != "GET" or fetched.status not in _REDIRECTS or not location:
+    location = response.headers.get("location")
+    if request.method != "GET" or response.status not in _REDIRECTS or not location:
         return None
     if not _SECRET_HEADERS.isdisjoint(name.lower() for name in request.headers):
         return None
@@ -233,18 +233,18 @@ def _prepare(request: HttpRequest, url: str, headers: Mapping[str, str]) -> Prep
     return requests.Request(request.method, url, {**kept, **headers}, data=request.body).prepare()
 
 
-def _too_late(deadline: Deadline) -> RequestTimeout:
+def _timed_out(deadline: Deadline) -> RequestTimeout:
     return RequestTimeout(
         "no answer came in time while signing in", seconds=deadline.seconds, delivery="not_sent"
     )
 
 
-_all: weakref.WeakSet[Fetcher] = weakref.WeakSet()
+_fetchers: weakref.WeakSet[Fetcher] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
     # On a connection of the parent's, each process would get answers that are for the other.
-    for fetcher in list(_all):
+    for fetcher in list(_fetchers):
         fetcher._start()
 
 
@@ -304,10 +304,10 @@ class Driver:
         if self._binder is None or not request.token:
             return self._fetcher.fetch(request)
         answer = self._fetcher.fetch(self._binder.bind_token_request(request))
-        if self._binder.token_nonce(request, answer):
+        if self._binder.token_request_needs_nonce(request, answer):
             # It was refused for want of the nonce that came with the answer (RFC 9449 §8).
             if request.renew is not None:
                 request = request.renew()
             answer = self._fetcher.fetch(self._binder.bind_token_request(request))
-            self._binder.token_nonce(request, answer)
+            self._binder.token_request_needs_nonce(request, answer)
         return answer

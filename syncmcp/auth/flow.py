@@ -17,16 +17,16 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-from syncmcp.auth.discovery import OFFLINE, AuthServer, union
+from syncmcp.auth.discovery import OFFLINE, AuthServer, union_scopes
 from syncmcp.auth.steps import (
     AuthChallenge,
     FetchSteps,
     HttpRequest,
     HttpResponse,
     Redirect,
-    demand,
-    members,
-    readable,
+    auth_challenge,
+    json_members,
+    printable,
 )
 from syncmcp.auth.tokens import AuthMethod, Login, Registration, Token
 from syncmcp.errors import AuthError, DiscoveryFailed, RegistrationFailed, TokenRefused
@@ -34,18 +34,18 @@ from syncmcp.types.extensions import AuthorizationServerMetadata
 
 __all__ = [
     "ClientAssertion",
-    "SignInAttempt",
+    "PendingAuthorization",
     "TokenNeed",
-    "ask",
+    "authorization_code",
     "choose_method",
-    "code_of",
-    "field_of",
     "form_request",
+    "probe",
     "read_token",
     "redeem",
     "refresh",
-    "refused",
     "revoke",
+    "string_member",
+    "token_refused",
     "token_request",
 ]
 
@@ -173,13 +173,13 @@ _QUESTION = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "ping"}).encode()
 
 
 @dataclass(frozen=True, repr=False)
-class SignInAttempt:
+class PendingAuthorization:
     """What is written down before a person is sent away, to judge what they come back with.
 
     (basic/authorization/index#authorization-response-validation)
 
     Attributes:
-        place: Where they were sent, its issuer from validated metadata included.
+        auth_server: Where they were sent, its issuer from validated metadata included.
         registration: The client that sent them.
         redirect_uri: Where they come back to.
         scope: What was asked for.
@@ -187,7 +187,7 @@ class SignInAttempt:
         verifier: What proves at the token endpoint that it was us (RFC 7636 §4.1).
     """
 
-    place: AuthServer
+    auth_server: AuthServer
     registration: Registration
     redirect_uri: str
     scope: str | None
@@ -201,10 +201,11 @@ class SignInAttempt:
         Raises:
             DiscoveryFailed: The server has no place for it.
         """
-        endpoint = self.place.server.authorization_endpoint
+        metadata = self.auth_server.metadata
+        endpoint = metadata.authorization_endpoint
         if not endpoint:
             raise DiscoveryFailed(
-                f"the authorization server {self.place.server.issuer[:200]!r} has no authorization"
+                f"the authorization server {metadata.issuer[:200]!r} has no authorization"
                 " endpoint: nobody can sign in there"
             )
         digest = hashlib.sha256(self.verifier.encode()).digest()
@@ -215,7 +216,7 @@ class SignInAttempt:
             "state": self.state,
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
-            "resource": self.place.resource,
+            "resource": self.auth_server.resource,
         }
         if self.scope is not None:
             fields["scope"] = self.scope
@@ -232,18 +233,20 @@ class SignInAttempt:
         return Redirect(url, self.redirect_uri, self.state)
 
 
-def ask(url: str) -> FetchSteps[AuthChallenge | None]:
+def probe(url: str) -> FetchSteps[AuthChallenge | None]:
     """Ask the MCP server at `url` what it demands of those who have no token; `None`: nothing."""
     headers = {
         "Accept": "application/json, text/event-stream",
         "Content-Type": "application/json",
     }
-    fetched = yield HttpRequest("POST", url, headers, _QUESTION)
-    return demand(fetched.headers.get("www-authenticate")) if fetched.status == 401 else None
+    response = yield HttpRequest("POST", url, headers, _QUESTION)
+    return (
+        auth_challenge(response.headers.get("www-authenticate")) if response.status == 401 else None
+    )
 
 
 def redeem(
-    attempt: SignInAttempt,
+    pending: PendingAuthorization,
     callback: Mapping[str, str],
     now: float,
     assertion: ClientAssertion | None = None,
@@ -254,27 +257,27 @@ def redeem(
         TokenRefused: The server or the person said no.
         AuthError: It does not belong to this login, or the answer is no token.
     """
-    code = code_of(attempt, callback)
-    place = attempt.place
+    code = authorization_code(pending, callback)
+    auth_server = pending.auth_server
     fields = {
         "grant_type": "authorization_code",
         "code": code,
-        "redirect_uri": attempt.redirect_uri,
-        "code_verifier": attempt.verifier,
-        "resource": place.resource,
+        "redirect_uri": pending.redirect_uri,
+        "code_verifier": pending.verifier,
+        "resource": auth_server.resource,
     }
-    fetched = yield token_request(place.server, attempt.registration, fields, assertion)
+    response = yield token_request(auth_server.metadata, pending.registration, fields, assertion)
     base = Token(
         access_token="",
-        requested=attempt.scope,
-        issuer=place.server.issuer,
-        resource=place.resource,
-        client_id=attempt.registration.client_id,
+        requested=pending.scope,
+        issuer=auth_server.metadata.issuer,
+        resource=auth_server.resource,
+        client_id=pending.registration.client_id,
     )
-    return read_token(fetched, base, now)
+    return read_token(response, base, now)
 
 
-def code_of(attempt: SignInAttempt, callback: Mapping[str, str]) -> str:
+def authorization_code(pending: PendingAuthorization, callback: Mapping[str, str]) -> str:
     """The authorization code in a callback, once all of it was judged.
 
     (basic/authorization/index#authorization-response-validation)
@@ -285,10 +288,10 @@ def code_of(attempt: SignInAttempt, callback: Mapping[str, str]) -> str:
     """
     # In constant time: how long it takes would tell an attacker how much of a guess was right.
     if not hmac.compare_digest(
-        callback.get("state", "").encode(errors="replace"), attempt.state.encode()
+        callback.get("state", "").encode(errors="replace"), pending.state.encode()
     ):
         raise AuthError("the browser came back without the state of this login: it was dropped")
-    server = attempt.place.server
+    server = pending.auth_server.metadata
     issuer = callback.get("iss")
     if issuer is None and server.authorization_response_iss_parameter_supported:
         raise AuthError(
@@ -302,7 +305,9 @@ def code_of(attempt: SignInAttempt, callback: Mapping[str, str]) -> str:
             f" {server.issuer[:200]!r}: it was dropped"
         )
     if "error" in callback:
-        raise refused("nobody was signed in", callback["error"], callback.get("error_description"))
+        raise token_refused(
+            "nobody was signed in", callback["error"], callback.get("error_description")
+        )
     code = callback.get("code")
     if not code:
         raise AuthError("the browser came back without an authorization code")
@@ -327,8 +332,8 @@ def refresh(
         "refresh_token": token.refresh_token,
         "resource": token.resource,
     }
-    fetched = yield token_request(server, registration, fields, assertion)
-    return read_token(fetched, token, now)
+    response = yield token_request(server, registration, fields, assertion)
+    return read_token(response, token, now)
 
 
 def revoke(
@@ -350,27 +355,30 @@ def revoke(
     ):
         if secret is None:
             continue
-        fetched = yield form_request(
+        response = yield form_request(
             server.revocation_endpoint,
             server,
             registration,
             {"token": secret, "token_type_hint": kind},
             assertion=assertion,
         )
-        if fetched.status not in _GONE and field_of(fetched, "error") != "unsupported_token_type":
-            raise refused(
+        if (
+            response.status not in _GONE
+            and string_member(response, "error") != "unsupported_token_type"
+        ):
+            raise token_refused(
                 "the token could not be revoked",
-                field_of(fetched, "error"),
-                field_of(fetched, "error_description"),
-                status=fetched.status,
+                string_member(response, "error"),
+                string_member(response, "error_description"),
+                status=response.status,
             )
 
 
-def read_token(fetched: HttpResponse, base: Token, now: float) -> Token:
+def read_token(response: HttpResponse, base: Token, now: float) -> Token:
     """The token in an answer of a token endpoint (RFC 6749 §5).
 
     Args:
-        fetched: The answer.
+        response: The response.
         base: What is already known of the token, and what stays as it was if the answer is silent.
         now: When it was asked for, in seconds since the epoch.
 
@@ -378,12 +386,12 @@ def read_token(fetched: HttpResponse, base: Token, now: float) -> Token:
         TokenRefused: The answer is an error.
         AuthError: It makes no sense.
     """
-    error = field_of(fetched, "error")
-    access, kind = field_of(fetched, "access_token"), field_of(fetched, "token_type")
+    error = string_member(response, "error")
+    access, kind = string_member(response, "access_token"), string_member(response, "token_type")
     # Some servers refuse with a 200.
-    if fetched.status != 200 or (error and not access):
-        words = field_of(fetched, "error_description")
-        raise refused("there is no token", error, words, status=fetched.status)
+    if response.status != 200 or (error and not access):
+        words = string_member(response, "error_description")
+        raise token_refused("there is no token", error, words, status=response.status)
     if not access or not kind:
         raise AuthError("the token endpoint answered without a token or without its type")
     if not all("!" <= one <= "~" for one in access):  # it would end the header, or not fit into it
@@ -391,26 +399,26 @@ def read_token(fetched: HttpResponse, base: Token, now: float) -> Token:
     if kind.lower() not in ("bearer", "dpop"):
         raise AuthError(f"the token endpoint issued a token of the unknown type {kind[:40]!r}")
     # RFC 6749 §5.1: a scope that is not named is the one that was asked for.
-    scope = field_of(fetched, "scope") or base.scope or base.requested
+    scope = string_member(response, "scope") or base.scope or base.requested
     return replace(
         base,
         access_token=access,
         token_type=kind,
-        expires_at=_expiry(fetched, now),
-        refresh_token=field_of(fetched, "refresh_token") or base.refresh_token,
+        expires_at=_expiry(response, now),
+        refresh_token=string_member(response, "refresh_token") or base.refresh_token,
         scope=scope,
     )
 
 
-def field_of(fetched: HttpResponse, name: str) -> str | None:
+def string_member(response: HttpResponse, name: str) -> str | None:
     """A member of an answer, if it is a string."""
-    value = members(fetched).get(name)
+    value = json_members(response).get(name)
     return value if isinstance(value, str) else None
 
 
-def _expiry(fetched: HttpResponse, now: float) -> float | None:
+def _expiry(response: HttpResponse, now: float) -> float | None:
     """When it expires; `None` if that is not said, or not in a way that makes sense."""
-    value = members(fetched).get("expires_in")
+    value = json_members(response).get("expires_in")
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -420,10 +428,12 @@ def _expiry(fetched: HttpResponse, now: float) -> float | None:
     return now + max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def refused(what: str, error: str | None, words: str | None, *, status: int = 0) -> TokenRefused:
+def token_refused(
+    what: str, error: str | None, words: str | None, *, status: int = 0
+) -> TokenRefused:
     """The error that tells why there is no token, as far as the server said."""
-    reason = readable(words, "the authorization server gave no reason")
-    code = readable(error, "")[:80] or None
+    reason = printable(words, "the authorization server gave no reason")
+    code = printable(error, "")[:80] or None
     return TokenRefused(f"{what}: {reason}", status=status, error=code)
 
 
@@ -434,17 +444,17 @@ class TokenNeed(NamedTuple):
     """Why a new token is needed.
 
     Attributes:
-        demand: What the server's answer says.
-        refused: The login whose token did not do, if there was one.
-        more: Whether its scope is too small, and it is good otherwise.
+        challenge: The challenge of the MCP server's response.
+        refused: The login whose token was refused, if a token was sent.
+        more_scope: Whether the token is valid, and only lacks scope.
     """
 
-    demand: AuthChallenge
+    challenge: AuthChallenge
     refused: Login | None = None
-    more: bool = False
+    more_scope: bool = False
 
     @property
-    def earlier(self) -> str | None:
-        """The scope that was asked for or granted before."""
+    def earlier_scope(self) -> str | None:
+        """The scopes that were requested or granted before."""
         token = None if self.refused is None else self.refused.token
-        return None if token is None else union(token.requested, token.scope)
+        return None if token is None else union_scopes(token.requested, token.scope)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from syncmcp.auth import flow
-from syncmcp.auth.bearer import Source, SourceLike
-from syncmcp.auth.discovery import AuthServer, discover, find_server, missing, select
+from syncmcp.auth.discovery import AuthServer, discover, find_server, missing_scopes, select_scope
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.flow import token_request
-from syncmcp.auth.token_auth import TokenAuth, pointless
+from syncmcp.auth.token_auth import SecretSource, SourceLike, TokenAuth
 from syncmcp.auth.tokens import Login, Registration, Token
+from syncmcp.auth.unauthorized import scope_insufficient
 from syncmcp.errors import AuthError, DiscoveryFailed, UsageError
 from syncmcp.handlers.links import Link, UnsafeLink
 from syncmcp.types.extensions import AuthorizationServerMetadata
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.signing import SigningKey
+    from syncmcp.auth.single_flight import SharedAttempt
     from syncmcp.auth.steps import FetchSteps, HttpResponse
     from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.token_cache import CachedLogin, SharedAttempt
+    from syncmcp.auth.token_manager import CachedLogin
 
 __all__ = [
     "JWT_BEARER",
@@ -95,7 +96,7 @@ class MachineAuth(TokenAuth):
         super().__init__(issuer=issuer, assertion=assertion, **options)
 
     @property
-    def _client(self) -> str:
+    def _client_label(self) -> str:
         # Others may have a login of the same client with a person.
         return f"{type(self).__name__} {self._client_id}"
 
@@ -103,58 +104,64 @@ class MachineAuth(TokenAuth):
         raise TypeError("credentials are not pickled: make the object again where it is needed")
 
     @abstractmethod
-    def _grant(self, place: AuthServer, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
+    def _grant_fields(
+        self, auth_server: AuthServer, scope: str | None
+    ) -> FetchSteps[Mapping[str, str | None]]:
         """What proves the right to a token: fields of the token request.
 
         Raises:
             AuthError: It cannot be had.
         """
 
-    def _obtain(self, need: TokenNeed, flight: SharedAttempt[CachedLogin]) -> Login:
-        site = self._bound()
+    def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
+        manager = self._bound_manager()
         earlier = None if need.refused is None else need.refused.server.issuer
-        hint = need.demand.resource_metadata
-        place = site.driver.run(discover(site.url, hint, issuer=self._issuer, known=earlier))
-        issuer = place.server.issuer
+        hint = need.challenge.resource_metadata
+        auth_server = manager.driver.run(
+            discover(manager.url, hint, issuer=self._issuer, known=earlier)
+        )
+        issuer = auth_server.metadata.issuer
         if earlier not in (None, issuer):
             raise AuthError(
                 f"the server now takes tokens of {issuer[:200]!r}; these credentials belong to"
                 f" {earlier!r}"
             )
-        scope = select(
-            place,
-            challenged=need.demand.scope,
+        scope = select_scope(
+            auth_server,
+            challenged=need.challenge.scope,
             configured=self._scopes,
-            earlier=need.earlier,
+            earlier=need.earlier_scope,
             offline=False,
         )
-        if need.more and not missing(scope, need.earlier):
-            raise pointless(
+        if need.more_scope and not missing_scopes(scope, need.earlier_scope):
+            raise scope_insufficient(
                 "the server wants more scope without naming any that was not asked for already"
             )
         method = None if self._client_secret or self._assertion else "none"
         # Without the secret, which the store has no need to know.
         registration = Registration(self._client_id, auth_method=method, issuer=issuer)
-        token = site.driver.run(self._token(place, self._proving(registration), scope))
-        return Login(token, registration, place.server)
+        token = manager.driver.run(
+            self._request_token(auth_server, self._with_credentials(registration), scope)
+        )
+        return Login(token, registration, auth_server.metadata)
 
-    def _proving(self, registration: Registration) -> Registration:
+    def _with_credentials(self, registration: Registration) -> Registration:
         return replace(registration, client_secret=self._client_secret)
 
-    def _token(
-        self, place: AuthServer, registration: Registration, scope: str | None
+    def _request_token(
+        self, auth_server: AuthServer, registration: Registration, scope: str | None
     ) -> FetchSteps[Token]:
-        fields = yield from self._grant(place, scope)
-        asked = {**fields, "resource": place.resource}
-        fetched = yield token_request(place.server, registration, asked, self._assertion)
+        fields = yield from self._grant_fields(auth_server, scope)
+        asked = {**fields, "resource": auth_server.resource}
+        response = yield token_request(auth_server.metadata, registration, asked, self._assertion)
         base = Token(
             access_token="",
             requested=scope,
-            issuer=place.server.issuer,
-            resource=place.resource,
+            issuer=auth_server.metadata.issuer,
+            resource=auth_server.resource,
             client_id=self._client_id or None,
         )
-        token = flow.read_token(fetched, base, time.time())
+        token = flow.read_token(response, base, time.time())
         # What got this one gets the next one (RFC 6749 §4.4.3).
         return replace(token, refresh_token=None)
 
@@ -168,7 +175,7 @@ class MachineAuth(TokenAuth):
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 _ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - a word of the protocol
-_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"
+_ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"
 
 
 class EnterpriseManaged(MachineAuth):
@@ -214,7 +221,7 @@ class EnterpriseManaged(MachineAuth):
     ) -> None:
         if idp_client_secret is not None and idp_assertion is not None:
             raise UsageError("a client proves itself by a secret or by a key, not by both")
-        self._id_token = Source(id_token, "the ID token")
+        self._id_token = SecretSource(id_token, "the ID token")
         self._idp_issuer = idp_issuer
         self._idp_token_endpoint = idp_token_endpoint
         self._idp_assertion = idp_assertion
@@ -224,8 +231,8 @@ class EnterpriseManaged(MachineAuth):
             None if idp_client_secret or idp_assertion else "none",
         )
         # The user names it, so it may be private whatever the MCP server is.
-        self._idp = Driver(
-            _place_of(idp_issuer, idp_token_endpoint), session=options.get("session")
+        self._idp_driver = Driver(
+            _provider_url(idp_issuer, idp_token_endpoint), session=options.get("session")
         )
         super().__init__(
             client_id,
@@ -235,32 +242,39 @@ class EnterpriseManaged(MachineAuth):
             **options,
         )
 
-    def _grant(self, place: AuthServer, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
-        profiles = place.server.authorization_grant_profiles_supported
-        if profiles is not None and _PROFILE not in profiles:
+    def _grant_fields(
+        self, auth_server: AuthServer, scope: str | None
+    ) -> FetchSteps[Mapping[str, str | None]]:
+        profiles = auth_server.metadata.authorization_grant_profiles_supported
+        if profiles is not None and _ID_JAG_PROFILE not in profiles:
             raise DiscoveryFailed(
-                f"the authorization server {place.server.issuer[:200]!r} does not take what"
+                f"the authorization server {auth_server.metadata.issuer[:200]!r} does not take what"
                 " identity providers hand out (authorization_grant_profiles_supported)"
             )
         yield from ()
         # By a driver of its own: its proofs and private addresses are not those of the other.
-        return {"grant_type": JWT_BEARER, "assertion": self._idp.run(self._exchange(place, scope))}
+        return {
+            "grant_type": JWT_BEARER,
+            "assertion": self._idp_driver.run(self._exchange_id_token(auth_server, scope)),
+        }
 
-    def _exchange(self, place: AuthServer, scope: str | None) -> FetchSteps[str]:
+    def _exchange_id_token(self, auth_server: AuthServer, scope: str | None) -> FetchSteps[str]:
         """What the identity provider says to the authorization server (RFC 8693 §2)."""
-        idp = yield from self._provider()
+        idp = yield from self._provider_metadata()
         fields = {
             "grant_type": _EXCHANGE,
             "requested_token_type": _ID_JAG,
-            "audience": place.server.issuer,
-            "resource": place.resource,
+            "audience": auth_server.metadata.issuer,
+            "resource": auth_server.resource,
             "scope": scope,
             "subject_token": self._id_token.read(),
             "subject_token_type": _ID_TOKEN,
         }
-        return _statement((yield token_request(idp, self._idp_client, fields, self._idp_assertion)))
+        return _read_id_jag(
+            (yield token_request(idp, self._idp_client, fields, self._idp_assertion))
+        )
 
-    def _provider(self) -> FetchSteps[AuthorizationServerMetadata]:
+    def _provider_metadata(self) -> FetchSteps[AuthorizationServerMetadata]:
         endpoint, issuer = self._idp_token_endpoint, self._idp_issuer
         if issuer is None:
             return AuthorizationServerMetadata(issuer=endpoint or "", token_endpoint=endpoint)
@@ -270,40 +284,40 @@ class EnterpriseManaged(MachineAuth):
         return found
 
 
-def _place_of(issuer: str | None, endpoint: str | None) -> str:
+def _provider_url(issuer: str | None, endpoint: str | None) -> str:
     """Where the identity provider is.
 
     Raises:
         UsageError: It is not said, or said twice, or not encrypted.
     """
-    place = issuer or endpoint
-    if place is None or (issuer and endpoint):
+    url = issuer or endpoint
+    if url is None or (issuer and endpoint):
         raise UsageError("give one of idp_issuer and idp_token_endpoint")
     try:
-        Link.read(place)
+        Link.read(url)
     except UnsafeLink as error:
-        raise UsageError(f"the identity provider cannot be at {place!r}: {error.reason}") from None
-    return place
+        raise UsageError(f"the identity provider cannot be at {url!r}: {error.reason}") from None
+    return url
 
 
-def _statement(fetched: HttpResponse) -> str:
+def _read_id_jag(response: HttpResponse) -> str:
     """The statement in an answer of the identity provider (RFC 8693 §2.2.1).
 
     Raises:
         TokenRefused: The answer is an error.
         AuthError: It is something else than was asked for.
     """
-    if fetched.status != 200:
-        raise flow.refused(
+    if response.status != 200:
+        raise flow.token_refused(
             "the identity provider does not vouch for this sign-in",
-            flow.field_of(fetched, "error"),
-            flow.field_of(fetched, "error_description"),
-            status=fetched.status,
+            flow.string_member(response, "error"),
+            flow.string_member(response, "error_description"),
+            status=response.status,
         )
-    statement = flow.field_of(fetched, "access_token")
-    kind = flow.field_of(fetched, "token_type") or ""
+    statement = flow.string_member(response, "access_token")
+    kind = flow.string_member(response, "token_type") or ""
     # Anything else would be a token of the identity provider, which is nobody else's business.
-    if not statement or flow.field_of(fetched, "issued_token_type") != _ID_JAG:
+    if not statement or flow.string_member(response, "issued_token_type") != _ID_JAG:
         raise AuthError("the identity provider answered with something else than an ID-JAG")
     if kind.lower() != "n_a":
         raise AuthError("the identity provider answered with a token to use, not with an ID-JAG")
@@ -367,7 +381,9 @@ class ClientCredentials(MachineAuth):
             **options,
         )
 
-    def _grant(self, place: AuthServer, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
+    def _grant_fields(
+        self, auth_server: AuthServer, scope: str | None
+    ) -> FetchSteps[Mapping[str, str | None]]:
         yield from ()
         return {"grant_type": "client_credentials", "scope": scope}
 
@@ -406,9 +422,11 @@ class WorkloadIdentity(MachineAuth):
         client_id: str = "",
         **options: Unpack[MachineOptions],
     ) -> None:
-        self._identity = Source(assertion, "the identity of the workload")
+        self._identity = SecretSource(assertion, "the identity of the workload")
         super().__init__(client_id, issuer=issuer, **options)
 
-    def _grant(self, place: AuthServer, scope: str | None) -> FetchSteps[Mapping[str, str | None]]:
+    def _grant_fields(
+        self, auth_server: AuthServer, scope: str | None
+    ) -> FetchSteps[Mapping[str, str | None]]:
         yield from ()
         return {"grant_type": JWT_BEARER, "assertion": self._identity.read(), "scope": scope}

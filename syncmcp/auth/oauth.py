@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.exchange import current
 from syncmcp.auth import flow
-from syncmcp.auth.discovery import AuthServer, discover, missing, require_pkce, select
+from syncmcp.auth.discovery import AuthServer, discover, missing_scopes, require_pkce, select_scope
 from syncmcp.auth.registration import (
-    Identity,
+    ClientIdentity,
     check_redirect_uri,
     client_metadata,
     identify,
+    is_usable,
     register,
-    usable,
 )
-from syncmcp.auth.token_auth import TokenAuth, pointless
+from syncmcp.auth.token_auth import TokenAuth
 from syncmcp.auth.tokens import Login, Registration
+from syncmcp.auth.unauthorized import scope_insufficient
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, TokenRefused, UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from syncmcp.auth.flow import ClientAssertion, TokenNeed
     from syncmcp.auth.receiver import Receiver, Waiting
     from syncmcp.auth.signing import SigningKey
+    from syncmcp.auth.single_flight import SharedAttempt
     from syncmcp.auth.store import TokenStore
-    from syncmcp.auth.token_cache import CachedLogin, SharedAttempt
+    from syncmcp.auth.token_manager import CachedLogin
 
 __all__ = ["OAuth"]
 
@@ -91,13 +93,13 @@ class OAuth(TokenAuth):
         dpop: bool | SigningKey = False,
         assertion: ClientAssertion | None = None,
     ) -> None:
-        self._identity = Identity(
+        self._identity = ClientIdentity(
             client_id, client_secret, client_metadata_url, client_name, assertion is not None
         )
         self._identity.check()
         if client_secret is not None and issuer is None:
             raise UsageError("client_secret goes with issuer: nobody else is to get the secret")
-        self._receiver = _receiver(receiver, redirect_uri)
+        self._receiver = _make_receiver(receiver, redirect_uri)
         self._login_timeout = login_timeout
         super().__init__(
             url,
@@ -116,7 +118,7 @@ class OAuth(TokenAuth):
         return super().__getstate__()
 
     @property
-    def _client(self) -> str:
+    def _client_label(self) -> str:
         return self._identity.client_id or self._identity.metadata_url or ""
 
     def client_metadata(self, redirect_uris: Sequence[str]) -> dict[str, Any]:
@@ -135,98 +137,111 @@ class OAuth(TokenAuth):
             raise UsageError("a client metadata document needs its URL and redirect URIs")
         for uri in redirect_uris:
             check_redirect_uri(uri)
-        method = "private_key_jwt" if self._identity.key else "none"
+        method = "private_key_jwt" if self._identity.has_key else "none"
         return {"client_id": url, **client_metadata(self._identity.name, redirect_uris, method)}
 
-    def _obtain(self, need: TokenNeed, flight: SharedAttempt[CachedLogin]) -> Login:
+    def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
         if self._receiver is None:
             raise LoginRequired(
                 "somebody has to sign in, and receiver=None says that nobody can: call login() on"
                 " an OAuth with a receiver and the same store, where a person is"
             )
-        self._sign_ins.check()
-        site = self._bound()
-        driver = site.driver
+        self._logins.check()
+        manager = self._bound_manager()
+        driver = manager.driver
         earlier = None if need.refused is None else need.refused.server.issuer
-        place = driver.run(
-            discover(site.url, need.demand.resource_metadata, issuer=self._issuer, known=earlier)
+        auth_server = driver.run(
+            discover(
+                manager.url, need.challenge.resource_metadata, issuer=self._issuer, known=earlier
+            )
         )
-        require_pkce(place)
-        issuer = place.server.issuer
+        require_pkce(auth_server)
+        issuer = auth_server.metadata.issuer
         if earlier not in (None, issuer) and self._identity.client_id is not None:
             raise AuthError(
                 f"the server now takes tokens of {issuer[:200]!r}; the client id that was given"
                 f" belongs to {earlier!r}"
             )
-        before = need.earlier if earlier == issuer else None
-        scope = select(place, challenged=need.demand.scope, configured=self._scopes, earlier=before)
-        if need.more and not missing(scope, before):
-            raise pointless(
+        before = need.earlier_scope if earlier == issuer else None
+        scope = select_scope(
+            auth_server, challenged=need.challenge.scope, configured=self._scopes, earlier=before
+        )
+        if need.more_scope and not missing_scopes(scope, before):
+            raise scope_insufficient(
                 "the server wants more scope without naming any that was not asked for already"
             )
-        known = self._known_client(issuer)
+        known = self._stored_registration(issuer)
         with self._receiver.start(() if known is None else known.redirect_uris) as waiting:
             check_redirect_uri(waiting.redirect_uri)
-            registration = self._registered(place, known, waiting.redirect_uri, scope)
-            attempt = flow.SignInAttempt(place, registration, waiting.redirect_uri, scope)
+            registration = self._registration_at(auth_server, known, waiting.redirect_uri, scope)
+            pending = flow.PendingAuthorization(
+                auth_server, registration, waiting.redirect_uri, scope
+            )
             try:
-                callback = self._send_person(attempt, waiting, flight)
+                callback = self._authorize(pending, waiting, attempt)
             except RequestTimeout:
                 # Maybe they saw an error page, as the server does not know the client any more.
-                self._disowned(registration)
+                self._client_rejected(registration)
                 raise
-        steps = flow.redeem(attempt, callback, time.time(), self._assertion)
+        steps = flow.redeem(pending, callback, time.time(), self._assertion)
         try:
             token = driver.run(steps)
         except TokenRefused as error:
             if error.error == "invalid_client":
-                self._disowned(registration)
+                self._client_rejected(registration)
             raise
-        return Login(token, registration, place.server)
+        return Login(token, registration, auth_server.metadata)
 
-    def _disowned(self, registration: Registration) -> None:
-        if self._known_client(registration.issuer) == registration:
+    def _client_rejected(self, registration: Registration) -> None:
+        if self._stored_registration(registration.issuer) == registration:
             self._store.save(_client_key(registration.issuer), None)
 
-    def _send_person(
-        self, attempt: flow.SignInAttempt, waiting: Waiting, flight: SharedAttempt[CachedLogin]
+    def _authorize(
+        self,
+        pending: flow.PendingAuthorization,
+        waiting: Waiting,
+        attempt: SharedAttempt[CachedLogin],
     ) -> dict[str, str]:
-        redirect = attempt.redirect
-        self._bound().driver.guard.check(redirect.url)
-        self._sign_ins.begin()
+        redirect = pending.redirect
+        self._bound_manager().driver.guard.check(redirect.url)
+        self._logins.record_login()
         exchange = current()
-        with flight.person(None if exchange is None else exchange.deadline):
+        with attempt.paused_deadlines(None if exchange is None else exchange.deadline):
             return dict(waiting.receive(redirect, Deadline(self._login_timeout)))
 
-    def _known_client(self, issuer: str) -> Registration | None:
+    def _stored_registration(self, issuer: str) -> Registration | None:
         value = self._store.load(_client_key(issuer))
         try:
             return None if value is None else Registration.from_json(value)
         except TypeError:  # it is damaged; the one to come replaces it
             return None
 
-    def _registered(
-        self, place: AuthServer, known: Registration | None, redirect_uri: str, scope: str | None
+    def _registration_at(
+        self,
+        auth_server: AuthServer,
+        known: Registration | None,
+        redirect_uri: str,
+        scope: str | None,
     ) -> Registration:
         """The client at an authorization server, registered there if it has to be.
 
         What one server gave out is filed under its issuer, and goes to no other.
         (basic/authorization/client-registration#authorization-server-binding)
         """
-        issuer = place.server.issuer
-        given = identify(place, self._identity)
+        issuer = auth_server.metadata.issuer
+        given = identify(auth_server, self._identity)
         if given is not None:
             return given
-        if known is not None and usable(known, issuer, redirect_uri, time.time()):
+        if known is not None and is_usable(known, issuer, redirect_uri, time.time()):
             return known
-        registration = self._bound().driver.run(
-            register(place, self._identity, redirect_uri, scope)
+        registration = self._bound_manager().driver.run(
+            register(auth_server, self._identity, redirect_uri, scope)
         )
         self._store.save(_client_key(issuer), registration.to_json())
         return registration
 
 
-def _receiver(
+def _make_receiver(
     given: Receiver | Literal["browser"] | None, redirect_uri: str | None
 ) -> Receiver | None:
     if given == "browser":

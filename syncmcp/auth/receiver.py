@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from syncmcp.auth.steps import Redirect
 
 __all__ = [
-    "ARRIVED",
-    "NOT_HERE",
-    "NOT_THIS_LOGIN",
+    "PAGE_ARRIVED",
+    "PAGE_NOT_FOUND",
+    "PAGE_WRONG_LOGIN",
     "ConsolePrompt",
     "PasteReceiver",
     "Receiver",
     "Waiting",
-    "answer_in",
-    "check_web",
-    "invitation",
+    "check_browser_url",
+    "instructions",
+    "login_timed_out",
     "page",
+    "parse_callback",
     "print_to_stderr",
-    "too_late",
 ]
 
 
 # What opens a browser may read these as something else.
-_STRANGE: Final = frozenset(' \\<>"`^{|}')
+_UNSAFE_CHARACTERS: Final = frozenset(' \\<>"`^{|}')
 
 _MOST_PARAMETERS: Final = 32
 _LONGEST_ANSWER: Final = 16 * 1024
@@ -115,43 +115,43 @@ class PasteReceiver:
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
         """Begin a login. The redirect URI is always the same."""
-        return _Pasting(self._show, self._ask, self._redirect_uri)
+        return _PasteLogin(self._show, self._ask, self._redirect_uri)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(redirect_uri={self._redirect_uri!r})"
 
 
-class _Pasting:
+class _PasteLogin:
     def __init__(
         self, show: Callable[[str], object], ask: Callable[[str], str], redirect_uri: str
     ) -> None:
         self._show = show
         self._ask = ask
         self.redirect_uri = redirect_uri
-        self._asking: ConsolePrompt | None = None
+        self._prompt: ConsolePrompt | None = None
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
         """Ask until the answer is one."""
-        check_web(redirect.url)
+        check_browser_url(redirect.url)
         ended = threading.Event()
-        asking = self._asking = ConsolePrompt(self._show, self._ask, redirect, ended.set)
-        asking.start()
+        prompt = self._prompt = ConsolePrompt(self._show, self._ask, redirect, ended.set)
+        prompt.start()
         if not wait(ended, deadline.remaining()):
-            raise too_late(deadline)
-        if asking.answer is None:
+            raise login_timed_out(deadline)
+        if prompt.answer is None:
             raise LoginRequired(
                 "nobody pasted the answer of the authorization server: "
-                f"{asking.failure or 'there is nobody to ask'}",
+                f"{prompt.failure or 'there is nobody to ask'}",
                 delivery="not_sent",
             )
-        return asking.answer
+        return prompt.answer
 
-    def __enter__(self) -> _Pasting:
+    def __enter__(self) -> _PasteLogin:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._asking is not None:
-            self._asking.stop()
+        if self._prompt is not None:
+            self._prompt.stop()
 
 
 class ConsolePrompt:
@@ -187,7 +187,7 @@ class ConsolePrompt:
 
     def _run(self) -> None:
         try:
-            self.answer = self._loop()
+            self.answer = self._ask_until_valid()
         except (EOFError, KeyboardInterrupt):
             self.failure = "there was no input"
         except Exception as error:  # the program's own functions
@@ -195,20 +195,20 @@ class ConsolePrompt:
         finally:
             self._ended()
 
-    def _loop(self) -> Mapping[str, str] | None:
-        self._show(invitation(self._redirect, paste=True))
+    def _ask_until_valid(self) -> Mapping[str, str] | None:
+        self._show(instructions(self._redirect, paste=True))
         while not self._stopped:
             text = self._ask(_PROMPT).strip()
             if self._stopped:
                 break
-            answer = answer_in(text, self._redirect.state)
+            answer = parse_callback(text, self._redirect.state)
             if answer is not None:
                 return answer
-            self._show(_NO_ANSWER if text else invitation(self._redirect, paste=True))
+            self._show(_NO_ANSWER if text else instructions(self._redirect, paste=True))
         return None
 
 
-def answer_in(text: str, state: str) -> Mapping[str, str] | None:
+def parse_callback(text: str, state: str) -> Mapping[str, str] | None:
     """Read the parameters of a callback.
 
     Args:
@@ -234,7 +234,7 @@ def answer_in(text: str, state: str) -> Mapping[str, str] | None:
     return parameters
 
 
-def invitation(redirect: Redirect, *, paste: bool) -> str:
+def instructions(redirect: Redirect, *, paste: bool) -> str:
     """What a person is told who has to open a browser."""
     text = f"To sign in, open this address in a browser:\n\n{redirect.url}\n"
     if paste:
@@ -245,20 +245,20 @@ def invitation(redirect: Redirect, *, paste: bool) -> str:
     return text
 
 
-def check_web(url: str) -> None:
+def check_browser_url(url: str) -> None:
     """Check what is about to be handed to a browser.
 
     Raises:
         AuthError: It is no web address, or has characters that no URL has.
     """
     web = url.lower().startswith(("https://", "http://"))
-    if not web or not url.isprintable() or not _STRANGE.isdisjoint(url):
+    if not web or not url.isprintable() or not _UNSAFE_CHARACTERS.isdisjoint(url):
         raise AuthError(
             "the authorization request is no address that a browser may open", delivery="not_sent"
         )
 
 
-def too_late(deadline: Deadline) -> RequestTimeout:
+def login_timed_out(deadline: Deadline) -> RequestTimeout:
     """What a login ends with that nobody completes."""
     return RequestTimeout("nobody signed in in time", seconds=deadline.seconds, delivery="not_sent")
 
@@ -286,17 +286,17 @@ _POLICY: Final = (
 )
 
 # Whether the sign-in worked is not known yet, and not said: nothing was checked but the state.
-ARRIVED: Final = (
+PAGE_ARRIVED: Final = (
     HTTPStatus.OK,
     "Back to your program",
     "Your answer has arrived. You can close this page; the program says how it goes on.",
 )
-NOT_THIS_LOGIN: Final = (
+PAGE_WRONG_LOGIN: Final = (
     HTTPStatus.BAD_REQUEST,
     "Not the answer that is waited for",
     "This page belongs to another sign-in, perhaps an older one. The program still waits.",
 )
-NOT_HERE: Final = (
+PAGE_NOT_FOUND: Final = (
     HTTPStatus.NOT_FOUND,
     "Nothing to see here",
     "A program on this computer waits here for the end of a sign-in, and for nothing else.",

@@ -13,20 +13,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from syncmcp._base.text import redact
-from syncmcp.auth.discovery import AuthServer, union
-from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, members, readable
+from syncmcp.auth.discovery import AuthServer, union_scopes
+from syncmcp.auth.steps import FetchSteps, HttpRequest, HttpResponse, json_members, printable
 from syncmcp.auth.tokens import Registration
 from syncmcp.errors import RegistrationFailed, UsageError
 from syncmcp.types.extensions import AuthorizationServerMetadata
 
 __all__ = [
-    "Identity",
+    "ClientIdentity",
     "check_redirect_uri",
     "client_metadata",
     "identify",
     "is_loopback",
+    "is_usable",
     "register",
-    "usable",
 ]
 
 _USABLE_METHODS = ("none", "client_secret_basic", "client_secret_post")
@@ -35,7 +35,7 @@ _WHAT_TO_DO = "register this program there by hand and pass client_id= (and clie
 
 
 @dataclass(frozen=True, repr=False)
-class Identity:
+class ClientIdentity:
     """What the user says about who the client is.
 
     Attributes:
@@ -43,14 +43,14 @@ class Identity:
         client_secret: The secret that belongs to it.
         metadata_url: The address of a client metadata document, which is a client id by itself.
         name: What authorization servers show to people.
-        key: Whether the client proves itself by a signed assertion.
+        has_key: Whether the client authenticates by a signed assertion (``private_key_jwt``).
     """
 
     client_id: str | None = None
     client_secret: str | None = None
     metadata_url: str | None = None
     name: str = "syncmcp"
-    key: bool = False
+    has_key: bool = False
 
     def check(self) -> None:
         """Make sure that it can be one.
@@ -60,7 +60,7 @@ class Identity:
         """
         if self.client_secret is not None and self.client_id is None:
             raise UsageError("client_secret needs the client_id that it belongs to")
-        if self.client_secret is not None and self.key:
+        if self.client_secret is not None and self.has_key:
             raise UsageError("a client proves itself by a secret or by an assertion, not by both")
         if self.metadata_url is not None:
             _check_metadata_url(self.metadata_url)
@@ -84,22 +84,25 @@ def _check_metadata_url(url: str) -> None:
         )
 
 
-def identify(place: AuthServer, identity: Identity) -> Registration | None:
+def identify(auth_server: AuthServer, identity: ClientIdentity) -> Registration | None:
     """The client as the user names it at this authorization server.
 
     Returns:
         `None` if it has to be registered.
     """
-    issuer = place.server.issuer
+    issuer = auth_server.metadata.issuer
     if identity.client_id is not None:
         return Registration(identity.client_id, identity.client_secret, None, issuer)
-    if identity.metadata_url is not None and place.server.client_id_metadata_document_supported:
-        method = "private_key_jwt" if identity.key else "none"
+    if (
+        identity.metadata_url is not None
+        and auth_server.metadata.client_id_metadata_document_supported
+    ):
+        method = "private_key_jwt" if identity.has_key else "none"
         return Registration(identity.metadata_url, None, method, issuer)
     return None
 
 
-def usable(registration: Registration, issuer: str, redirect_uri: str, now: float) -> bool:
+def is_usable(registration: Registration, issuer: str, redirect_uri: str, now: float) -> bool:
     """Whether an earlier registration serves a login at `issuer` that returns to `redirect_uri`."""
     return (
         registration.issuer == issuer
@@ -109,7 +112,7 @@ def usable(registration: Registration, issuer: str, redirect_uri: str, now: floa
 
 
 def register(
-    place: AuthServer, identity: Identity, redirect_uri: str, scope: str | None
+    auth_server: AuthServer, identity: ClientIdentity, redirect_uri: str, scope: str | None
 ) -> FetchSteps[Registration]:
     """Register the client with an authorization server (RFC 7591 §3).
 
@@ -117,21 +120,21 @@ def register(
         RegistrationFailed: It has no registration, refuses the client, or makes of it what cannot
             be used.
     """
-    server = place.server
+    server = auth_server.metadata
     if not server.registration_endpoint:
         raise RegistrationFailed(
             f"the authorization server {server.issuer[:200]!r} does not know this program and"
             f" offers no registration: {_WHAT_TO_DO}"
         )
     # A step-up asks for more later, and some servers allow no more than was registered.
-    wanted = union(scope, place.scopes)
-    method = _method_to_ask_for(server)
+    wanted = union_scopes(scope, auth_server.scopes)
+    method = _auth_method_to_request(server)
     metadata = client_metadata(identity.name, [redirect_uri], method)
-    fetched = yield _post(server.registration_endpoint, metadata, wanted)
-    if fetched.status == 400 and wanted is not None and _error(fetched)[0] != _BAD_REDIRECT:
+    response = yield _registration_request(server.registration_endpoint, metadata, wanted)
+    if response.status == 400 and wanted is not None and _error_of(response)[0] != _BAD_REDIRECT:
         # Others refuse scopes that they do not know themselves.
-        fetched = yield _post(server.registration_endpoint, metadata, None)
-    return _registered(fetched, server, redirect_uri, method)
+        response = yield _registration_request(server.registration_endpoint, metadata, None)
+    return _read_registration(response, server, redirect_uri, method)
 
 
 def client_metadata(name: str, redirect_uris: Sequence[str], method: str) -> dict[str, Any]:
@@ -177,13 +180,13 @@ def check_redirect_uri(url: str) -> None:
 _BAD_REDIRECT = "invalid_redirect_uri"
 
 
-def _post(url: str, metadata: Mapping[str, Any], scope: str | None) -> HttpRequest:
+def _registration_request(url: str, metadata: Mapping[str, Any], scope: str | None) -> HttpRequest:
     body = {**metadata, **({} if scope is None else {"scope": scope})}
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     return HttpRequest("POST", url, headers, json.dumps(body).encode())
 
 
-def _method_to_ask_for(server: AuthorizationServerMetadata) -> str:
+def _auth_method_to_request(server: AuthorizationServerMetadata) -> str:
     """A program on somebody's machine keeps no secret, so it asks for none where it can.
 
     Else it takes what the server names first: those on the official Python SDK let only clients
@@ -195,33 +198,33 @@ def _method_to_ask_for(server: AuthorizationServerMetadata) -> str:
     return next((one for one in listed if one in _USABLE_METHODS), "none")
 
 
-def _error(fetched: HttpResponse) -> tuple[str | None, str]:
+def _error_of(response: HttpResponse) -> tuple[str | None, str]:
     """Code and description of an error answer (RFC 7591 §3.2.2)."""
-    value = members(fetched)
-    code = readable(value.get("error"), "")[:80] or None
-    return code, readable(value.get("error_description"), "no reason given")
+    value = json_members(response)
+    code = printable(value.get("error"), "")[:80] or None
+    return code, printable(value.get("error_description"), "no reason given")
 
 
-def _registered(
-    fetched: HttpResponse, server: AuthorizationServerMetadata, redirect_uri: str, asked: str
+def _read_registration(
+    response: HttpResponse, server: AuthorizationServerMetadata, redirect_uri: str, asked: str
 ) -> Registration:
     """The client that an answer to a registration describes."""
     who = f"the authorization server {server.issuer[:200]!r}"
-    if fetched.status not in (200, 201):
-        code, words = _error(fetched)
+    if response.status not in (200, 201):
+        code, words = _error_of(response)
         if code == _BAD_REDIRECT:
             raise RegistrationFailed(
                 f"{who} does not accept the redirect address {redirect_uri!r}: {words}."
                 f" Pass a redirect_uri= that it accepts, or {_WHAT_TO_DO}",
-                status=fetched.status,
+                status=response.status,
                 error=code,
             )
         raise RegistrationFailed(
             f"{who} did not register this program: {words}; {_WHAT_TO_DO}",
-            status=fetched.status,
+            status=response.status,
             error=code,
         )
-    answer = members(fetched)
+    answer = json_members(response)
     client_id, secret = answer.get("client_id"), answer.get("client_secret")
     if not isinstance(client_id, str) or not client_id:
         raise RegistrationFailed(f"{who} registered this program without giving it a client id")

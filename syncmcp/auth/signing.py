@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 from syncmcp._concurrency.timing import Deadline
 from syncmcp.auth import steps
 from syncmcp.auth.discovery import Origin, origin_of
-from syncmcp.auth.steps import members
+from syncmcp.auth.steps import json_members
 from syncmcp.errors import AuthError, RegistrationFailed, UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from syncmcp.auth.tokens import Login
     from syncmcp.types.extensions import AuthorizationServerMetadata
 
-__all__ = ["Binder", "DPoPProver", "PrivateKeyJwt", "SigningKey", "require"]
+__all__ = ["Binder", "DPoPProver", "PrivateKeyJwt", "SigningKey", "require_joserfc"]
 
 
 # By type of key, or its curve; the first is what is used where nobody asks for another.
@@ -70,15 +70,15 @@ class SigningKey:
         *,
         key_id: str | None = None,
     ) -> None:
-        require()
-        self._key = _read(key)
-        self._able = _ALGORITHMS[_kind(self._key)]
+        require_joserfc()
+        self._key = _load_key(key)
+        self._algorithms = _ALGORITHMS[_key_type(self._key)]
         if algorithm is not None:
-            if algorithm not in self._able:
+            if algorithm not in self._algorithms:
                 raise UsageError(
-                    f"this key signs with {' or '.join(self._able)}, not {algorithm[:40]!r}"
+                    f"this key signs with {' or '.join(self._algorithms)}, not {algorithm[:40]!r}"
                 )
-            self._able = (algorithm,)
+            self._algorithms = (algorithm,)
         self._key_id = key_id
 
     @classmethod
@@ -89,7 +89,7 @@ class SigningKey:
             UsageError: Nobody here knows the algorithm, or the packages of the extra are not
                 installed.
         """
-        require()
+        require_joserfc()
         from joserfc import jwk
 
         kind = next((kind for kind, able in _ALGORITHMS.items() if algorithm in able), None)
@@ -115,7 +115,7 @@ class SigningKey:
         Returns:
             `None` if the key can do none of them.
         """
-        return next((one for one in self._able if accepted is None or one in accepted), None)
+        return next((one for one in self._algorithms if accepted is None or one in accepted), None)
 
     def sign(self, claims: Mapping[str, Any], algorithm: str, **header: Any) -> str:
         """Return a signed JSON Web Token.
@@ -142,13 +142,13 @@ class SigningKey:
         return dict(self._key.as_dict(private=True))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} for {' or '.join(self._able)}>"
+        return f"<{type(self).__name__} for {' or '.join(self._algorithms)}>"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError("a private key is not pickled: make it again where it is needed")
 
 
-def require() -> None:
+def require_joserfc() -> None:
     """Make sure that what signs is installed.
 
     Raises:
@@ -162,7 +162,7 @@ def require() -> None:
         ) from error
 
 
-def _read(given: str | bytes | Path | Mapping[str, Any]) -> ECKey | OKPKey | RSAKey:
+def _load_key(given: str | bytes | Path | Mapping[str, Any]) -> ECKey | OKPKey | RSAKey:
     from joserfc import jwk
     from joserfc.errors import JoseError
 
@@ -197,7 +197,7 @@ def _pem_kind(pem: str | bytes) -> Any:
     return "RSA" if isinstance(key, rsa.RSAPrivateKey) else "OKP"
 
 
-def _kind(key: ECKey | OKPKey | RSAKey) -> str:
+def _key_type(key: ECKey | OKPKey | RSAKey) -> str:
     from joserfc.jwk import RSAKey
 
     if isinstance(key, RSAKey):
@@ -311,10 +311,10 @@ class DPoPProver:
     def __init__(
         self, store: TokenStore, name: Callable[[], str], key: SigningKey | None = None
     ) -> None:
-        require()
+        require_joserfc()
         self._store = store
         self._name = name
-        self._given = key
+        self._given_key = key
         # Guards what follows; never held while anything is waited for.
         self._lock = threading.RLock()
         self._keys: dict[str, SigningKey] = {}
@@ -329,10 +329,14 @@ class DPoPProver:
         proof = self._proof(request.method, request.url, request.algorithms)
         return replace(request, headers={**request.headers, "DPoP": proof})
 
-    def token_nonce(self, request: HttpRequest, answer: HttpResponse) -> bool:
+    def token_request_needs_nonce(self, request: HttpRequest, answer: HttpResponse) -> bool:
         """Note the nonce in an answer; return whether the request failed for want of it."""
-        noted = self._note(request.url, answer.headers.get("dpop-nonce"))
-        return noted and answer.status in (400, 401) and members(answer).get("error") == _USE_NONCE
+        noted = self._remember_nonce(request.url, answer.headers.get("dpop-nonce"))
+        return (
+            noted
+            and answer.status in (400, 401)
+            and json_members(answer).get("error") == _USE_NONCE
+        )
 
     def bind_request(self, request: requests.PreparedRequest, login: Login) -> None:
         """Put the token and a proof into a request to the MCP server (RFC 9449 §7.1).
@@ -350,15 +354,15 @@ class DPoPProver:
             ath=digest.rstrip(b"=").decode(),
         )
 
-    def nonce(self, response: requests.Response) -> bool:
+    def needs_nonce(self, response: requests.Response) -> bool:
         """Note the nonce in a response; return whether the request failed for want of it."""
-        noted = self._note(response.request.url or "", response.headers.get("DPoP-Nonce"))
+        noted = self._remember_nonce(response.request.url or "", response.headers.get("DPoP-Nonce"))
         if not noted or response.status_code != 401:
             return False
-        found = steps.demand(response.headers.get("WWW-Authenticate"))
+        found = steps.auth_challenge(response.headers.get("WWW-Authenticate"))
         return found is not None and found.error == _USE_NONCE
 
-    def _note(self, url: str, nonce: str | None) -> bool:
+    def _remember_nonce(self, url: str, nonce: str | None) -> bool:
         """Whether there is a nonce, which is the one to use from now on (RFC 9449 §8.2)."""
         if not nonce or len(nonce) > _LONGEST_NONCE:
             return False
@@ -383,15 +387,15 @@ class DPoPProver:
         return key.sign(said, algorithm, typ="dpop+jwt", jwk=key.public)
 
     def _key_for(self, accepted: Collection[str] | None) -> tuple[SigningKey, str]:
-        if self._given is not None:
-            algorithm = self._given.choose(accepted)
+        if self._given_key is not None:
+            algorithm = self._given_key.choose(accepted)
             if algorithm is None:
-                raise _useless(accepted)
-            return self._given, algorithm
+                raise _no_algorithm(accepted)
+            return self._given_key, algorithm
         usable = (one for one in _PREFERRED if accepted is None or one in accepted)
         algorithm = next(usable, None)
         if algorithm is None:
-            raise _useless(accepted)
+            raise _no_algorithm(accepted)
         with self._lock:
             key = self._keys.get(algorithm)
         if key is None:
@@ -412,7 +416,7 @@ class DPoPProver:
             return key
 
 
-def _useless(accepted: Collection[str] | None) -> AuthError:
+def _no_algorithm(accepted: Collection[str] | None) -> AuthError:
     return AuthError(
         "the authorization server takes proofs of possession signed with"
         f" {', '.join(accepted or ())[:200] or 'nothing'}, which our key cannot make"
@@ -429,7 +433,7 @@ class Binder(Protocol):
         """Return the request to a token endpoint with a fresh proof."""
         ...
 
-    def token_nonce(self, request: HttpRequest, answer: HttpResponse) -> bool:
+    def token_request_needs_nonce(self, request: HttpRequest, answer: HttpResponse) -> bool:
         """Look at each answer; return whether the request needs a new proof for its nonce."""
         ...
 
@@ -437,6 +441,6 @@ class Binder(Protocol):
         """Put a token and a fresh proof into the headers of a request to the MCP server."""
         ...
 
-    def nonce(self, response: requests.Response) -> bool:
+    def needs_nonce(self, response: requests.Response) -> bool:
         """Look at each response; return whether the request needs a new proof for its nonce."""
         ...

@@ -13,7 +13,15 @@ from typing import Any, TypeAlias, TypeVar
 
 from syncmcp._base.text import redact
 
-__all__ = ["AuthChallenge", "Challenge", "content", "demand", "members", "parse", "readable"]
+__all__ = [
+    "AuthChallenge",
+    "Challenge",
+    "auth_challenge",
+    "json_body",
+    "json_members",
+    "parse_challenges",
+    "printable",
+]
 
 
 T = TypeVar("T")
@@ -131,7 +139,7 @@ class AuthChallenge:
     error: str | None = None
 
 
-def parse(header: str) -> list[Challenge]:
+def parse_challenges(header: str) -> list[Challenge]:
     """The challenges in the values of all ``WWW-Authenticate`` headers, joined by commas.
 
     What cannot be understood is left out. Of a parameter given twice the first counts.
@@ -161,9 +169,9 @@ def _after(pattern: re.Pattern[str], text: str, position: int) -> int:
     return position if found is None else found.end()
 
 
-def demand(header: str | None) -> AuthChallenge | None:
+def auth_challenge(header: str | None) -> AuthChallenge | None:
     """What a response demands, or `None` if it has no challenge that a token answers."""
-    found = [one.parameters for one in parse(header or "") if one.scheme in _SCHEMES]
+    found = [one.parameters for one in parse_challenges(header or "") if one.scheme in _SCHEMES]
     if not found:
         return None
 
@@ -179,16 +187,16 @@ def demand(header: str | None) -> AuthChallenge | None:
 _LONGEST = 300
 
 
-def members(fetched: HttpResponse) -> dict[str, Any]:
+def json_members(response: HttpResponse) -> dict[str, Any]:
     """The members of the JSON object in an answer; none if it holds something else."""
-    value = content(fetched)
+    value = json_body(response)
     return value if isinstance(value, dict) else {}
 
 
-def content(fetched: HttpResponse) -> Any:
+def json_body(response: HttpResponse) -> Any:
     """The JSON in an answer; `None` if it holds none that is of use."""
     try:
-        value: Any = json.loads(fetched.body)
+        value: Any = json.loads(response.body)
         # Half of a pair of surrogates fits into no request.
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -196,7 +204,7 @@ def content(fetched: HttpResponse) -> Any:
     return value
 
 
-def readable(words: object, otherwise: str) -> str:
+def printable(words: object, otherwise: str) -> str:
     """Foreign text for a message: of one line, on any terminal, and without secrets.
 
     Args:

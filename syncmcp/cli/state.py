@@ -107,7 +107,7 @@ def begin(url: str, receiver: Receiver, note: Callable[[str], object], **options
     if client != before:
         store.save(key, client or None)
         earlier = _of(url, before)
-        if earlier._client == _of(url, client)._client:
+        if earlier._client_label == _of(url, client)._client_label:
             return token  # filed in the same place: it has taken that of the earlier one
         try:
             earlier.logout()  # else nobody could reach it any more
@@ -136,4 +136,4 @@ def _store() -> FileStore:
 
 
 def _key(url: str) -> str:
-    return f"command {OAuth(url, receiver=None)._bound().url}"
+    return f"command {OAuth(url, receiver=None)._bound_manager().url}"

@@ -9,15 +9,14 @@ import pytest
 import requests
 
 from syncmcp.auth import OAuth, unauthorized
-from syncmcp.auth.flow import TokenNeed
 from syncmcp.auth.steps import AuthChallenge
 from syncmcp.errors import AuthError, TokenRefused
 from tests.auth.authorization_server import (
     Answer,
     Person,
     call,
-    keeper,
     signed_in,
+    token_cache,
     world,
 )
 
@@ -109,11 +108,18 @@ def test_a_403_for_another_reason_is_an_answer() -> None:
 def test_an_overtaken_thread_uses_the_scope_that_another_one_got() -> None:
     with signed_in() as (resource, auth, person):
         resource.needed = {"two": "b"}
-        old = keeper(auth).current()
+        old = token_cache(auth).current()
         assert old is not None
         assert call(resource, auth, "two").status_code == 200
-        need = TokenNeed(AuthChallenge(scope="b", error="insufficient_scope"), old.login, more=True)
-        assert auth._stepped_up(need, "another").token == auth.token
+        assert auth._manager is not None
+        hook = unauthorized.UnauthorizedHook(
+            auth._manager, auth._sign, None, auth._logins, auth._step_ups, old.login
+        )
+        request = requests.Request("POST", resource.url).prepare()
+        challenge = AuthChallenge(scope="b", error="insufficient_scope")
+        login = hook._after_403(request, challenge)
+        assert login is not None
+        assert login.token == auth.token
         assert len(person.redirects) == 2
 
 
