@@ -29,12 +29,12 @@ _BACKLOG_FRAMES = 4
 _EXIT_WAIT = 0.05
 
 # What `Outgoing.state` says here. `None`: not handed over yet.
-_WAITING = "waiting"
-_BEGUN = "begun"
-_WITHDRAWN = "withdrawn"
+_QUEUED = "waiting"
+_STARTED = "begun"
+_CANCELLED = "withdrawn"
 
 
-class Owner(Protocol):
+class WriterOwner(Protocol):
     """What an outbox asks of its transport."""
 
     label: str
@@ -63,7 +63,7 @@ class StdinWriter:
         max_frame: The longest frame, in bytes; a few times this may be waiting.
     """
 
-    def __init__(self, owner: Owner, max_frame: int) -> None:
+    def __init__(self, owner: WriterOwner, max_frame: int) -> None:
         self._owner = owner
         self._limit = _BACKLOG_FRAMES * max_frame
         self._process: Process | None = None
@@ -79,8 +79,8 @@ class StdinWriter:
         # Whether a thread is using the pipe: others queue, and `close` leaves the closing to it.
         self._writing = False
         # What is left of a frame that the pipe took a part of, and whose frame that is.
-        self._rest = memoryview(b"")
-        self._begun: Outgoing | None = None
+        self._remainder = memoryview(b"")
+        self._started: Outgoing | None = None
         self._backlog: deque[Outgoing] = deque()
         self._backlog_size = 0
 
@@ -91,14 +91,14 @@ class StdinWriter:
     def send(self, out: Outgoing) -> None:
         """See `StdioTransport.send`."""
         with self._lock:
-            if out.state is _WITHDRAWN:
+            if out.state is _CANCELLED:
                 return
             process = self._process
             if process is None or self._closing:
-                raise self._not_open()
+                raise self._not_open_error()
             if self._broken is not None:
                 raise self._owner.broken_pipe("not_sent", 0) from self._broken
-            if process.writes_block or self._writing or self._rest or self._backlog:
+            if process.writes_block or self._writing or self._remainder or self._backlog:
                 self._enqueue(out)
             elif not self._write_now(process, out):
                 return
@@ -108,9 +108,9 @@ class StdinWriter:
             try:
                 self.writer = self._owner.start_thread("write", self._write_backlog)
             except RuntimeError as error:  # at interpreter exit no thread can be started any more
-                raise self._owner.broken_pipe(self.withdraw(out), 0) from error
+                raise self._owner.broken_pipe(self.cancel(out), 0) from error
 
-    def _not_open(self) -> ClosedError:
+    def _not_open_error(self) -> ClosedError:
         return ClosedError("the transport is not open", server=self._owner.label)
 
     def _write_now(self, process: Process, out: Outgoing) -> bool:
@@ -121,7 +121,7 @@ class StdinWriter:
         self._writing = True
         try:
             if self._closing:  # a signal handler closed just before
-                raise self._not_open()
+                raise self._not_open_error()
             process.write(data, taken)
         except OSError as error:
             self._broken = error
@@ -129,15 +129,15 @@ class StdinWriter:
         finally:
             # Ctrl-C may have come right behind the write; it does not come before the next call.
             if taken:
-                out.state = _BEGUN
+                out.state = _STARTED
                 if taken[0] < size:
-                    self._begun, self._rest = out, data[taken[0] :]
+                    self._started, self._remainder = out, data[taken[0] :]
             self._writing = False
             if self._closing:
                 self._close_pipe(process)
         if not taken:
             self._enqueue(out)
-        return bool(self._rest or self._backlog)  # a signal handler may have sent something
+        return bool(self._remainder or self._backlog)  # a signal handler may have sent something
 
     def _enqueue(self, out: Outgoing) -> None:
         size = len(out.body) + 1
@@ -150,19 +150,19 @@ class StdinWriter:
                 delivery="not_sent",
             )
         self._backlog_size += size
-        out.state = _WAITING
+        out.state = _QUEUED
         self._backlog.append(out)
 
-    def withdraw(self, out: Outgoing) -> Delivery:
+    def cancel(self, out: Outgoing) -> Delivery:
         """See `Transport`. A frame that was begun is completed: what follows must stay readable."""
         with self._lock:
-            if out.state is _WAITING:
+            if out.state is _QUEUED:
                 self._backlog_size -= len(out.body) + 1
-                out.state = _WITHDRAWN
+                out.state = _CANCELLED
                 self._backlog.remove(out)
             elif out.state is None:
-                out.state = _WITHDRAWN
-            return "not_sent" if out.state is _WITHDRAWN else "unknown"
+                out.state = _CANCELLED
+            return "not_sent" if out.state is _CANCELLED else "unknown"
 
     def close(self) -> None:
         """Close the pipe, and let the writer thread end. What still waits is never written."""
@@ -176,7 +176,7 @@ class StdinWriter:
             if not self._writing:
                 self._close_pipe(process)
 
-    def abandon(self) -> None:
+    def discard_in_child(self) -> None:
         """In a forked child: a thread of the parent may have held the lock."""
         self._lock = threading.RLock()
 
@@ -201,7 +201,7 @@ class StdinWriter:
     def _claim_pipe(self) -> bool:
         """Wait for work and take the pipe; `False` when there will be none."""
         with self._work:
-            while not (self._closing or self._broken or self._rest or self._backlog):
+            while not (self._closing or self._broken or self._remainder or self._backlog):
                 self._work.wait()
             self._writing = not (self._closing or self._broken)
             return self._writing
@@ -217,7 +217,7 @@ class StdinWriter:
             failure = error
         with self._lock:
             self._writing = False
-            self._rest = self._rest[sum(taken) :]
+            self._remainder = self._remainder[sum(taken) :]
             if self._closing:
                 self._close_pipe(process)
                 return
@@ -226,24 +226,24 @@ class StdinWriter:
             self._broken = failure
             unsent = [*self._backlog]
             for out in unsent:
-                self.withdraw(out)
+                self.cancel(out)
         # The reader tells the end of everything, if it is the end: a server may close its stdin and
         # still answer what it has read.
-        if self._begun is not None:
-            self._tell(self._begun, "unknown", failure)
+        if self._started is not None:
+            self._report_failure(self._started, "unknown", failure)
         for out in unsent:
-            self._tell(out, "not_sent", failure)
+            self._report_failure(out, "not_sent", failure)
 
     def _next_piece(self) -> memoryview:
         with self._lock:
-            if not self._rest and self._backlog:
-                self._begun = out = self._backlog.popleft()
+            if not self._remainder and self._backlog:
+                self._started = out = self._backlog.popleft()
                 self._backlog_size -= len(out.body) + 1
-                out.state = _BEGUN
-                self._rest = memoryview(out.body + b"\n")
-            return self._rest
+                out.state = _STARTED
+                self._remainder = memoryview(out.body + b"\n")
+            return self._remainder
 
-    def _tell(self, out: Outgoing, delivery: Delivery, failure: OSError) -> None:
+    def _report_failure(self, out: Outgoing, delivery: Delivery, failure: OSError) -> None:
         if out.ids:
             error = self._owner.broken_pipe(delivery, _EXIT_WAIT)
             error.__cause__ = failure
@@ -274,7 +274,7 @@ class LineReader:
         # Joined once when the line is whole: adding to one string would copy it for every chunk.
         self._parts: list[bytes] = []
         self._size = 0
-        self._cutting = False
+        self._truncating = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes; returns the lines that they complete, without their ends.
@@ -283,43 +283,43 @@ class LineReader:
         """
         end = chunk.find(b"\n")
         if end < 0:
-            return self._hold(chunk)
-        lines = [] if self._cutting else self._first(chunk[:end])
-        self._cutting = False
+            return self._keep_partial(chunk)
+        lines = [] if self._truncating else self._complete_first(chunk[:end])
+        self._truncating = False
         if end + 1 < len(chunk):
             *whole, rest = chunk[end + 1 :].split(b"\n")
-            lines += [self._checked(line) for line in whole]
-            lines += self._hold(rest)
+            lines += [self._finish_line(line) for line in whole]
+            lines += self._keep_partial(rest)
         return lines
 
     def rest(self) -> bytes:
         """What came after the last line end, when nothing more will come."""
-        return b"".join(self._take())
+        return b"".join(self._take_parts())
 
-    def _first(self, part: bytes) -> list[bytes]:
+    def _complete_first(self, part: bytes) -> list[bytes]:
         if self._parts:
-            part = b"".join((*self._take(), part))
-        return [self._checked(part)]
+            part = b"".join((*self._take_parts(), part))
+        return [self._finish_line(part)]
 
-    def _take(self) -> list[bytes]:
+    def _take_parts(self) -> list[bytes]:
         parts, self._parts, self._size = self._parts, [], 0
         return parts
 
-    def _checked(self, line: bytes) -> bytes:
+    def _finish_line(self, line: bytes) -> bytes:
         if line.endswith(b"\r"):
             line = line[:-1]
         return line if len(line) <= self._limit else TruncatedLine(line[: self._limit])
 
-    def _hold(self, part: bytes) -> list[bytes]:
-        if self._cutting or not part:
+    def _keep_partial(self, part: bytes) -> list[bytes]:
+        if self._truncating or not part:
             return []
         self._parts.append(part)
         self._size += len(part)
         # One byte more than allowed: a carriage return does not count.
         if self._size <= self._limit + 1:
             return []
-        self._cutting = True
-        return [TruncatedLine(b"".join(self._take())[: self._limit])]
+        self._truncating = True
+        return [TruncatedLine(b"".join(self._take_parts())[: self._limit])]
 
 
 # What a server writes to stderr: a bounded tail for errors, and a place for the rest.
@@ -353,11 +353,11 @@ class StderrSink:
         self._label = label
         self._secrets = secrets
         self._lines = LineReader(_LONGEST_LINE)
-        self._kept = bytearray()
+        self._recent = bytearray()
         # Guards the bytes kept: the tail is asked for on other threads.
         self._lock = threading.RLock()
-        self._close: Callable[[], None] | None = None
-        self._sink = self._choose(target)
+        self._close_file: Callable[[], None] | None = None
+        self._deliver_line = self._choose(target)
 
     def _choose(self, target: Stderr) -> Callable[[str], None] | None:
         if target == "log":
@@ -369,7 +369,7 @@ class StderrSink:
         if callable(target):
             return target
         file = Path(os.fspath(target)).open("a", encoding="utf-8", buffering=1)  # noqa: SIM115
-        self._close = file.close
+        self._close_file = file.close
 
         def append(line: str) -> None:
             file.write(line + "\n")
@@ -384,33 +384,33 @@ class StderrSink:
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes."""
         with self._lock:
-            self._kept += chunk[-_KEPT_BYTES:]
-            del self._kept[:-_KEPT_BYTES]
+            self._recent += chunk[-_KEPT_BYTES:]
+            del self._recent[:-_KEPT_BYTES]
         for line in self._lines.feed(chunk):
-            self._show(line)
+            self._deliver(line)
 
     def close(self) -> None:
         """Show what came after the last line end, and close the file if there is one."""
         rest = self._lines.rest()
         if rest:
-            self._show(rest)
-        if self._close is not None:
-            self._close()
+            self._deliver(rest)
+        if self._close_file is not None:
+            self._close_file()
 
     def tail(self) -> str:
         """The last lines, secrets removed. Any thread may ask."""
         with self._lock:
-            kept = bytes(self._kept)
+            kept = bytes(self._recent)
         text = redact(kept.decode("utf-8", "replace"), self._secrets)
         return "\n".join(text.splitlines()[-_TAIL_LINES:])[-_TAIL_BYTES:].strip()
 
-    def _show(self, line: bytes) -> None:
-        if self._sink is None:
+    def _deliver(self, line: bytes) -> None:
+        if self._deliver_line is None:
             return
         try:
-            self._sink(line.decode("utf-8", "replace"))
+            self._deliver_line(line.decode("utf-8", "replace"))
         except Exception:  # the caller's function or file: it must not stop the draining
-            self._sink = None
+            self._deliver_line = None
             _log.exception("[%s] the place for stderr failed and gets no more lines", self._label)
 
 

@@ -81,7 +81,7 @@ def _watch_exit(pid: int) -> int | None:
 # no interpreter looks for signals, so that none is lost to Ctrl-C, or closed twice.
 
 
-class _Wake:
+class _WakePipe:
     """A pipe that is readable once it was set: it ends a `poll` in another thread."""
 
     def __init__(self) -> None:
@@ -115,26 +115,26 @@ class PosixProcess:
         self._stdout = stdout
         self._stderr = stderr
         self._exit = _watch_exit(popen.pid)
-        self._input_wake = _Wake()
-        self._output_wake = _Wake()
-        self._errors_wake = _Wake()
+        self._input_wake = _WakePipe()
+        self._output_wake = _WakePipe()
+        self._errors_wake = _WakePipe()
         # Guards the numbers of the pipes against being closed, and given to another file, between
         # the look at them and their use.
-        self._guard = threading.RLock()
+        self._lock = threading.RLock()
         self._output_chunk = _SMALL_CHUNK
         self._output_reads: int | None = None
         self._error_reads: int | None = None
-        self._exit_told = False
-        self._cleared = False
+        self._exit_reported = False
+        self._reaped = False
         # One system call for each read where a blocked read can be ended from outside, and where
         # it blocks a thread, not all greenlets.
-        self._can_nudge = not patched("threading") and self._nudge(b"")
+        self._can_wake_reader = not patched("threading") and self._wake_reader(b"")
 
     # -- stdout
 
     def read_output(self) -> bytes:
         """See `Process`."""
-        if self._can_nudge and self._output_reads is None:
+        if self._can_wake_reader and self._output_reads is None:
             data = os.read(self._stdout, self._output_chunk)
             self._output_chunk = _CHUNK if len(data) >= _SMALL_CHUNK else _SMALL_CHUNK
             return data
@@ -150,12 +150,12 @@ class PosixProcess:
         if self._output_reads is None:
             self._output_reads = _LAST_READS
         self._output_wake.set()
-        if self._can_nudge:
-            self._nudge(b"\n")
+        if self._can_wake_reader:
+            self._wake_reader(b"\n")
 
-    def _nudge(self, data: bytes) -> bool:
+    def _wake_reader(self, data: bytes) -> bool:
         """Write to the pipe that the reader waits on: a blank line, which it skips."""
-        with self._guard:
+        with self._lock:
             if self._stdout < 0:
                 return True
             name, flags = f"/proc/self/fd/{self._stdout}", os.O_WRONLY | os.O_NONBLOCK
@@ -175,7 +175,7 @@ class PosixProcess:
 
     def close_output(self) -> None:
         """See `Process`."""
-        with self._guard:
+        with self._lock:
             pipe, self._stdout = self._stdout, -1
             if pipe >= 0:
                 os.close(pipe)
@@ -188,11 +188,11 @@ class PosixProcess:
             watched = [self._errors_wake.reader]
             if self._stderr >= 0:
                 watched.append(self._stderr)
-            if not self._exit_told and self._exit is not None:
+            if not self._exit_reported and self._exit is not None:
                 watched.append(self._exit)
-            if self._exit_told and self._stderr < 0:
+            if self._exit_reported and self._stderr < 0:
                 return b""
-            blind = not self._exit_told and self._exit is None
+            blind = not self._exit_reported and self._exit is None
             ready = _ready(watched, _EXIT_CHECK if blind else None)
             if self._error_reads is not None:
                 if self._error_reads == 0 or self._stderr not in ready:
@@ -200,7 +200,7 @@ class PosixProcess:
                 self._error_reads -= 1
             # Before stderr, which another process may go on filling.
             elif self._exit in ready or (blind and self.wait(0) is not None):
-                self._exit_told = True
+                self._exit_reported = True
                 return None
             if self._stderr in ready:
                 data = os.read(self._stderr, _CHUNK)
@@ -273,7 +273,7 @@ class PosixProcess:
 
     def kill(self) -> None:
         """See `Process`."""
-        if self._cleared:
+        if self._reaped:
             return  # the number may be a stranger's by now
         self._signal_group(signal.SIGKILL)
         # Nothing survives SIGKILL, but a process in a system call of the kernel may need a while.
@@ -283,7 +283,7 @@ class PosixProcess:
                 with contextlib.suppress(ChildProcessError):  # it has been cleared already
                     os.waitpid(self._popen.pid, os.WNOHANG)
                 self._popen.returncode = code
-            self._cleared = True
+            self._reaped = True
 
     def _signal_group(self, number: signal.Signals) -> None:
         # PermissionError: what is left of the group belongs to another user, or, on macOS, is a
@@ -293,16 +293,16 @@ class PosixProcess:
 
     def release(self) -> None:
         """See `Process`."""
-        with self._guard:
+        with self._lock:
             watch, self._exit = self._exit, None
             if watch is not None:
                 os.close(watch)
             for wake in (self._input_wake, self._output_wake, self._errors_wake):
                 wake.close()
 
-    def abandon(self) -> None:
+    def discard_in_child(self) -> None:
         """See `Process`."""
-        self._guard = threading.RLock()  # a thread of the parent may have held it
+        self._lock = threading.RLock()  # a thread of the parent may have held it
         self.close_input()
         self.close_output()
         self.close_errors()

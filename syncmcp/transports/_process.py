@@ -117,7 +117,7 @@ class Process(Protocol):
         """Free what the threads shared; nothing else is called afterwards."""
         ...
 
-    def abandon(self) -> None:
+    def discard_in_child(self) -> None:
         """In a forked child: close everything, touch no process."""
         ...
 

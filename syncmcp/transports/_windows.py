@@ -148,7 +148,7 @@ class WindowsProcess:
         if job is not None:
             job.close()
 
-    def abandon(self) -> None:
+    def discard_in_child(self) -> None:
         """See `Process`. Never called: there is no fork."""
 
 

@@ -108,7 +108,7 @@ class StdioTransport:
         # one frees it. Reentrant for the same reason as the lock of `StdinWriter`.
         self._lock = threading.RLock()
         self._users: set[object] = {self}
-        self._outbox = StdinWriter(self, config.max_frame)
+        self._stdin_writer = StdinWriter(self, config.max_frame)
 
     # -- opening
 
@@ -134,14 +134,16 @@ class StdioTransport:
         self._receiver = receiver
         # Another thread does it: Ctrl-C in the midst of it would lose a process, or a pipe, before
         # anybody knew of it, and Python raises it in the main thread alone.
-        over = threading.Lock()
-        over.acquire()
+        started = threading.Lock()
+        started.acquire()
         failure: list[BaseException] = []
         name = f"syncmcp-stderr[{self.label}]"
-        drain = threading.Thread(target=self._run, args=(over, failure), name=name, daemon=True)
+        drain = threading.Thread(
+            target=self._start_and_drain, args=(started, failure), name=name, daemon=True
+        )
         try:
             start_thread(drain)
-            if not acquire(over, deadline.remaining()):
+            if not acquire(started, deadline.remaining()):
                 raise RequestTimeout(
                     "the server was not started in time",
                     server=self.label,
@@ -158,7 +160,7 @@ class StdioTransport:
             drain.join(_JOIN_WAIT)
             raise failure.pop()
 
-    def _run(self, over: threading.Lock, failure: list[BaseException]) -> None:
+    def _start_and_drain(self, started: threading.Lock, failure: list[BaseException]) -> None:
         """Start the server, say so by releasing `over`, and read its stderr to the end.
 
         One thread for both: a server may have asked the system to be told of the end of the
@@ -167,33 +169,33 @@ class StdioTransport:
         with self._lock:
             if self._closing:  # nobody waits for it any more
                 failure.append(ClosedError("closed while it was opening", server=self.label))
-                over.release()
+                started.release()
                 return
             self._opening = True
             self._users.add(threading.current_thread())
         try:
             try:
-                self._start_all()
+                self._start_process()
             except BaseException as error:
                 failure.append(error)
                 self._closing = True
                 self._errors_ended.set()  # nobody reads its last words
-                self._end(Deadline(0))
+                self._kill_and_close(Deadline(0))
                 return
             finally:
-                over.release()
-            self._read_errors()
+                started.release()
+            self._read_stderr()
         finally:
-            self._leave(threading.current_thread())
+            self._release_process(threading.current_thread())
 
-    def _start_all(self) -> None:
+    def _start_process(self) -> None:
         self._open_stderr()
         with _starting:
-            self._process = self._start()
+            self._process = self._spawn()
             _open_transports.add(self)
-        self._outbox.open(self._process)
+        self._stdin_writer.open(self._process)
         try:
-            self._reader = self.start_thread("read", self._read)
+            self._reader = self.start_thread("read", self._read_stdout)
         except RuntimeError as error:
             raise ConnectFailed("cannot start a thread", server=self.label) from error
         with self._lock:
@@ -213,7 +215,7 @@ class StdioTransport:
                 f"cannot open the file for stderr: {error}", server=self.label
             ) from error
 
-    def _start(self) -> Process:
+    def _spawn(self) -> Process:
         config = self._config
         env = environment(config.env, config.inherit_env, os.environ)
         path = search_path(env)
@@ -225,9 +227,9 @@ class StdioTransport:
                 f"the server cannot be started so: {error}", server=self.label
             ) from error
         except OSError as error:
-            raise ConnectFailed(self._explain(error, path), server=self.label) from error
+            raise ConnectFailed(self._start_error_text(error, path), server=self.label) from error
 
-    def _explain(self, error: OSError, path: str) -> str:
+    def _start_error_text(self, error: OSError, path: str) -> str:
         config = self._config
         if config.cwd is not None and error.filename == config.cwd:
             return f"the working directory {config.cwd!r} cannot be used: {error.strerror}"
@@ -256,7 +258,7 @@ class StdioTransport:
             try:
                 target()
             finally:
-                self._leave(thread)
+                self._release_process(thread)
 
         thread = threading.Thread(target=run, name=f"syncmcp-{role}[{self.label}]", daemon=True)
         try:
@@ -268,19 +270,19 @@ class StdioTransport:
                 came = not box
                 box.clear()
             if not came:
-                self._leave(thread)
+                self._release_process(thread)
             raise
         return thread
 
     # -- reading
 
-    def _read(self) -> None:
+    def _read_stdout(self) -> None:
         process, receiver = self._process, self._receiver
         assert process is not None and receiver is not None  # noqa: PT018
         try:
             error = self._read_frames(process, receiver)
             self._output_ended.set()
-            error = error or self._obituary(process)
+            error = error or self._connection_lost(process)
             if not self._closing:
                 receiver.lost(error)
         except Exception as error:  # without its reader a connection would only time out
@@ -299,9 +301,9 @@ class StdioTransport:
                     line = _without_bom(line)  # noqa: PLW2901
                 if not _FRAME.match(line):
                     if line and not line.isspace():
-                        self._skip(line)
+                        self._skip_noise(line)
                 elif isinstance(line, TruncatedLine):
-                    return self._too_long()
+                    return self._message_too_long()
                 elif not self._closing:
                     receiver.receive(line)
         rest = _without_bom(lines.rest()) if at_start else lines.rest()
@@ -310,10 +312,10 @@ class StdioTransport:
             if _FRAME.match(rest) and _is_json(rest):
                 receiver.receive(rest)
             else:
-                self._skip(rest)
+                self._skip_noise(rest)
         return None
 
-    def _skip(self, line: bytes) -> None:
+    def _skip_noise(self, line: bytes) -> None:
         self.noise += 1
         if self.noise > _NOISE_LOGGED:
             if self.noise == self._noise_report:
@@ -331,23 +333,23 @@ class StdioTransport:
             text,
         )
 
-    def _too_long(self) -> LimitExceeded:
+    def _message_too_long(self) -> LimitExceeded:
         return LimitExceeded(
             f"the server sent a message longer than max_frame ({self._config.max_frame} bytes)",
             server=self.label,
         )
 
-    def _obituary(self, process: Process) -> ConnectionLost:
+    def _connection_lost(self, process: Process) -> ConnectionLost:
         code = process.wait(_EXIT_WAIT)
         self._errors_ended.wait(_TAIL_WAIT if code is None else _LAST_WORDS_WAIT)
         text = "the server closed its stdout" if code is None else "the server exited"
-        return ConnectionLost(text, **self._facts(code))
+        return ConnectionLost(text, **self._error_details(code))
 
-    def _facts(self, code: int | None) -> dict[str, Any]:
+    def _error_details(self, code: int | None) -> dict[str, Any]:
         tail = "" if self._stderr is None else self._stderr.tail()
         return {"server": self.label, "exit_code": code, "stderr_tail": tail}
 
-    def _read_errors(self) -> None:
+    def _read_stderr(self) -> None:
         process, sink, receiver = self._process, self._stderr, self._receiver
         assert process is not None and sink is not None and receiver is not None  # noqa: PT018
         try:
@@ -397,19 +399,21 @@ class StdioTransport:
         """
         if self._forked:
             raise ForkedError("this server belongs to the parent process", server=self.label)
-        self._outbox.send(out)
+        self._stdin_writer.send(out)
 
     post = send
 
-    def withdraw(self, out: Outgoing) -> Delivery:
+    def cancel(self, out: Outgoing) -> Delivery:
         """See `Transport`. A frame that was begun is completed all the same."""
-        return self._outbox.withdraw(out)
+        return self._stdin_writer.cancel(out)
 
     def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
         """See `Owner`."""
         process = self._process
         code = None if process is None else process.wait(wait)
-        return ConnectionLost("the server no longer reads", delivery=delivery, **self._facts(code))
+        return ConnectionLost(
+            "the server no longer reads", delivery=delivery, **self._error_details(code)
+        )
 
     def failed(self, out: Outgoing, error: McpError) -> None:
         """See `Owner`."""
@@ -437,32 +441,32 @@ class StdioTransport:
                     self._closer = me
             if mine:
                 if self._process is not None:
-                    self._ask_to_end(self._process, deadline)
-                self._end(deadline)
+                    self._shut_down(self._process, deadline)
+                self._kill_and_close(deadline)
             elif me != self._closer and threading.current_thread() not in self._threads():
                 self._closed.wait(deadline.remaining())
         except BaseException:
             if mine:  # no process is left behind
-                self._end(Deadline(0))
+                self._kill_and_close(Deadline(0))
             raise
 
     def _threads(self) -> tuple[threading.Thread | None, ...]:
-        return self._reader, self._drain, self._outbox.writer
+        return self._reader, self._drain, self._stdin_writer.writer
 
-    def _end(self, deadline: Deadline) -> None:
+    def _kill_and_close(self, deadline: Deadline) -> None:
         """End what there is, at once. It may be begun again after Ctrl-C: what is done stays so."""
         process = self._process
         if process is not None:
             if self in self._users:
-                self._end_process(process, deadline)
-            self._leave(self)
+                self._kill_process(process, deadline)
+            self._release_process(self)
         if self._stderr is not None and self._drain is None:
             self._stderr.close()
         _open_transports.discard(self)
         self._closed.set()
 
-    def _end_process(self, process: Process, deadline: Deadline) -> None:
-        self._outbox.close()
+    def _kill_process(self, process: Process, deadline: Deadline) -> None:
+        self._stdin_writer.close()
         process.kill()
         process.end_output()
         process.end_errors()
@@ -477,36 +481,36 @@ class StdioTransport:
         if self._drain is None:
             process.close_errors()
 
-    def _ask_to_end(self, process: Process, deadline: Deadline) -> None:
+    def _shut_down(self, process: Process, deadline: Deadline) -> None:
         first, second = self._config.grace
-        self._outbox.close()
-        exited = process.wait(_share(deadline, first)) is not None
+        self._stdin_writer.close()
+        exited = process.wait(_grace_within(deadline, first)) is not None
         # The reader goes on reading all the while: a server that flushes its output must not get
         # stuck. Once its head has ended, open pipes tell that some of the tree is left.
         reading = self._reader not in (None, threading.current_thread())
         if exited and (not reading or self._output_ended.wait(_EXIT_WAIT)):
             return
         process.terminate()
-        pause = Deadline(_share(deadline, second))
+        pause = Deadline(_grace_within(deadline, second))
         if process.wait(pause.remaining()) is not None and reading:
             self._output_ended.wait(pause.remaining())
 
-    def _leave(self, user: object) -> None:
+    def _release_process(self, user: object) -> None:
         with self._lock:
             self._users.discard(user)
             last = not self._users
         if last and self._process is not None:
             self._process.release()
 
-    def _abandon(self) -> None:
+    def _discard_in_child(self) -> None:
         """In a forked child: the server is the parent's, and so are its pipes' other ends."""
         self._forked = True
-        self._outbox.abandon()
+        self._stdin_writer.discard_in_child()
         if self._process is not None:
-            self._process.abandon()
+            self._process.discard_in_child()
 
 
-def _share(deadline: Deadline, grace: float) -> float:
+def _grace_within(deadline: Deadline, grace: float) -> float:
     """The length of one wait, in seconds: half of what is left stays for the steps after it."""
     left = deadline.remaining()
     return grace if left is None else min(grace, left / 2)
@@ -527,7 +531,7 @@ def _is_json(data: bytes) -> bool:
 
 def _after_fork_in_child() -> None:
     for transport in list(_open_transports):
-        transport._abandon()
+        transport._discard_in_child()
     _open_transports.clear()
     _starting.release()
 

@@ -165,8 +165,8 @@ def test_the_clock_is_watched_again_after_a_person_took_longer_than_it(
         looked.set()
 
     looked = threading.Event()
-    the_look = HttpSender._look
-    monkeypatch.setattr(HttpSender, "_look", look)
+    the_look = HttpSender._abort_expired
+    monkeypatch.setattr(HttpSender, "_abort_expired", look)
 
     with world() as resource:
         resource.routes[method, resource.path] = mute

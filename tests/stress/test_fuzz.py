@@ -416,7 +416,7 @@ def over_stdio(revision: str, calls: int, monkeypatch: pytest.MonkeyPatch) -> No
         def feed(self, chunk: bytes) -> list[bytes]:
             return [line for piece in cut(cuts, chunk) for line in super(Crumbs, self).feed(piece)]
 
-    monkeypatch.setattr("syncmcp.transports.stdio.Lines", Crumbs)
+    monkeypatch.setattr("syncmcp.transports.stdio.LineReader", Crumbs)
     double = Disturbed(demo_server(), seed)
     with relayed(double) as target:
         disturb(target, double, revision, seed, calls)
@@ -560,7 +560,7 @@ def read_streams(count: int) -> None:
             assert parser.retry == reference.retry, stream
             events += len(read)
             # The connection broke; the next stream goes on from the last id.
-            parser.restart()
+            parser.reset()
     assert events > count / 4
 
 
