@@ -1,4 +1,4 @@
-"""Signing in to servers over HTTP: OAuth 2.1 and plain tokens, as `requests` authentication.
+"""Signing in to servers over HTTP: OAuth 2.1 and given tokens, as `requests` authentication.
 
 ::
 
@@ -58,7 +58,7 @@ __all__ = [
     "WorkloadIdentity",
 ]
 
-# Loaded when they are asked for: most programs need one of them, or none.
+# Imported at first use: most programs need one of them, or none.
 _LAZY = {
     "Bearer": "syncmcp.auth.token_auth",
     "ClientAssertion": "syncmcp.auth.flow",

@@ -43,17 +43,17 @@ __all__ = [
 
 
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-"""The grant that trades a signed statement for a token (RFC 7523 §2.1)."""
+"""The grant that exchanges a signed assertion for a token (RFC 7523 §2.1)."""
 
 
 class MachineOptions(TypedDict, total=False):
-    """What every grant without a person takes.
+    """The options of every grant without a person.
 
     Attributes:
         url: The MCP server; by default that of the first request.
-        scopes: What to ask for instead of what the server's metadata list.
-        store: Where tokens are kept; by default in memory.
-        session: Where proxies and certificates for the authorization server come from.
+        scopes: The scopes to request instead of those in the server's metadata.
+        store: Where tokens are stored; by default in memory.
+        session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether a public server may name private addresses.
         dpop: Whether tokens are bound to a key, as with `OAuth`.
     """
@@ -67,17 +67,20 @@ class MachineOptions(TypedDict, total=False):
 
 
 class MachineAuth(TokenAuth):
-    """Base of the grants that need nobody: what proves the right to a token is there already.
+    """Base of the grants without a person: the program has the credentials for a token.
 
-    What was refused is not tried in another way, nor again for the same request.
+    A refused grant is not tried in another way, nor repeated for the same request.
 
     Args:
-        client_id: The client, as the authorization server knows it; empty if it need not.
-        client_secret: Its secret.
-        issuer: The one authorization server that gets what proves the right to a token. `None`
-            leaves the choice to the MCP server, which then has to be trusted with it.
-        assertion: Signs for a client that proves itself by a key.
+        client_id: The client id at the authorization server; empty if that needs none.
+        client_secret: The client's secret.
+        issuer: The only authorization server that receives credentials. `None` leaves the choice
+            to the MCP server, which then has to be trusted with them.
+        assertion: Signs for a client that authenticates by a key.
         **options: See `MachineOptions`.
+
+    Raises:
+        UsageError: An argument is invalid, or contradicts another one.
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class MachineAuth(TokenAuth):
 
     @property
     def _client_label(self) -> str:
-        # Others may have a login of the same client with a person.
+        # An `OAuth` with the same client id and store has logins of its own.
         return f"{type(self).__name__} {self._client_id}"
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -107,10 +110,10 @@ class MachineAuth(TokenAuth):
     def _grant_fields(
         self, auth_server: AuthServer, scope: str | None
     ) -> FetchSteps[Mapping[str, str | None]]:
-        """What proves the right to a token: fields of the token request.
+        """The fields of the token request that contain the grant.
 
         Raises:
-            AuthError: It cannot be had.
+            AuthError: The grant cannot be obtained.
         """
 
     def _obtain(self, need: TokenNeed, attempt: SharedAttempt[CachedLogin]) -> Login:
@@ -138,7 +141,7 @@ class MachineAuth(TokenAuth):
                 "the server wants more scope without naming any that was not asked for already"
             )
         method = None if self._client_secret or self._assertion else "none"
-        # Without the secret, which the store has no need to know.
+        # Without the secret, which must not be stored.
         registration = Registration(self._client_id, auth_method=method, issuer=issuer)
         token = manager.driver.run(
             self._request_token(auth_server, self._with_credentials(registration), scope)
@@ -162,14 +165,8 @@ class MachineAuth(TokenAuth):
             client_id=self._client_id or None,
         )
         token = flow.read_token(response, base, time.time())
-        # What got this one gets the next one (RFC 6749 §4.4.3).
+        # The same grant obtains the next token (RFC 6749 §4.4.3).
         return replace(token, refresh_token=None)
-
-
-# Employees whose company decides: its identity provider vouches for them, and nobody is asked.
-#
-# (ext-auth enterprise-managed-authorization; RFC 8693, RFC 7523, Identity Assertion JWT
-# Authorization Grant)
 
 
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -179,29 +176,31 @@ _ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"
 
 
 class EnterpriseManaged(MachineAuth):
-    """Gets tokens for an employee from the company's identity provider, without asking them.
+    """Obtains tokens for an employee from the company's identity provider, without asking them.
 
-    The ID token of their sign-in is exchanged there for a statement that the authorization server
-    of the MCP server takes (ID-JAG); that one is used once, and kept nowhere.
+    The ID token of the employee's sign-in is exchanged at the identity provider for an ID-JAG (an
+    Identity Assertion JWT Authorization Grant), which the authorization server of the MCP server
+    accepts. The ID-JAG is used once and not stored.
+    (ext-auth enterprise-managed-authorization; RFC 8693, RFC 7523)
 
     Args:
-        id_token: The ID token of the employee; the path of the file that has it; or what returns
-            it, on the thread that needs it. The last two are asked each time.
-        idp_issuer: The identity provider, whose metadata say the rest; or
-        idp_token_endpoint: its token endpoint.
-        idp_client_id: The client, as the identity provider knows it.
-        idp_client_secret: Its secret there, or
-        idp_assertion: what signs for it there: a `PrivateKeyJwt`.
-        client_id: The client, as the authorization server of the MCP server knows it.
-        client_secret: Its secret there, or
-        assertion: what signs for it there.
-        issuer: The authorization server that is acceptable. `None` leaves the choice to the MCP
-            server, which then has to be trusted with what the identity provider hands out.
-        **options: See `MachineOptions`. The `store` is for one employee; the `session` says how
-            both servers are reached.
+        id_token: The ID token of the employee; the path of a file that contains it; or a function
+            that returns it, on the thread that needs it. File and function are read each time.
+        idp_issuer: The issuer of the identity provider, whose metadata are then fetched; or
+        idp_token_endpoint: the token endpoint of the identity provider.
+        idp_client_id: The client id at the identity provider.
+        idp_client_secret: The client's secret there, or
+        idp_assertion: what signs for the client there: a `PrivateKeyJwt`.
+        client_id: The client id at the authorization server of the MCP server.
+        client_secret: The client's secret there, or
+        assertion: what signs for the client there: a `PrivateKeyJwt`.
+        issuer: The only acceptable authorization server. `None` leaves the choice to the MCP
+            server, which then has to be trusted with the ID-JAG.
+        **options: See `MachineOptions`. The `store` is for one employee; the `session` applies to
+            both servers.
 
     Raises:
-        UsageError: An argument is not what it should be.
+        UsageError: An argument is invalid, or contradicts another one.
     """
 
     def __init__(
@@ -230,7 +229,7 @@ class EnterpriseManaged(MachineAuth):
             idp_client_secret,
             None if idp_client_secret or idp_assertion else "none",
         )
-        # The user names it, so it may be private whatever the MCP server is.
+        # The user names this URL, so it may be private even if the MCP server is public.
         self._idp_driver = Driver(
             _provider_url(idp_issuer, idp_token_endpoint), session=options.get("session")
         )
@@ -252,14 +251,14 @@ class EnterpriseManaged(MachineAuth):
                 " identity providers hand out (authorization_grant_profiles_supported)"
             )
         yield from ()
-        # By a driver of its own: its proofs and private addresses are not those of the other.
+        # A driver of its own: no DPoP proofs, and another guard of private addresses.
         return {
             "grant_type": JWT_BEARER,
             "assertion": self._idp_driver.run(self._exchange_id_token(auth_server, scope)),
         }
 
     def _exchange_id_token(self, auth_server: AuthServer, scope: str | None) -> FetchSteps[str]:
-        """What the identity provider says to the authorization server (RFC 8693 §2)."""
+        """Exchange the ID token for an ID-JAG at the identity provider (RFC 8693 §2)."""
         idp = yield from self._provider_metadata()
         fields = {
             "grant_type": _EXCHANGE,
@@ -285,10 +284,10 @@ class EnterpriseManaged(MachineAuth):
 
 
 def _provider_url(issuer: str | None, endpoint: str | None) -> str:
-    """Where the identity provider is.
+    """The URL of the identity provider.
 
     Raises:
-        UsageError: It is not said, or said twice, or not encrypted.
+        UsageError: None or both arguments are given, or the URL is not encrypted.
     """
     url = issuer or endpoint
     if url is None or (issuer and endpoint):
@@ -301,11 +300,11 @@ def _provider_url(issuer: str | None, endpoint: str | None) -> str:
 
 
 def _read_id_jag(response: HttpResponse) -> str:
-    """The statement in an answer of the identity provider (RFC 8693 §2.2.1).
+    """The ID-JAG in a response of the identity provider (RFC 8693 §2.2.1).
 
     Raises:
-        TokenRefused: The answer is an error.
-        AuthError: It is something else than was asked for.
+        TokenRefused: The response is an error.
+        AuthError: The response contains another type of token.
     """
     if response.status != 200:
         raise flow.token_refused(
@@ -316,7 +315,7 @@ def _read_id_jag(response: HttpResponse) -> str:
         )
     statement = flow.string_member(response, "access_token")
     kind = flow.string_member(response, "token_type") or ""
-    # Anything else would be a token of the identity provider, which is nobody else's business.
+    # Another token would be one for the identity provider, which must not be sent elsewhere.
     if not statement or flow.string_member(response, "issued_token_type") != _ID_JAG:
         raise AuthError("the identity provider answered with something else than an ID-JAG")
     if kind.lower() != "n_a":
@@ -324,13 +323,10 @@ def _read_id_jag(response: HttpResponse) -> str:
     return statement
 
 
-# A program that signs in as itself (RFC 6749 §4.4).
-#
-# (ext-auth oauth-client-credentials)
-
-
 class ClientCredentials(MachineAuth):
-    """Gets tokens with the client's own secret or key, for programs that nobody sits at.
+    """Obtains tokens with the client's own secret or key, for programs without a user.
+
+    (RFC 6749 §4.4; ext-auth oauth-client-credentials)
 
     ::
 
@@ -338,18 +334,19 @@ class ClientCredentials(MachineAuth):
         syncmcp.Http("https://example.com/mcp", auth=machine)
 
     Args:
-        client_id: The client, as it was registered with the authorization server.
-        client_secret: Its secret.
-        private_key: Or its private key; see `SigningKey`. Needs the extra ``oauth``.
-        algorithm: What to sign with; by default what the key and the server have in common.
-        assertion: Or what returns a signed statement of who the client is, for the authorization
-            server whose metadata it is given.
-        issuer: The one authorization server that gets any of these. `None` leaves the choice to
-            the MCP server, which then has to be trusted with a secret.
+        client_id: The client id that was registered with the authorization server.
+        client_secret: The client's secret; or
+        private_key: the client's private key, see `SigningKey` (extra ``oauth``); or
+        assertion: a function that gets the authorization server's metadata, and returns a signed
+            client assertion (RFC 7523), such as a `PrivateKeyJwt`.
+        algorithm: The signature algorithm for `private_key`; by default the first that key and
+            server support.
+        issuer: The only authorization server that receives credentials. `None` leaves the choice
+            to the MCP server, which then has to be trusted with them.
         **options: See `MachineOptions`.
 
     Raises:
-        UsageError: There is not exactly one of the three ways to prove who it is.
+        UsageError: Not exactly one of secret, key and assertion is given, or the key is invalid.
     """
 
     def __init__(
@@ -388,30 +385,28 @@ class ClientCredentials(MachineAuth):
         return {"grant_type": "client_credentials", "scope": scope}
 
 
-# A workload that its platform vouches for: a signed identity is traded for a token (RFC 7523).
-#
-# (ext-auth workload-identity-federation)
-
-
 class WorkloadIdentity(MachineAuth):
-    """Gets tokens with the identity that the platform gives a program, such as a cluster or a CI.
+    """Obtains tokens with the signed identity that a platform issues, such as a cluster or a CI.
+
+    (RFC 7523; ext-auth workload-identity-federation)
 
     ::
 
         WorkloadIdentity(Path("/var/run/secrets/tokens/mcp"), issuer="https://login.example")
 
-    Whom the identity is made out to is the platform's business; it is passed on as it is.
+    The identity is passed on unchanged: its audience has to be configured at the platform.
 
     Args:
-        assertion: The signed identity; the path of the file that has it; or what returns it, on
-            the thread that needs it. The last two are asked each time, as identities expire.
-        issuer: The one authorization server that gets it. `None` leaves the choice to the MCP
-            server, which then has to be trusted with the identity.
-        client_id: A client id, where the authorization server wants one.
+        assertion: The signed identity; the path of a file that contains it; or a function that
+            returns it, on the thread that needs it. File and function are read each time, because
+            identities expire.
+        issuer: The only authorization server that receives the identity. `None` leaves the choice
+            to the MCP server, which then has to be trusted with the identity.
+        client_id: A client id, if the authorization server requires one.
         **options: See `MachineOptions`.
 
     Raises:
-        UsageError: The identity can be none.
+        UsageError: `assertion` is of another type, or a text that is not one word of visible ASCII.
     """
 
     def __init__(

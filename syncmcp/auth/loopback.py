@@ -1,4 +1,4 @@
-"""A listener on this computer that the browser comes back to (RFC 8252 §7.3)."""
+"""A listener on this computer that the browser is redirected to (RFC 8252 §7.3)."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 __all__ = ["LoopbackReceiver"]
 
-# Browsers try both addresses for the name.
+# Browsers try both addresses of `localhost`.
 _ADDRESSES: Final = {
     "127.0.0.1": ("127.0.0.1",),
     "::1": ("::1",),
     "localhost": ("127.0.0.1", "::1"),
 }
 
-# A browser opens connections that it may never use; and everybody on this computer can. Seconds,
-# how many, and the bytes of one request.
+# Browsers open connections that they may never use, and so can any program on this computer. The
+# limits: seconds for a request, open connections, bytes of a request's head.
 _REQUEST_SECONDS: Final = 10.0
 _MAX_CONNECTIONS: Final = 16
 _MAX_HEAD: Final = 64 * 1024
@@ -54,32 +54,32 @@ _SEND_SECONDS: Final = 1.0
 
 _HTTP_PORT: Final = 80
 
-# Ctrl-C wakes no thread on Windows that waits for a socket.
+# On Windows, Ctrl-C does not interrupt a wait for a socket.
 _SLICE: Final = 0.5 if sys.platform == "win32" else None
 
 
 class LoopbackReceiver:
-    """Opens a browser, and listens on this computer for its return.
+    """Opens a browser, and receives the callback on a port of this computer.
 
-    It takes exactly one answer, to the right path, host and login. Whatever else comes is turned
-    away and changes nothing. It listens for as long as one login takes.
+    Exactly one callback is accepted, with the right path, host and `state`. Other requests get an
+    error page and have no effect. The port is open only while a login is in progress.
 
-    Where there is no browser, the address is shown, and the person may as well paste the one that
-    a browser elsewhere ends up at.
+    Without a browser on this computer, the URL is shown. The person may open it on another computer
+    and paste the URL that the browser there ends up at.
 
     Args:
-        port: The port; 0 takes any that is free, as most authorization servers allow.
-        host: ``"127.0.0.1"``, ``"::1"``, or ``"localhost"`` for both, where the server insists.
+        port: The port; 0: any free port, as most authorization servers allow.
+        host: ``"127.0.0.1"``, ``"::1"``, or ``"localhost"`` for both, if the server requires it.
         path: The path of the redirect URI.
-        open_browser: Whether to open one, with `webbrowser`. That happens on a daemon thread,
-            ``syncmcp-redirect[browser]``: some browsers run until they are closed.
-        show: Shows a text to the person when no browser was opened; by default on stderr.
+        open_browser: Whether to open a browser, with `webbrowser`. That happens on a daemon thread,
+            ``syncmcp-redirect[browser]``: some browsers block until they are closed.
+        show: Shows a text to the person if no browser was opened; by default on stderr.
         ask: Shows a prompt and returns the line that the person enters, on a daemon thread,
             ``syncmcp-redirect[paste]``, which may outlive the login. By default `input`, if
             stdin is a terminal.
 
     Raises:
-        UsageError: An argument makes no redirect URI.
+        UsageError: The arguments make no valid redirect URI.
     """
 
     def __init__(
@@ -114,16 +114,16 @@ class LoopbackReceiver:
         show: Callable[[str], object] = print_to_stderr,
         ask: Callable[[str], str] | None = None,
     ) -> LoopbackReceiver:
-        """One for exactly this redirect URI, like ``http://localhost:8765/callback``.
+        """A receiver for exactly this redirect URI, like ``http://localhost:8765/callback``.
 
         Args:
-            redirect_uri: The address.
-            open_browser: As of the class.
-            show: As of the class.
-            ask: As of the class.
+            redirect_uri: The redirect URI.
+            open_browser: See the class.
+            show: See the class.
+            ask: See the class.
 
         Raises:
-            UsageError: It is not on this computer.
+            UsageError: It is not ``http``, not on this computer, or contains user or query.
         """
         try:
             parts = urlsplit(redirect_uri)
@@ -136,17 +136,17 @@ class LoopbackReceiver:
                     show=show,
                     ask=ask,
                 )
-        except ValueError as error:  # of the port, and a UsageError
+        except ValueError as error:  # an invalid port, or a UsageError
             raise UsageError(f"nothing can listen at {redirect_uri!r}: {error}") from error
         raise UsageError(
             f"a redirect URI of this computer is http, without a query: {redirect_uri!r}"
         )
 
     def start(self, registered: Sequence[str] = ()) -> Waiting:
-        """Begin to listen, on a port of `registered` if one is free.
+        """Open the port, one of `registered` if possible.
 
         Raises:
-            LoginRequired: The port is taken.
+            LoginRequired: No port can be opened.
         """
         failure: OSError | None = None
         for port in self._ports(registered):
@@ -173,7 +173,7 @@ class LoopbackReceiver:
             return [self._port]
         found: list[int] = []
         for uri in registered:
-            with contextlib.suppress(ValueError):  # it is no URL
+            with contextlib.suppress(ValueError):  # not a URL
                 parts = urlsplit(uri)
                 origin = (parts.scheme, parts.hostname, parts.path)
                 if origin == ("http", self._host, self._path) and parts.port:
@@ -185,7 +185,7 @@ class LoopbackReceiver:
 
 
 class _LoopbackLogin:
-    """One login. Everything but the browser and the prompt happens on the thread that waits."""
+    """One login. Only the browser and the prompt have threads; the rest is on the caller's."""
 
     def __init__(
         self,
@@ -214,8 +214,8 @@ class _LoopbackLogin:
         self._selector.register(self._wake_reader, selectors.EVENT_READ, self._on_wake)
         for listener in listeners:
             listener.setblocking(False)
-            welcome = partial(self._accept, listener)
-            self._selector.register(listener, selectors.EVENT_READ, welcome)
+            accept = partial(self._accept, listener)
+            self._selector.register(listener, selectors.EVENT_READ, accept)
 
     def __enter__(self) -> _LoopbackLogin:
         return self
@@ -229,7 +229,7 @@ class _LoopbackLogin:
         self._wake_writer.close()
 
     def receive(self, redirect: Redirect, deadline: Deadline) -> Mapping[str, str]:
-        """Open the browser, and answer visitors until one brings the answer."""
+        """Open the browser, and answer requests until one is the callback."""
         check_browser_url(redirect.url)
         exchange = current()
         if exchange is not None:
@@ -280,7 +280,7 @@ class _LoopbackLogin:
             self._prompt.start()
 
     def _wake(self) -> None:
-        # Full: it wakes anyhow. Closed: nobody sleeps any more.
+        # OSError: the buffer is full, so the select wakes anyway; or the login has ended.
         with contextlib.suppress(OSError):
             self._wake_writer.send(b"!")
 
@@ -295,7 +295,7 @@ class _LoopbackLogin:
     def _accept(self, listener: socket.socket, redirect: Redirect) -> None:
         try:
             sock, _ = listener.accept()
-        except OSError:  # it has gone again
+        except OSError:  # closed by the browser
             return
         sock.setblocking(False)
         connection = _BrowserConnection(sock)
@@ -331,7 +331,7 @@ class _LoopbackLogin:
 
 
 class _BrowserConnection:
-    """A connection to the listener."""
+    """A connection to the port, normally from a browser."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -339,7 +339,7 @@ class _BrowserConnection:
         self._read = b""
 
     def read(self) -> str | None:
-        """Return the head of the request; `None` if there is more to come, ``""`` if none will."""
+        """Return the request's head; `None` while it is incomplete, ``""`` if it stays so."""
         try:
             piece = self.sock.recv(_MAX_HEAD)
         except BlockingIOError:
@@ -353,7 +353,7 @@ class _BrowserConnection:
         return None if piece and len(self._read) < _MAX_HEAD else ""
 
     def send(self, response: bytes) -> None:
-        """Send the response; who does not take it goes without."""
+        """Send the response, ignoring errors of the connection."""
         with contextlib.suppress(OSError):
             self.sock.settimeout(_SEND_SECONDS)
             self.sock.sendall(response)
@@ -366,7 +366,7 @@ def _target(request: str) -> str:
 
 
 def _host(request: str) -> str:
-    """The one Host header, which a page elsewhere cannot forge by having its name lead here."""
+    """The Host header: checking it prevents DNS rebinding. Empty unless there is exactly one."""
     hosts = [
         value.strip().lower()
         for name, colon, value in (line.partition(":") for line in request.split("\r\n")[1:])
@@ -376,7 +376,7 @@ def _host(request: str) -> str:
 
 
 def _listen(addresses: Sequence[str], port: int) -> list[socket.socket]:
-    """Listen on the same port of each address that this computer has."""
+    """Listen on the same port of each address; skip addresses that this computer does not have."""
     listeners: list[socket.socket] = []
     try:
         for address in addresses:
@@ -397,13 +397,13 @@ def _listen(addresses: Sequence[str], port: int) -> list[socket.socket]:
 
 
 def _has_browser() -> bool:
-    # Without a screen `webbrowser` may find one that takes the terminal.
+    # Without a display `webbrowser` may start a browser that takes over the terminal.
     screen = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
     return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in screen)
 
 
 def _open_browser_page(url: str) -> bool:
-    """Open a browser, without a shell; return whether there was one to try."""
+    """Open a browser, without a shell; return whether one was found."""
     try:
         return webbrowser.open(url)
     except (webbrowser.Error, OSError):

@@ -1,4 +1,4 @@
-"""Signing in with a person: the authorization code flow, as `requests` authentication."""
+"""Signing in with a person: the authorization code flow with PKCE (OAuth 2.1 §4.1)."""
 
 from __future__ import annotations
 
@@ -38,40 +38,41 @@ __all__ = ["OAuth"]
 
 
 class OAuth(TokenAuth):
-    """Signs a person in when a server wants that, and keeps them signed in.
+    """Signs a person in when a server demands it, and refreshes the token.
 
     ::
 
         client = syncmcp.connect(syncmcp.Http("https://example.com/mcp", auth=OAuth()))
 
-    With the defaults the first request that needs it opens the browser; give a `receiver` for
-    another way, or `None` for none. The time that a person takes counts for no call. One object is
-    for one server; any number of threads, and with a shared `store` of processes, sign in once.
+    By default the first request that needs a token opens the browser; a `receiver` replaces that,
+    and `None` disables it. The time that a person takes does not count for the timeout of a call.
+    One object is for one server. All threads that share it sign in once; so do all processes that
+    share a `store`.
 
     Args:
         url: The MCP server; by default that of the first request.
-        client_id: A client id that the authorization server has given out.
-        client_secret: The secret that belongs to it.
-        client_metadata_url: Where the document of `client_metadata` is published; it serves as
-            client id at servers that support that.
-        client_name: What people read on the page where they agree.
-        redirect_uri: Where the browser comes back to, if it must be a certain address of this
-            machine, as with a client id that was registered with it.
-        receiver: What sends a person to the page and takes what they bring back; it runs on the
-            thread of the call that needs the login. ``"browser"`` opens the browser.
-        scopes: What to ask for instead of what the server's metadata list.
-        store: Where tokens and registrations are kept; by default in memory.
-        issuer: The one authorization server that is acceptable. Give it with a `client_id`; with a
-            `client_secret` it must be given.
-        login_timeout: Seconds that a person has.
-        session: Where proxies and certificates for the authorization server come from.
+        client_id: A client id that the authorization server has issued.
+        client_secret: The secret of `client_id`.
+        client_metadata_url: The URL where the document of `client_metadata` is published; it is
+            the client id at authorization servers that support that.
+        client_name: The name that the authorization server shows to the person.
+        redirect_uri: Where the browser returns to, if it must be a certain URL of this computer,
+            because the client id was registered with it.
+        receiver: Sends the person to the authorization server, and receives the callback; runs on
+            the thread of the call that needs the login. ``"browser"``: a `LoopbackReceiver`.
+        scopes: The scopes to request instead of those in the server's metadata.
+        store: Where tokens and registrations are stored; by default in memory.
+        issuer: The only acceptable authorization server. Recommended with a `client_id`, required
+            with a `client_secret`.
+        login_timeout: How many seconds a person has to sign in.
+        session: Supplies proxies and certificates for the authorization server.
         allow_private: Whether a public server may name private addresses.
-        dpop: Whether tokens are bound to a key, so that whoever steals one cannot use it (RFC 9449;
-            extra ``oauth``). The key is made here and kept in the store, unless it is given.
-        assertion: Signs for a client that proves itself by a key: a `PrivateKeyJwt`.
+        dpop: Whether tokens are bound to a key, so that a stolen token is useless (RFC 9449; extra
+            ``oauth``). The key is generated and kept in the store, unless it is given.
+        assertion: Signs for a client that authenticates by a key: a `PrivateKeyJwt`.
 
     Raises:
-        UsageError: An argument is not what it should be.
+        UsageError: An argument is invalid, or contradicts another one.
     """
 
     def __init__(
@@ -127,10 +128,10 @@ class OAuth(TokenAuth):
         (basic/authorization/client-registration#implementation-requirements)
 
         Args:
-            redirect_uris: Where the browser may come back to.
+            redirect_uris: Where the browser may return to.
 
         Raises:
-            UsageError: There is no `client_metadata_url`, or a redirect URI cannot be one.
+            UsageError: There is no `client_metadata_url`, or a redirect URI is invalid.
         """
         url = self._identity.metadata_url
         if url is None or not redirect_uris:
@@ -180,7 +181,7 @@ class OAuth(TokenAuth):
             try:
                 callback = self._authorize(pending, waiting, attempt)
             except RequestTimeout:
-                # Maybe they saw an error page, as the server does not know the client any more.
+                # Perhaps the page showed an error, because the server does not know the client.
                 self._client_rejected(registration)
                 raise
         steps = flow.redeem(pending, callback, time.time(), self._assertion)
@@ -213,7 +214,7 @@ class OAuth(TokenAuth):
         value = self._store.load(_client_key(issuer))
         try:
             return None if value is None else Registration.from_json(value)
-        except TypeError:  # it is damaged; the one to come replaces it
+        except TypeError:  # damaged: the client is registered again
             return None
 
     def _registration_at(
@@ -223,9 +224,9 @@ class OAuth(TokenAuth):
         redirect_uri: str,
         scope: str | None,
     ) -> Registration:
-        """The client at an authorization server, registered there if it has to be.
+        """The client at an authorization server, registered there if necessary.
 
-        What one server gave out is filed under its issuer, and goes to no other.
+        A registration is stored under its issuer, and is used with no other issuer.
         (basic/authorization/client-registration#authorization-server-binding)
         """
         issuer = auth_server.metadata.issuer

@@ -63,7 +63,8 @@ def session_id(response: requests.Response) -> str | None:
     """The session id in the response's headers, if any.
 
     Raises:
-        ProtocolError: The id contains other characters than visible ASCII (basic/transports, "Session Management").
+        ProtocolError: The id contains other characters than visible ASCII (basic/transports,
+            "Session Management").
     """
     value: str | None = response.headers.get("Mcp-Session-Id")
     if value is not None and not re.fullmatch(r"[\x21-\x7e]+", value):

@@ -1,4 +1,4 @@
-"""The pipes of a child process: frames into stdin, lines out of stdout, stderr drained."""
+"""The pipes of a child process: frames to stdin, lines from stdout, and the end of stderr."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ if TYPE_CHECKING:
     from syncmcp.transports.base import Outgoing
 
 
-# What may wait for a server that does not read, as a multiple of the longest frame.
+# The limit of the queue for a server that does not read, as a multiple of the longest frame.
 _BACKLOG_FRAMES = 4
 
-# How long, in seconds, the news of a broken pipe waits for the exit status that explains it.
+# How long, in seconds, the error for a broken pipe waits for the exit status that explains it.
 _EXIT_WAIT = 0.05
 
-# What `Outgoing.state` says here. `None`: not handed over yet.
+# The values of `Outgoing.state` here. `None`: `send` was not called yet.
 _QUEUED = "waiting"
 _STARTED = "begun"
 _CANCELLED = "withdrawn"
 
 
 class WriterOwner(Protocol):
-    """What an outbox asks of its transport."""
+    """What a `StdinWriter` needs of its transport."""
 
     label: str
 
     def start_thread(self, role: str, target: Callable[[], None]) -> threading.Thread:
-        """Start a thread; `RuntimeError` when the interpreter is ending."""
+        """Start a thread; raises `RuntimeError` when the interpreter is exiting."""
         ...
 
     def broken_pipe(self, delivery: Delivery, wait: float) -> ConnectionLost:
-        """Build the error for a frame, with an exit status that may be `wait` seconds away."""
+        """Make the error for a frame, after waiting up to `wait` seconds for an exit status."""
         ...
 
     def failed(self, out: Outgoing, error: McpError) -> None:
-        """Tell that a frame that waited could not be written."""
+        """Report that a queued frame could not be written."""
         ...
 
 
 class StdinWriter:
-    """Writes frames whole and in order, and never makes a sender wait.
+    """Writes whole frames in order, without blocking the senders.
 
-    The sender writes by itself. What the pipe does not take at once goes, like every later frame,
-    to a thread that is started then.
+    The sender's thread writes. When the pipe is full, the rest and all later frames are queued for
+    a writer thread, which is started then.
 
     Args:
         owner: The transport.
-        max_frame: The longest frame, in bytes; a few times this may be waiting.
+        max_frame: The longest frame, in bytes; the queue holds a small multiple of it.
     """
 
     def __init__(self, owner: WriterOwner, max_frame: int) -> None:
@@ -68,17 +68,17 @@ class StdinWriter:
         self._limit = _BACKLOG_FRAMES * max_frame
         self._process: Process | None = None
         self.writer: threading.Thread | None = None
-        # Guards everything here. Held only for what cannot block: one write, or the start of the
-        # writer thread; the reader never takes it. Reentrant, because a signal handler or a
-        # finalizer may send or close while its own thread is in here.
+        # Guards all fields. Held only for operations that do not block: one write, or the start of
+        # the writer thread; the reader thread never takes it. Reentrant, because a signal handler
+        # or a finalizer may send or close while its own thread holds the lock.
         self._lock = threading.RLock()
         self._work = threading.Condition(self._lock)
         self._closing = False
         self._closed = False
         self._broken: OSError | None = None
-        # Whether a thread is using the pipe: others queue, and `close` leaves the closing to it.
+        # Whether a thread uses the pipe: others queue their frames, and `close` lets it close.
         self._writing = False
-        # What is left of a frame that the pipe took a part of, and whose frame that is.
+        # The rest of a partly written frame, and that frame.
         self._remainder = memoryview(b"")
         self._started: Outgoing | None = None
         self._backlog: deque[Outgoing] = deque()
@@ -114,7 +114,7 @@ class StdinWriter:
         return ClosedError("the transport is not open", server=self._owner.label)
 
     def _write_now(self, process: Process, out: Outgoing) -> bool:
-        """Write on this thread; returns whether something is left to the writer thread."""
+        """Write on this thread; return whether anything is left for the writer thread."""
         data = memoryview(out.body + b"\n")
         size = len(data)
         taken: list[int] = []
@@ -127,7 +127,7 @@ class StdinWriter:
             self._broken = error
             raise self._owner.broken_pipe("not_sent", 0) from error
         finally:
-            # Ctrl-C may have come right behind the write; it does not come before the next call.
+            # Ctrl-C may be raised right after the write, so the state is updated here.
             if taken:
                 out.state = _STARTED
                 if taken[0] < size:
@@ -141,7 +141,7 @@ class StdinWriter:
 
     def _enqueue(self, out: Outgoing) -> None:
         size = len(out.body) + 1
-        # A single frame may be of any size, so that the bound is on the server's slowness alone.
+        # A single frame may have any size: the limit is for slow servers only.
         if self._backlog and self._backlog_size + size > self._limit:
             raise LimitExceeded(
                 f"the server does not read, and {self._backlog_size} bytes wait for it already "
@@ -154,7 +154,7 @@ class StdinWriter:
         self._backlog.append(out)
 
     def cancel(self, out: Outgoing) -> Delivery:
-        """See `Transport`. A frame that was begun is completed: what follows must stay readable."""
+        """See `Transport`. A partly written frame is completed, or later ones would be garbled."""
         with self._lock:
             if out.state is _QUEUED:
                 self._backlog_size -= len(out.body) + 1
@@ -165,7 +165,7 @@ class StdinWriter:
             return "not_sent" if out.state is _CANCELLED else "unknown"
 
     def close(self) -> None:
-        """Close the pipe, and let the writer thread end. What still waits is never written."""
+        """Close the pipe and end the writer thread. Queued frames are discarded. Idempotent."""
         with self._lock:
             self._closing = True
             self._work.notify_all()
@@ -177,7 +177,7 @@ class StdinWriter:
                 self._close_pipe(process)
 
     def discard_in_child(self) -> None:
-        """In a forked child: a thread of the parent may have held the lock."""
+        """In a forked child: replace the lock, which a thread of the parent may have held."""
         self._lock = threading.RLock()
 
     def _close_pipe(self, process: Process) -> None:
@@ -189,7 +189,7 @@ class StdinWriter:
     # -- the writer thread
 
     def _write_backlog(self) -> None:
-        with self._lock:  # Ctrl-C may have cut it off from whoever started it
+        with self._lock:  # Ctrl-C may have come before `send` stored the thread
             if self.writer is None:
                 self.writer = threading.current_thread()
             if self.writer is not threading.current_thread():
@@ -199,7 +199,7 @@ class StdinWriter:
             self._write_next(process)
 
     def _claim_pipe(self) -> bool:
-        """Wait for work and take the pipe; `False` when there will be none."""
+        """Wait for frames and claim the pipe; `False` if the pipe is closed or broken."""
         with self._work:
             while not (self._closing or self._broken or self._remainder or self._backlog):
                 self._work.wait()
@@ -207,7 +207,7 @@ class StdinWriter:
             return self._writing
 
     def _write_next(self, process: Process) -> None:
-        """Write what the pipe takes. Outside of the lock: with the pipe claimed, others queue."""
+        """Write as much as the pipe takes, without the lock: the pipe is claimed."""
         taken: list[int] = []
         failure: OSError | None = None
         try:
@@ -227,8 +227,8 @@ class StdinWriter:
             unsent = [*self._backlog]
             for out in unsent:
                 self.cancel(out)
-        # The reader tells the end of everything, if it is the end: a server may close its stdin and
-        # still answer what it has read.
+        # The connection is not lost yet: a server may close its stdin, and still respond to what it
+        # has read. The reader thread reports the end of stdout.
         if self._started is not None:
             self._report_failure(self._started, "unknown", failure)
         for out in unsent:
@@ -250,36 +250,33 @@ class StdinWriter:
             self._owner.failed(out, error)
 
 
-# A stream of bytes cut into lines, in linear time and bounded memory.
-
-
 class TruncatedLine(bytes):
-    """The beginning of a line that was longer than allowed; the rest of it was thrown away."""
+    """The beginning of a line that was longer than the limit; the rest was discarded."""
 
     __slots__ = ()
 
 
 class LineReader:
-    """Collects chunks until a line is whole.
+    """Splits chunks of bytes into lines, in linear time and bounded memory.
 
-    A line ends at the byte 0x0A only: the other characters that `str.splitlines` takes for line
-    ends may stand in a JSON string. One carriage return before it is dropped.
+    A line ends at the byte 0x0A only: JSON strings may contain the other line ends of
+    `str.splitlines`. One carriage return before it is removed.
 
     Args:
-        limit: The longest line kept, in bytes.
+        limit: The longest line, in bytes; longer ones are truncated.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # Joined once when the line is whole: adding to one string would copy it for every chunk.
+        # Joined once when the line is complete: concatenation would copy the line for each chunk.
         self._parts: list[bytes] = []
         self._size = 0
         self._truncating = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take the next bytes; returns the lines that they complete, without their ends.
+        """Take the next bytes; return the lines that they complete, without their line ends.
 
-        Of a line over the limit a `TruncatedLine` is returned as soon as the limit is passed.
+        A line over the limit is returned as a `TruncatedLine`, as soon as the limit is exceeded.
         """
         end = chunk.find(b"\n")
         if end < 0:
@@ -293,7 +290,7 @@ class LineReader:
         return lines
 
     def rest(self) -> bytes:
-        """What came after the last line end, when nothing more will come."""
+        """The bytes after the last line end, at the end of the stream."""
         return b"".join(self._take_parts())
 
     def _complete_first(self, part: bytes) -> list[bytes]:
@@ -315,14 +312,11 @@ class LineReader:
             return []
         self._parts.append(part)
         self._size += len(part)
-        # One byte more than allowed: a carriage return does not count.
+        # One byte more than the limit: it may be a carriage return, which does not count.
         if self._size <= self._limit + 1:
             return []
         self._truncating = True
         return [TruncatedLine(b"".join(self._take_parts())[: self._limit])]
-
-
-# What a server writes to stderr: a bounded tail for errors, and a place for the rest.
 
 
 _log = logging.getLogger("syncmcp.stderr")
@@ -330,20 +324,22 @@ _log = logging.getLogger("syncmcp.stderr")
 _TAIL_BYTES = 4 * 1024
 _TAIL_LINES = 20
 
-# More is kept than shown, so that a secret at the edge of the tail is still known as one.
+# More is kept than shown, so that a secret at the edge of the tail can still be redacted.
 _KEPT_BYTES = 4 * _TAIL_BYTES
 
 _LONGEST_LINE = 64 * 1024
 
 
 class StderrSink:
-    """Takes the bytes of one server's stderr, on the one thread that reads them.
+    """Receives one server's stderr: keeps its end for errors, and passes lines to the user.
+
+    Used by the thread that reads stderr, except for `tail`.
 
     Args:
-        target: Where lines go besides the tail. The log gets them redacted; the others are the
-            caller's own places and get them as they are (a sign-in link must stay usable).
-        label: What the log calls the server.
-        secrets: Values that must not be shown.
+        target: Where lines are passed to. Secrets are redacted for the log only: other targets
+            belong to the user, and a sign-in link must stay usable.
+        label: The server's name in the log.
+        secrets: The values to redact.
 
     Raises:
         OSError: The file that `target` names cannot be opened.
@@ -354,7 +350,7 @@ class StderrSink:
         self._secrets = secrets
         self._lines = LineReader(_LONGEST_LINE)
         self._recent = bytearray()
-        # Guards the bytes kept: the tail is asked for on other threads.
+        # Guards the recent bytes: other threads read the tail.
         self._lock = threading.RLock()
         self._close_file: Callable[[], None] | None = None
         self._deliver_line = self._choose(target)
@@ -377,7 +373,7 @@ class StderrSink:
         return append
 
     def _to_log(self, line: str) -> None:
-        # A server may write to stderr what it likes: that is no sign of an error.
+        # At INFO: servers log to stderr, so a line is no sign of an error.
         if _log.isEnabledFor(logging.INFO):
             _log.info("[%s] %s", self._label, redact(line, self._secrets))
 
@@ -390,7 +386,7 @@ class StderrSink:
             self._deliver(line)
 
     def close(self) -> None:
-        """Show what came after the last line end, and close the file if there is one."""
+        """Pass on the bytes after the last line end, and close the file if there is one."""
         rest = self._lines.rest()
         if rest:
             self._deliver(rest)
@@ -398,7 +394,7 @@ class StderrSink:
             self._close_file()
 
     def tail(self) -> str:
-        """The last lines, secrets removed. Any thread may ask."""
+        """The last lines, secrets removed. Called from any thread."""
         with self._lock:
             kept = bytes(self._recent)
         text = redact(kept.decode("utf-8", "replace"), self._secrets)
@@ -409,12 +405,12 @@ class StderrSink:
             return
         try:
             self._deliver_line(line.decode("utf-8", "replace"))
-        except Exception:  # the caller's function or file: it must not stop the draining
+        except Exception:  # of the user's function or file: stderr must be read all the same
             self._deliver_line = None
             _log.exception("[%s] the place for stderr failed and gets no more lines", self._label)
 
 
 def _to_own_stderr(line: str) -> None:
-    # Looked up each time: a notebook replaces it, and a program without a console has none.
+    # Read each time: a notebook replaces `sys.stderr`, and without a console it is `None`.
     if sys.stderr is not None:
         sys.stderr.write(line + "\n")

@@ -1,4 +1,4 @@
-"""Server processes on POSIX systems: pipes that do not block, a session of their own, signals."""
+"""Server processes on POSIX systems: non-blocking pipes, a session per server, signals."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 # Lets type checkers for Windows skip what follows.
 assert sys.platform != "win32"
 
-# The first read of stdout after a pause asks for little: memory for the big size comes from the
-# system each time, which costs a short call more than its pipe does.
+# The first read of stdout after a pause asks for a small chunk: the system allocates memory for a
+# big one each time, which takes longer than reading a short response.
 _SMALL_CHUNK = 16 * 1024
 _CHUNK = 256 * 1024
 _PIPE_SIZE = 1024 * 1024
 
-# After `end_output` or `end_errors`, what the pipe still holds is read in at most this many reads,
-# because a process that escaped may go on writing for ever.
+# After `end_output` or `end_errors`, buffered bytes are read in at most this many reads, because a
+# process that left the group may continue to write.
 _LAST_READS = 16
 
-# How often the exit of a server is looked for, in seconds, where the kernel cannot report it.
+# How often to check for the exit of a server, in seconds, without a pidfd.
 _EXIT_CHECK = 0.25
 
 
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> PosixProcess:
-    """Start a server; see `syncmcp.transports._process.start`."""
+    """Start a server; see `syncmcp.transports.stdio.start`."""
     ours, theirs = make_pipes()
     try:
         os.set_blocking(ours[0], False)
         for descriptor in ours[:2]:
             _enlarge(descriptor)
-        # A session of its own: Ctrl-C at the terminal does not reach the server, the terminal's
-        # foreground group stays as it is, and one signal reaches the server's whole tree.
+        # A session of its own: Ctrl-C in the terminal does not reach the server, the foreground
+        # process group stays the same, and one signal reaches the server's whole process tree.
         popen = subprocess.Popen(
             argv,
             stdin=theirs[0],
@@ -64,32 +64,32 @@ def _enlarge(pipe: int) -> None:
     if sys.platform == "linux":
         import fcntl
 
-        # Fewer switches for big frames. The system bounds what a user may have: no matter then.
+        # Fewer context switches for big frames. OSError: the user's pipe memory is used up.
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 
 def _watch_exit(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends, where there is such a thing."""
+    """A pidfd, which becomes readable when the process exits; `None` if the system has none."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             return os.pidfd_open(pid)
     return None
 
 
-# What closes a descriptor takes its number away first, and closes it with the next call: in between
-# no interpreter looks for signals, so that none is lost to Ctrl-C, or closed twice.
+# To close a descriptor, its number is removed from the attribute first and closed in the next call:
+# Python runs no signal handlers in between, so Ctrl-C can neither leak it nor close it twice.
 
 
 class _WakePipe:
-    """A pipe that is readable once it was set: it ends a `poll` in another thread."""
+    """A pipe that becomes readable with `set`, and so ends a `poll` in another thread."""
 
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
 
     def set(self) -> None:
-        # Full means set many times over.
+        # A full pipe is readable already.
         with contextlib.suppress(BlockingIOError):
             os.write(self._writer, b"!")
 
@@ -118,16 +118,16 @@ class PosixProcess:
         self._input_wake = _WakePipe()
         self._output_wake = _WakePipe()
         self._errors_wake = _WakePipe()
-        # Guards the numbers of the pipes against being closed, and given to another file, between
-        # the look at them and their use.
+        # Guards the descriptors: without it, one could be closed and reused for another file
+        # between its check and its use.
         self._lock = threading.RLock()
         self._output_chunk = _SMALL_CHUNK
         self._output_reads: int | None = None
         self._error_reads: int | None = None
         self._exit_reported = False
         self._reaped = False
-        # One system call for each read where a blocked read can be ended from outside, and where
-        # it blocks a thread, not all greenlets.
+        # If a blocking read can be ended from another thread, no `poll` is needed before each read.
+        # Under gevent a blocking read would block all greenlets.
         self._can_wake_reader = not patched("threading") and self._wake_reader(b"")
 
     # -- stdout
@@ -154,7 +154,7 @@ class PosixProcess:
             self._wake_reader(b"\n")
 
     def _wake_reader(self, data: bytes) -> bool:
-        """Write to the pipe that the reader waits on: a blank line, which it skips."""
+        """End a blocking read of stdout by a blank line in that pipe, which the reader skips."""
         with self._lock:
             if self._stdout < 0:
                 return True
@@ -163,7 +163,7 @@ class PosixProcess:
             try:
                 # All in C, as in `write`.
                 pipes.extend(map(os.open, (name,), (flags,)))
-                # A full pipe needs no nudge: its reader is not waiting.
+                # A full pipe needs no wake-up: its reader is not blocked.
                 with contextlib.suppress(BlockingIOError):
                     os.write(pipes[0], data)
             except OSError:  # not Linux, or no /proc
@@ -198,7 +198,7 @@ class PosixProcess:
                 if self._error_reads == 0 or self._stderr not in ready:
                     return b""
                 self._error_reads -= 1
-            # Before stderr, which another process may go on filling.
+            # Checked before stderr, which another process may keep filling.
             elif self._exit in ready or (blind and self.wait(0) is not None):
                 self._exit_reported = True
                 return None
@@ -225,7 +225,7 @@ class PosixProcess:
     def write(self, data: bytes | memoryview, taken: list[int]) -> None:
         """See `Process`."""
         with contextlib.suppress(BlockingIOError):
-            # No interpreter looks for signals between the write and the record: it is all in C.
+            # In one C call: Python runs no signal handler between the write and the append.
             taken.extend(map(os.write, (self._stdin,), (data,)))
 
     def wait_writable(self) -> bool:
@@ -254,9 +254,9 @@ class PosixProcess:
         if sys.platform == "linux" and self._exit is not None:
             _ready((self._exit,), timeout)
             try:
-                # WNOWAIT leaves the entry in the process table: its number is the group's.
+                # WNOWAIT does not reap the process, whose id is that of the process group.
                 status = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:  # this program has given the exit status to somebody else
+            except ChildProcessError:  # the program has reaped it in another way
                 return self._popen.poll()
             if status is None:
                 return None
@@ -274,20 +274,19 @@ class PosixProcess:
     def kill(self) -> None:
         """See `Process`."""
         if self._reaped:
-            return  # the number may be a stranger's by now
+            return  # the process id may have been reused
         self._signal_group(signal.SIGKILL)
-        # Nothing survives SIGKILL, but a process in a system call of the kernel may need a while.
+        # A process in an uninterruptible system call exits only after that call.
         if (code := self.wait(1.0)) is not None:
-            # Not by `Popen.poll`: Ctrl-C in the midst of it would leave its lock taken for ever.
+            # Not by `Popen.poll`: Ctrl-C during it could leave its lock locked.
             if self._popen.returncode is None:
-                with contextlib.suppress(ChildProcessError):  # it has been cleared already
+                with contextlib.suppress(ChildProcessError):  # already reaped
                     os.waitpid(self._popen.pid, os.WNOHANG)
                 self._popen.returncode = code
             self._reaped = True
 
     def _signal_group(self, number: signal.Signals) -> None:
-        # PermissionError: what is left of the group belongs to another user, or, on macOS, is a
-        # zombie.
+        # PermissionError: the rest of the group belongs to another user, or is a zombie (macOS).
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, number)
 
@@ -302,17 +301,17 @@ class PosixProcess:
 
     def discard_in_child(self) -> None:
         """See `Process`."""
-        self._lock = threading.RLock()  # a thread of the parent may have held it
+        self._lock = threading.RLock()  # a thread of the parent may have held the lock
         self.close_input()
         self.close_output()
         self.close_errors()
         self.release()
-        # It is the parent's child: keeps `Popen.__del__` from asking for it, and warning.
+        # The server is no child of this process: prevents a warning of `Popen.__del__`.
         self._popen.returncode = 0
 
 
 def _ready(descriptors: Sequence[int], timeout: float | None) -> list[int]:
-    """Those that can be read without waiting, after at most `timeout` seconds."""
+    """The readable descriptors, after waiting at most `timeout` seconds for one."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
