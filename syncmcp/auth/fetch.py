@@ -76,15 +76,15 @@ class Fetcher:
         if session is not None:
             for name in ("proxies", "verify", "cert", "trust_env"):
                 setattr(self._session, name, getattr(session, name))
-        self._start()
+        self._initialize()
         _fetchers.add(self)
 
-    def _start(self) -> None:
+    def _initialize(self) -> None:
         """Set up what a forked child must not share with its parent."""
         self._adapter = Adapter(_CONNECTIONS)
         # Guards the fields below. The adapter requires constant settings for each host.
         self._lock = threading.RLock()
-        self._running = 0
+        self._open_requests = 0
         self._settings: dict[tuple[str, str, int], Mapping[str, Any]] = {}
 
     def fetch(self, request: HttpRequest) -> HttpResponse:
@@ -102,17 +102,17 @@ class Fetcher:
         """
         check_headers(request.headers, "a request of signing in")
         with self._lock:
-            self._running += 1
+            self._open_requests += 1
         try:
             return self._run(request)
         finally:
             with self._lock:
-                self._running -= 1
+                self._open_requests -= 1
 
     def close(self) -> None:
         """Close idle connections, unless a request is open. The fetcher stays usable."""
         with self._lock:
-            if not self._running:
+            if not self._open_requests:
                 self._adapter.close()
 
     def _run(self, request: HttpRequest) -> HttpResponse:
@@ -245,7 +245,7 @@ _fetchers: weakref.WeakSet[Fetcher] = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     # On a shared connection, each process would receive responses for the other.
     for fetcher in list(_fetchers):
-        fetcher._start()
+        fetcher._initialize()
 
 
 if hasattr(os, "register_at_fork"):

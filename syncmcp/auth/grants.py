@@ -155,8 +155,8 @@ class MachineAuth(TokenAuth):
         self, auth_server: AuthServer, registration: Registration, scope: str | None
     ) -> FetchSteps[Token]:
         fields = yield from self._grant_fields(auth_server, scope)
-        asked = {**fields, "resource": auth_server.resource}
-        response = yield token_request(auth_server.metadata, registration, asked, self._assertion)
+        form = {**fields, "resource": auth_server.resource}
+        response = yield token_request(auth_server.metadata, registration, form, self._assertion)
         base = Token(
             access_token="",
             requested=scope,

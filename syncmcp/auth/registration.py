@@ -207,7 +207,10 @@ def _error_of(response: HttpResponse) -> tuple[str | None, str]:
 
 
 def _read_registration(
-    response: HttpResponse, server: AuthorizationServerMetadata, redirect_uri: str, asked: str
+    response: HttpResponse,
+    server: AuthorizationServerMetadata,
+    redirect_uri: str,
+    requested_method: str,
 ) -> Registration:
     """The client in the response to a registration."""
     who = f"the authorization server {server.issuer[:200]!r}"
@@ -230,7 +233,7 @@ def _read_registration(
     if not isinstance(client_id, str) or not client_id:
         raise RegistrationFailed(f"{who} registered this program without giving it a client id")
     secret = secret if isinstance(secret, str) and secret else None
-    method = answer.get("token_endpoint_auth_method", asked if secret is None else None)
+    method = answer.get("token_endpoint_auth_method", requested_method if secret is None else None)
     if method is None:
         # The default is Basic (RFC 7591 §2), unless the server's metadata exclude it.
         listed = server.token_endpoint_auth_methods_supported

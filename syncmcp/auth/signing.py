@@ -377,14 +377,14 @@ class DPoPProver:
             nonce = self._nonces.get(origin_of(url))
         if nonce is not None:
             claims["nonce"] = nonce
-        said = {
+        payload = {
             "jti": secrets.token_urlsafe(16),
             "htm": method,
             "htu": urlunsplit(urlsplit(url)._replace(query="", fragment="")),
             "iat": int(time.time()),
             **claims,
         }
-        return key.sign(said, algorithm, typ="dpop+jwt", jwk=key.public)
+        return key.sign(payload, algorithm, typ="dpop+jwt", jwk=key.public)
 
     def _key_for(self, accepted: Collection[str] | None) -> tuple[SigningKey, str]:
         if self._given_key is not None:

@@ -237,7 +237,7 @@ class HttpSender(ABC):
         # during I/O.
         self._lock = threading.RLock()
         # The open exchanges: of frames, and of the server's stream.
-        self._running: set[AbortableExchange] = set()
+        self._open_exchanges: set[AbortableExchange] = set()
         # One timer entry serves the deadlines of all exchanges.
         self._timer_entry: TimerEntry | None = None
         self._next_check = math.inf
@@ -306,14 +306,14 @@ class HttpSender(ABC):
                 exchange.lingers, exchange.deadline = True, Deadline(out.linger_seconds)
                 self._enforce_deadline(exchange)
                 return "unknown"
-            self._running.discard(exchange)
+            self._open_exchanges.discard(exchange)
         return "unknown" if exchange.end() else "not_sent"
 
     def _may_linger(self, exchange: AbortableExchange) -> bool:
         """Whether a cancelled exchange may continue; called with the lock held."""
-        if not exchange.sent or exchange.lingers or exchange not in self._running:
+        if not exchange.sent or exchange.lingers or exchange not in self._open_exchanges:
             return False
-        return sum(each.lingers for each in self._running) < MOST_LINGERING
+        return sum(each.lingers for each in self._open_exchanges) < MOST_LINGERING
 
     def describe(self) -> str:
         """See `Transport`. Always empty: the errors contain what an HTTP server responded."""
@@ -327,7 +327,7 @@ class HttpSender(ABC):
             self._closed = True
             if self._timer_entry is not None:
                 self._timer_entry.cancel()
-            running = list(self._running)
+            running = list(self._open_exchanges)
         for exchange in running:
             exchange.end()
         self._post_pool.close()
@@ -348,7 +348,7 @@ class HttpSender(ABC):
         """Add `exchange` to the open ones; called with the lock held."""
         if self._closed:
             raise ClosedError("the client is closed")
-        self._running.add(exchange)
+        self._open_exchanges.add(exchange)
 
     def _run_exchange(self, exchange: AbortableExchange, step: Callable[[], None]) -> None:
         """Run `step` in `exchange`, and turn its errors into `McpError`.
@@ -365,7 +365,7 @@ class HttpSender(ABC):
                     raise
                 found = explain(error, exchange)
                 raise found from found.__cause__
-            if exchange in self._running:  # else it was cancelled: its error is not wanted
+            if exchange in self._open_exchanges:  # else it was cancelled: its error is not wanted
                 if not self._closed:
                     raise explain(TimeoutError("it was ended by the clock"), exchange) from None
                 raise ClosedError(
@@ -373,7 +373,7 @@ class HttpSender(ABC):
                 ) from None
         finally:
             with self._lock:
-                self._running.discard(exchange)
+                self._open_exchanges.discard(exchange)
 
     def _enforce_deadline(self, exchange: AbortableExchange) -> None:
         """Have the timer abort `exchange` at its deadline; called with the lock held.
@@ -397,7 +397,7 @@ class HttpSender(ABC):
         """On the timer thread: abort the exchanges whose deadline has passed."""
         with self._lock:
             self._next_check = math.inf
-            watched = [exchange for exchange in self._running if exchange.watched]
+            watched = [exchange for exchange in self._open_exchanges if exchange.watched]
             late = [exchange for exchange in watched if exchange.deadline.expired]
             ends = [
                 at

@@ -86,7 +86,7 @@ class ReconnectPolicy:
 class ServerStream:
     """The stream for server messages outside of requests, read on a thread of its own.
 
-    Servers have it in the stateful era only. It is reopened after a break, see `ReconnectPolicy`.
+    Servers have it in the stateful era only. It is reopened when it ends, see `ReconnectPolicy`.
 
     Args:
         endpoint: Sends the requests.
@@ -238,13 +238,13 @@ class HttpTransport(HttpSender):
                 self._endpoint.session_id = None
             previous, self._stream_exchange = self._stream_exchange, None
             if previous is not None:
-                self._running.discard(previous)
+                self._open_exchanges.discard(previous)
             events = self._events = EventStream(self._config.max_body)
             if self._resume_session and self._endpoint.session_id == self._config.session_id:
                 events.last_id = self._config.last_event_id
             if stateful and not self._closed:
                 self._stream_exchange = AbortableExchange(Deadline(None))
-                self._running.add(self._stream_exchange)
+                self._open_exchanges.add(self._stream_exchange)
             exchange = self._stream_exchange
         if previous is not None:
             previous.end()

@@ -87,7 +87,7 @@ class SseTransport(HttpSender):
         with self._lock:
             if self._closed:
                 exchange.end()
-            self._running.add(exchange)
+            self._open_exchanges.add(exchange)
         reader = threading.Thread(
             target=self._read, name=f"syncmcp-read[{self.label}]", daemon=True
         )
