@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from syncmcp._concurrency.timing import Deadline
+    from syncmcp.auth.bearer import Bearer
     from syncmcp.auth.flow import ClientAssertion
     from syncmcp.auth.grants import (
         ClientCredentials,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from syncmcp.auth.signing import PrivateKeyJwt, SigningKey
     from syncmcp.auth.steps import Redirect
     from syncmcp.auth.store import FileStore, Keyring, KeyringStore, MemoryStore, TokenStore
-    from syncmcp.auth.token_auth import Bearer
     from syncmcp.auth.tokens import Token
 
 __all__ = [
@@ -60,7 +60,7 @@ __all__ = [
 
 # Imported at first use: most programs need one of them, or none.
 _LAZY = {
-    "Bearer": "syncmcp.auth.token_auth",
+    "Bearer": "syncmcp.auth.bearer",
     "ClientAssertion": "syncmcp.auth.flow",
     "ClientCredentials": "syncmcp.auth.grants",
     "Deadline": "syncmcp._concurrency.timing",

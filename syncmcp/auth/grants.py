@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from syncmcp.auth import flow
+from syncmcp.auth.bearer import SecretSource, SourceLike
 from syncmcp.auth.discovery import AuthServer, discover, find_server, missing_scopes, select_scope
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.flow import token_request
-from syncmcp.auth.token_auth import SecretSource, SourceLike, TokenAuth
+from syncmcp.auth.token_auth import TokenAuth
+from syncmcp.auth.token_manager import scope_insufficient
 from syncmcp.auth.tokens import Login, Registration, Token
-from syncmcp.auth.unauthorized import scope_insufficient
 from syncmcp.errors import AuthError, DiscoveryFailed, UsageError
 from syncmcp.handlers.links import Link, UnsafeLink
 from syncmcp.types.extensions import AuthorizationServerMetadata

@@ -18,8 +18,8 @@ from syncmcp.auth.registration import (
     register,
 )
 from syncmcp.auth.token_auth import TokenAuth
+from syncmcp.auth.token_manager import scope_insufficient
 from syncmcp.auth.tokens import Login, Registration
-from syncmcp.auth.unauthorized import scope_insufficient
 from syncmcp.errors import AuthError, LoginRequired, RequestTimeout, TokenRefused, UsageError
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ class OAuth(TokenAuth):
                 "somebody has to sign in, and receiver=None says that nobody can: call login() on"
                 " an OAuth with a receiver and the same store, where a person is"
             )
-        self._logins.check()
         manager = self._bound_manager()
+        manager.logins.check()
         driver = manager.driver
         earlier = None if need.refused is None else need.refused.server.issuer
         auth_server = driver.run(
@@ -205,7 +205,7 @@ class OAuth(TokenAuth):
     ) -> dict[str, str]:
         redirect = pending.redirect
         self._bound_manager().driver.guard.check(redirect.url)
-        self._logins.record_login()
+        self._bound_manager().logins.record_login()
         exchange = current()
         with attempt.paused_deadlines(None if exchange is None else exchange.deadline):
             return dict(waiting.receive(redirect, Deadline(self._login_timeout)))

@@ -1,29 +1,32 @@
-"""Authentication objects of `requests`: a given token (`Bearer`), and the base of obtained ones."""
+"""The base of the `requests` authentication objects that obtain tokens, and what a 401 or 403 does.
+
+`TokenAuth` puts a token into each request; its `UnauthorizedHook` repeats a refused request with
+another token. A `TokenManager` supplies the tokens.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
 from abc import abstractmethod
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from requests.auth import AuthBase
 
 from syncmcp._base.text import redact
-from syncmcp.auth import flow
+from syncmcp._http.exchange import current
+from syncmcp._http.session import finish
+from syncmcp.auth import flow, steps
 from syncmcp.auth.fetch import Driver
 from syncmcp.auth.flow import TokenNeed
-from syncmcp.auth.steps import AuthChallenge
 from syncmcp.auth.store import MemoryStore
 from syncmcp.auth.token_manager import CachedLogin, TokenCache, TokenManager
-from syncmcp.auth.unauthorized import LoginLimiter, StepUpLimiter, UnauthorizedHook
 from syncmcp.config import _check_url as check_url
-from syncmcp.errors import AuthError, McpError, UsageError
+from syncmcp.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import requests
 
@@ -33,110 +36,23 @@ if TYPE_CHECKING:
     from syncmcp.auth.store import TokenStore
     from syncmcp.auth.tokens import Login, Registration, Token
 
-__all__ = ["Bearer", "SecretSource", "SourceLike", "TokenAuth"]
+__all__ = ["TokenAuth", "UnauthorizedHook"]
 
 
-SourceLike: TypeAlias = str | Path | Callable[[], str]
-"""A secret, the path of a file that contains it, or a function that returns it."""
+# Logins that one request may lead to, the first one and step-ups together.
+_MOST_LOGINS = 3
 
+# Tokens obtained by other processes that one request tries; each may have expired in the meantime.
+_MOST_FOUND = 3
 
-class SecretSource:
-    """A secret that somebody else issues and may renew; read anew each time. Used from any thread.
+# The error of a request whose DPoP proof is not accepted, for another reason than its nonce.
+_BAD_PROOF = "invalid_dpop_proof"
 
-    Args:
-        given: The secret, the path of a file that contains it, or a function that returns it.
-        name: What messages call the secret.
-
-    Raises:
-        UsageError: `given` is of another type, or a text that is not one word of visible ASCII.
-    """
-
-    def __init__(self, given: SourceLike, name: str) -> None:
-        if not isinstance(given, (str, Path)) and not callable(given):
-            raise UsageError(f"{name} is a str, a Path or a callable, not {type(given).__name__}")
-        self._given = given
-        self._name = name
-        if isinstance(given, str):
-            try:
-                self._checked(given)
-            except AuthError as error:
-                raise UsageError(error.message) from None
-
-    def read(self) -> str:
-        """Return the current secret.
-
-        Raises:
-            AuthError: The secret cannot be read, or is not one word of visible ASCII.
-        """
-        given = self._given
-        if isinstance(given, str):
-            return self._checked(given)
-        try:
-            text = given.read_text("ascii") if isinstance(given, Path) else given()
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise AuthError(f"{self._name} cannot be read: {reason}") from error
-        except McpError:
-            raise
-        except UnicodeDecodeError:
-            text = ""
-        except Exception as error:
-            raise AuthError(f"{self._name} cannot be had: {type(error).__name__}") from error
-        return self._checked(text)
-
-    def _checked(self, text: object) -> str:
-        word = text.strip() if isinstance(text, str) else ""
-        if not word or not all("!" <= letter <= "~" for letter in word):
-            raise AuthError(f"{self._name} is not one word of visible ASCII")
-        return word
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._name}>"
-
-    def __reduce__(self) -> str | tuple[object, ...]:
-        raise TypeError("a secret is not pickled: hand it over where it is needed")
-
-
-class Bearer(AuthBase):
-    """Puts a token that the program already has into each request (RFC 6750).
-
-    ::
-
-        syncmcp.Http("https://example.com/mcp", auth=Bearer(os.environ["EXAMPLE_TOKEN"]))
-
-    Args:
-        token: The token; the path of a file that contains it; or a function that returns it, on
-            the thread that makes the request. File and function are read for each request, so
-            the token may change.
-
-    Raises:
-        UsageError: `token` is of another type, or a text that is not one word of visible ASCII.
-    """
-
-    def __init__(self, token: SourceLike) -> None:
-        self._token = SecretSource(token, "the token")
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Put the token into a request.
-
-        Raises:
-            AuthError: The token cannot be read, or is not one word of visible ASCII.
-        """
-        request.headers["Authorization"] = f"Bearer {self._token.read()}"
-        return request
-
-    def _authorization(self) -> str | None:
-        """The header of the next request; `None` if a subclass makes the header."""
-        if type(self).__call__ is not Bearer.__call__:
-            return None
-        return f"Bearer {self._token.read()}"
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}>"
+_DRAIN_BYTES = 64 * 1024
 
 
 # Attributes that belong to this process, and are left out of a pickle.
-_OF_PROCESS = frozenset({"_store", "_step_ups", "_logins", "_lock", "_manager", "binder"})
+_OF_PROCESS = frozenset({"_store", "_lock", "_manager", "binder"})
 
 
 class TokenAuth(AuthBase):
@@ -191,8 +107,6 @@ class TokenAuth(AuthBase):
         given = self._given_store
         self._store: TokenStore = MemoryStore() if given is None else given
         self.binder = self._make_binder()
-        self._step_ups = StepUpLimiter()
-        self._logins = LoginLimiter()
         # Guards the manager, which is made when the server is known.
         self._lock = threading.RLock()
         self._manager: TokenManager | None = None
@@ -255,11 +169,11 @@ class TokenAuth(AuthBase):
             TransportError: A server could not be reached.
         """
         manager = self._bound_manager()
-        self._reset_limits()
+        manager.reset_limits()
         challenge = manager.driver.run(flow.probe(manager.url))
         cached = manager.cache.current()
         refused = None if cached is None else cached.login
-        need = TokenNeed(challenge or AuthChallenge(), refused)
+        need = TokenNeed(challenge or steps.AuthChallenge(), refused)
         return manager.sign_in(need, always=True).token
 
     def logout(self) -> None:
@@ -273,7 +187,7 @@ class TokenAuth(AuthBase):
             TransportError: The authorization server could not be reached.
         """
         manager = self._bound_manager()
-        self._reset_limits()
+        manager.reset_limits()
         with manager.cache.lock():
             login = manager.cache.remove()
         if login is not None:
@@ -298,9 +212,7 @@ class TokenAuth(AuthBase):
         login = manager.usable()
         if login is not None:
             self._sign(request, login)
-        hook = UnauthorizedHook(
-            manager, self._sign, self.binder, self._logins, self._step_ups, login
-        )
+        hook = UnauthorizedHook(manager, self._sign, self.binder, login)
         request.register_hook("response", hook)  # type: ignore[no-untyped-call]
         return request
 
@@ -329,10 +241,6 @@ class TokenAuth(AuthBase):
         return f"{'Bearer' if self.binder is None else 'DPoP'} {token.access_token}"
 
     # Binding to one server
-
-    def _reset_limits(self) -> None:
-        self._step_ups.reset()
-        self._logins.reset()
 
     def _make_binder(self) -> Binder | None:
         if self._dpop is False:
@@ -389,3 +297,157 @@ def _without_secrets(url: str) -> str:
     """A URL without user, query and fragment, which may be secret and name no resource."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+
+class UnauthorizedHook:
+    """The `requests` response hook of one request.
+
+    Args:
+        tokens: Refreshes and obtains tokens.
+        sign: Puts the token of a login into a request.
+        binder: Knows the nonces for DPoP proofs; `None`: tokens are not bound to a key.
+        used: The login whose token the request has, if it has one.
+    """
+
+    def __init__(
+        self,
+        tokens: TokenManager,
+        sign: Callable[[requests.PreparedRequest, Login], None],
+        binder: Binder | None,
+        used: Login | None,
+    ) -> None:
+        self._tokens = tokens
+        self._sign = sign
+        self._binder = binder
+        self._used = used
+        self._refreshed = False
+        self._found_tokens = 0
+        self._logged_in = False
+        self._login_count = 0
+        self._nonce_retried = False
+        self._operation: str | None = None
+
+    def __call__(self, response: requests.Response, *_: Any, **options: Any) -> requests.Response:
+        """Repeat the request with other tokens as long as that may help; return the last response.
+
+        Raises:
+            AuthError: No usable token can be obtained.
+            TransportError: A server could not be reached.
+            RequestTimeout: It took too long.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        try:
+            while (login := self._login_for_retry(response)) is not None:
+                self._used = login
+                response = self._send_again(response, login, options)
+        except BaseException:
+            _release_connection(response)
+            raise
+        if self._used is not None and response.status_code < 400:
+            self._tokens.record_success(self._operation)
+        return response
+
+    def _login_for_retry(self, response: requests.Response) -> Login | None:
+        """The login to repeat the request with; `None` if that would not help."""
+        request = response.request
+        needs_nonce = self._binder is not None and self._binder.needs_nonce(response)
+        # After a redirect to another origin, that server must not get a token.
+        if response.status_code not in (401, 403) or not self._tokens.is_for(request.url or ""):
+            return None
+        if (exchange := current()) is not None and exchange.lingers:
+            return None  # the call has ended
+        if request.body is not None and not isinstance(request.body, (bytes, str)):
+            return None  # the body was a stream, and cannot be read a second time
+        self._tokens.driver.guard.meet(response)
+        header = response.headers.get("WWW-Authenticate")
+        challenge = steps.auth_challenge(header)
+        if needs_nonce or (challenge is not None and challenge.error == _BAD_PROOF):
+            # The token is valid: another one would not help (RFC 9449 §7.1, §9).
+            return self._after_nonce() if needs_nonce else None
+        if response.status_code == 401:
+            # Some servers send no header. A header with other schemes only asks for those.
+            return None if challenge is None and header else self._after_401(request, challenge)
+        if challenge is not None and challenge.error == "insufficient_scope":
+            return self._after_403(request, challenge)
+        return None
+
+    def _after_nonce(self) -> Login | None:
+        """The same login, whose next proof will have the nonce; once."""
+        if self._nonce_retried:
+            return None
+        self._nonce_retried = self._used is not None
+        return self._used
+
+    def _after_401(
+        self, request: requests.PreparedRequest, challenge: steps.AuthChallenge | None
+    ) -> Login | None:
+        """One refresh, then one login (RFC 6750 §3.1: invalid_token)."""
+        if self._used is not None and not self._refreshed and not self._logged_in:
+            cached = self._tokens.refresh(self._used)
+            if cached is not None:
+                self._found_tokens += not cached.own
+                self._refreshed = cached.own or self._found_tokens >= _MOST_FOUND
+                return cached.login
+        # DELETE ends a session: not worth asking a person to sign in.
+        if self._logged_in or self._login_count >= _MOST_LOGINS or request.method == "DELETE":
+            return None
+        self._logged_in = True
+        self._login_count += 1
+        return self._tokens.sign_in(TokenNeed(challenge or steps.AuthChallenge(), self._used))
+
+    def _after_403(
+        self, request: requests.PreparedRequest, challenge: steps.AuthChallenge
+    ) -> Login | None:
+        """A step-up: a login for the missing scope as well.
+
+        (basic/authorization/index#step-up-authorization-flow)
+        """
+        if self._used is None or self._login_count >= _MOST_LOGINS or request.method == "DELETE":
+            return None
+        self._login_count += 1
+        self._operation = self._operation or _operation(request)
+        need = TokenNeed(challenge, self._used, more_scope=True)
+        return self._tokens.step_up(need, self._operation)
+
+    def _send_again(
+        self, response: requests.Response, login: Login, options: dict[str, Any]
+    ) -> requests.Response:
+        request = response.request
+        exchange = current()
+        _release_connection(response)
+        if exchange is not None:
+            left = exchange.deadline.remaining()
+            if left is not None and left <= 0:
+                raise TimeoutError("there was no time left")
+            _, read_timeout = options["timeout"]
+            options = {**options, "timeout": (left, read_timeout and left)}
+        self._sign(request, login)
+        again: requests.Response = response.connection.send(request, **options)
+        again.history.append(response)
+        return again
+
+
+def _release_connection(response: requests.Response) -> None:
+    """Return the connection of a response to its pool, or close it."""
+    exchange = current()
+    if exchange is not None:
+        finish(exchange, response)
+        return
+    try:
+        response.raw.read(_DRAIN_BYTES, decode_content=False)
+    finally:
+        response.close()
+
+
+def _operation(request: requests.PreparedRequest) -> str:
+    """What a request does, the same text for each request that does the same."""
+    names = ("Mcp-Method", "Mcp-Name")
+    words = [request.method or "", *(str(request.headers.get(name, "")) for name in names)]
+    if not any(words[1:]) and request.body:
+        try:
+            message: Any = json.loads(request.body)
+            params = message.get("params") or {}
+            words += [str(message.get("method")), str(params.get("name") or params.get("uri"))]
+        except (ValueError, AttributeError):
+            pass  # no JSON-RPC message: the URL alone identifies the operation
+    return " ".join([*words, request.url or ""])

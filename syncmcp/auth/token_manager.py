@@ -1,4 +1,8 @@
-"""The tokens of one MCP server: cached, shared with other processes, refreshed, obtained once."""
+"""The tokens of one MCP server: cached, refreshed, obtained by one thread for all, within limits.
+
+A server that refuses every token must not open a browser for each request: `LoginLimiter` and
+`StepUpLimiter` count the sign-ins.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ from syncmcp._concurrency import timing
 from syncmcp._concurrency.timing import Deadline
 from syncmcp._http.url_guard import UnsafeUrl
 from syncmcp.auth import flow
-from syncmcp.auth.discovery import origin_of
+from syncmcp.auth.discovery import missing_scopes, origin_of
 from syncmcp.auth.single_flight import SharedAttempt, SingleFlight
 from syncmcp.auth.tokens import Login
-from syncmcp.errors import AuthError, ConnectFailed, RequestTimeout, TokenRefused
+from syncmcp.errors import AuthError, ConnectFailed, LoginRequired, RequestTimeout, TokenRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +34,14 @@ if TYPE_CHECKING:
 
     Obtain: TypeAlias = Callable[[TokenNeed, SharedAttempt["CachedLogin"]], Login]
 
-__all__ = ["CachedLogin", "TokenCache", "TokenManager"]
+__all__ = [
+    "CachedLogin",
+    "LoginLimiter",
+    "StepUpLimiter",
+    "TokenCache",
+    "TokenManager",
+    "scope_insufficient",
+]
 
 
 _log = logging.getLogger("syncmcp.auth")
@@ -49,6 +60,18 @@ _PAUSE = 10.0
 # How long to wait for the lock of a login, in seconds: its holder may be waiting for a person.
 _TURN_SECONDS = 300.0
 
+# Step-ups that one operation may lead to; with the first login that makes three ("no more than a
+# few times").
+_MOST_STEP_UPS = 2
+
+# Logins in a row after which the server accepted no request.
+_MOST_IN_VAIN = 3
+
+# Logins in all: a server may accept a request now and then.
+_MOST_SIGN_INS = 20
+
+# The window of the two limits above, in seconds.
+_WITHIN = 3600.0
 
 _DOWNGRADED = (
     "the authorization server issued a token that is not bound to the key of this client: it does"
@@ -221,6 +244,116 @@ class TokenCache:
             self._current = cached
 
 
+class LoginLimiter:
+    """Limits how often a person is asked to sign in. Used from any thread."""
+
+    def __init__(self) -> None:
+        # Guards the times of the logins, by `time.monotonic()`.
+        self._lock = threading.RLock()
+        self._all: list[float] = []
+        self._in_vain: list[float] = []
+
+    def check(self) -> None:
+        """Check whether a person may be asked now.
+
+        Raises:
+            LoginRequired: A limit is reached.
+        """
+        since = timing.monotonic() - _WITHIN
+        with self._lock:
+            self._all = [when for when in self._all if when > since]
+            self._in_vain = [when for when in self._in_vain if when > since]
+            if len(self._in_vain) >= _MOST_IN_VAIN:
+                raise _limit_reached(f"the last {len(self._in_vain)} sign-ins led to nothing")
+            if len(self._all) >= _MOST_SIGN_INS:
+                raise _limit_reached(f"the server wanted {len(self._all)} sign-ins")
+
+    def record_login(self) -> None:
+        """A person is asked to sign in now."""
+        now = timing.monotonic()
+        with self._lock:
+            self._all.append(now)
+            self._in_vain.append(now)
+
+    def record_success(self) -> None:
+        """The server accepted a request with a token."""
+        if self._in_vain:
+            with self._lock:
+                self._in_vain = []
+
+    def reset(self) -> None:
+        """Forget all recorded logins."""
+        with self._lock:
+            self._all, self._in_vain = [], []
+
+
+def _limit_reached(why: str) -> LoginRequired:
+    return LoginRequired(
+        f"somebody has to sign in, but {why} within {_WITHIN / 60:.0f} minutes: nobody is asked"
+        " again for now, unless by login()"
+    )
+
+
+class StepUpLimiter:
+    """Limits logins for more scope (step-ups), and repeats none that was denied.
+
+    Used from any thread.
+    (basic/authorization/index#step-up-authorization-flow; security best practices, scope
+    minimization)
+    """
+
+    def __init__(self) -> None:
+        # Guards the fields below.
+        self._lock = threading.RLock()
+        self._attempts: dict[str, int] = {}
+        self._denied: frozenset[str] = frozenset()
+
+    def record_attempt(self, need: TokenNeed, operation: str) -> None:
+        """Count a step-up for `operation`.
+
+        Raises:
+            AuthError: The limit is reached, the scope was denied, or the token has it already.
+        """
+        scope = need.challenge.scope
+        if scope is not None and not missing_scopes(scope, need.earlier_scope):
+            raise scope_insufficient(
+                f"the server wants the scope {scope[:200]!r}, which was asked for already:"
+                " asking again would not help"
+            )
+        with self._lock:
+            if scope is not None and self._denied.intersection(scope.split()):
+                raise scope_insufficient(
+                    f"the scope {scope[:200]!r} was denied before: login() asks again"
+                )
+            attempts = self._attempts.get(operation, 0)
+            if attempts >= _MOST_STEP_UPS:
+                raise scope_insufficient(
+                    f"the server wants more scope after {attempts + 1} sign-ins: no further one"
+                )
+            self._attempts[operation] = attempts + 1
+
+    def record_denial(self, need: TokenNeed) -> None:
+        """The person or the authorization server denied the scope."""
+        with self._lock:
+            self._denied |= missing_scopes(need.challenge.scope, need.earlier_scope)
+
+    def record_success(self, operation: str) -> None:
+        """The server accepted the operation."""
+        with self._lock:
+            self._attempts.pop(operation, None)
+
+    def reset(self) -> None:
+        """Forget all attempts and denials."""
+        with self._lock:
+            self._attempts.clear()
+            self._denied = frozenset()
+
+
+def scope_insufficient(message: str) -> AuthError:
+    """The error of a request whose token does not get the scope that the server demands."""
+    return AuthError(message, status=403, error="insufficient_scope")
+
+
 class TokenManager:
     """Refreshes and obtains the tokens of one client at one MCP server. Used from any thread.
 
@@ -233,6 +366,12 @@ class TokenManager:
         obtain: Signs in; runs on one thread at a time, with the login locked.
         client_rejected: Called when the authorization server does not know the client any more.
         assertion: Signs for a client that authenticates by a key.
+
+    Attributes:
+        url: As given.
+        driver: As given.
+        cache: As given.
+        logins: Limits how often a person is asked to sign in.
     """
 
     def __init__(
@@ -248,6 +387,8 @@ class TokenManager:
         self.url = url
         self.driver = driver
         self.cache = cache
+        self.logins = LoginLimiter()
+        self._step_ups = StepUpLimiter()
         self._obtain = obtain
         self._client_rejected = client_rejected
         self._assertion = assertion
@@ -360,3 +501,37 @@ class TokenManager:
         cached = self._single_flight.run(ready, work, detached=False)
         assert cached is not None
         return cached.login
+
+    def step_up(self, need: TokenNeed, operation: str) -> Login:
+        """The login of a sign-in for more scope, which `operation` needs.
+
+        Raises:
+            AuthError: The limit is reached, the scope was denied, or no token can be obtained.
+            TransportError: A server could not be reached.
+            RequestTimeout: It took too long.
+            ExchangeAborted: The exchange on this thread was aborted.
+        """
+        other = self.cache.other_than(need.refused)
+        if other is not None and not missing_scopes(need.challenge.scope, other.login.token.scope):
+            return other.login
+        self._step_ups.record_attempt(need, operation)
+        try:
+            return self.sign_in(need)
+        except TokenRefused:
+            self._step_ups.record_denial(need)
+            raise
+
+    def record_success(self, operation: str | None) -> None:
+        """The server accepted a request with a token.
+
+        Args:
+            operation: The operation that a step-up was made for, if any.
+        """
+        self.logins.record_success()
+        if operation is not None:
+            self._step_ups.record_success(operation)
+
+    def reset_limits(self) -> None:
+        """Forget all sign-ins and denied scopes: the user asks for a new login, or logs out."""
+        self._step_ups.reset()
+        self.logins.reset()

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import requests
 
-from syncmcp.auth import OAuth, unauthorized
+from syncmcp.auth import OAuth, token_auth
+from syncmcp.auth.flow import TokenNeed
 from syncmcp.auth.steps import AuthChallenge
 from syncmcp.errors import AuthError, TokenRefused
 from tests.auth.authorization_server import (
@@ -112,21 +113,16 @@ def test_an_overtaken_thread_uses_the_scope_that_another_one_got() -> None:
         assert old is not None
         assert call(resource, auth, "two").status_code == 200
         assert auth._manager is not None
-        hook = unauthorized.UnauthorizedHook(
-            auth._manager, auth._sign, None, auth._logins, auth._step_ups, old.login
-        )
-        request = requests.Request("POST", resource.url).prepare()
         challenge = AuthChallenge(scope="b", error="insufficient_scope")
-        login = hook._after_403(request, challenge)
-        assert login is not None
-        assert login.token == auth.token
+        need = TokenNeed(challenge, old.login, more_scope=True)
+        assert auth._manager.step_up(need, "another").token == auth.token
         assert len(person.redirects) == 2
 
 
 def test_operations_are_counted_each_for_itself() -> None:
     def operation(json: Any = None, **headers: str) -> str:
         request = requests.Request("POST", "https://h/mcp", headers=headers, json=json).prepare()
-        return unauthorized._operation(request)
+        return token_auth._operation(request)
 
     first = operation({"id": 1, "method": "tools/call", "params": {"name": "a"}})
     assert operation({"id": 2, "method": "tools/call", "params": {"name": "a"}}) == first
@@ -137,4 +133,4 @@ def test_operations_are_counted_each_for_itself() -> None:
     )
     assert operation(["no", "message"]) == operation() != first
     bare = requests.Request("POST", "https://h/mcp", data=b"\xff").prepare()
-    assert unauthorized._operation(bare) == operation()
+    assert token_auth._operation(bare) == operation()

@@ -446,14 +446,14 @@ TOKENS = (
     Mutant(
         "people-asked-for-ever",
         "each request to a server that refuses every token opens a browser",
-        "syncmcp.auth.unauthorized:LoginLimiter.check",
+        "syncmcp.auth.token_manager:LoginLimiter.check",
         always(None),
         ("SCO-05", "SEC-08"),
     ),
     Mutant(
         "step-ups-unlimited",
         "one operation may lead to any number of sign-ins",
-        "syncmcp.auth.unauthorized:_MOST_STEP_UPS",
+        "syncmcp.auth.token_manager:_MOST_STEP_UPS",
         lambda original: 1000,
         ("SCO-05",),
     ),

@@ -1,0 +1,115 @@
+"""A token that the program already has, as `requests` authentication (RFC 6750)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from requests.auth import AuthBase
+
+from syncmcp.errors import AuthError, McpError, UsageError
+
+if TYPE_CHECKING:
+    import requests
+
+__all__ = ["Bearer", "SecretSource", "SourceLike"]
+
+
+SourceLike: TypeAlias = str | Path | Callable[[], str]
+"""A secret, the path of a file that contains it, or a function that returns it."""
+
+
+class SecretSource:
+    """A secret that somebody else issues and may renew; read anew each time. Used from any thread.
+
+    Args:
+        given: The secret, the path of a file that contains it, or a function that returns it.
+        name: What messages call the secret.
+
+    Raises:
+        UsageError: `given` is of another type, or a text that is not one word of visible ASCII.
+    """
+
+    def __init__(self, given: SourceLike, name: str) -> None:
+        if not isinstance(given, (str, Path)) and not callable(given):
+            raise UsageError(f"{name} is a str, a Path or a callable, not {type(given).__name__}")
+        self._given = given
+        self._name = name
+        if isinstance(given, str):
+            try:
+                self._checked(given)
+            except AuthError as error:
+                raise UsageError(error.message) from None
+
+    def read(self) -> str:
+        """Return the current secret.
+
+        Raises:
+            AuthError: The secret cannot be read, or is not one word of visible ASCII.
+        """
+        given = self._given
+        if isinstance(given, str):
+            return self._checked(given)
+        try:
+            text = given.read_text("ascii") if isinstance(given, Path) else given()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise AuthError(f"{self._name} cannot be read: {reason}") from error
+        except McpError:
+            raise
+        except UnicodeDecodeError:
+            text = ""
+        except Exception as error:
+            raise AuthError(f"{self._name} cannot be had: {type(error).__name__}") from error
+        return self._checked(text)
+
+    def _checked(self, text: object) -> str:
+        word = text.strip() if isinstance(text, str) else ""
+        if not word or not all("!" <= letter <= "~" for letter in word):
+            raise AuthError(f"{self._name} is not one word of visible ASCII")
+        return word
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._name}>"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError("a secret is not pickled: hand it over where it is needed")
+
+
+class Bearer(AuthBase):
+    """Puts a token that the program already has into each request.
+
+    ::
+
+        syncmcp.Http("https://example.com/mcp", auth=Bearer(os.environ["EXAMPLE_TOKEN"]))
+
+    Args:
+        token: The token; the path of a file that contains it; or a function that returns it, on
+            the thread that makes the request. File and function are read for each request, so
+            the token may change.
+
+    Raises:
+        UsageError: `token` is of another type, or a text that is not one word of visible ASCII.
+    """
+
+    def __init__(self, token: SourceLike) -> None:
+        self._token = SecretSource(token, "the token")
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Put the token into a request.
+
+        Raises:
+            AuthError: The token cannot be read, or is not one word of visible ASCII.
+        """
+        request.headers["Authorization"] = f"Bearer {self._token.read()}"
+        return request
+
+    def _authorization(self) -> str | None:
+        """The header of the next request; `None` if a subclass makes the header."""
+        if type(self).__call__ is not Bearer.__call__:
+            return None
+        return f"Bearer {self._token.read()}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
