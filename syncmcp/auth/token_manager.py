@@ -312,7 +312,7 @@ class StepUpLimiter:
         """Count a step-up for `operation`.
 
         Raises:
-            AuthError: The limit is reached, the scope was denied, or the token has it already.
+            AuthError: The limit is reached, or the scope was denied or requested before.
         """
         scope = need.challenge.scope
         if scope is not None and not missing_scopes(scope, need.earlier_scope):
